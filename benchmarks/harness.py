@@ -18,7 +18,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from jaxtape.cli.main import files_of, write
+from jaxtape.cli.main import output_file, write
 
 from .command import backend, table_of
 from .timing import environment
@@ -94,7 +94,7 @@ def ended(name: str, options: Sequence[str], file: Path) -> Ended:
         seconds = time.perf_counter() - start
         found = json.loads(aside.read_text(encoding="utf-8")) if aside.exists() else {}
         if found:
-            write(files_of(file), {file.name: aside.read_text(encoding="utf-8")})
+            write(output_file(file), {file.name: aside.read_text(encoding="utf-8")})
     status = "ok" if code == 0 else f"failed, exit status {code}"
     return Ended(name, status, seconds, found.get("headline", ""), found.get("left_out", []))
 
@@ -121,7 +121,7 @@ def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None)
         files = {name: folder / _file_of(name.replace("_", "-")) for name in names}
         table = folder / _file_of("quick" if quick else "all")
         for file in (*files.values(), table, table.with_suffix(".txt")):
-            files_of(file)  # refuses at once where a user's file is
+            output_file(file)  # refuses at once where a user's file is
         rows = [ended(name, options_of(name, quick, repeat), files[name]) for name in names]
         if out is not None:
             _keep_table(table, head, rows)
@@ -136,11 +136,11 @@ def _file_of(name: str) -> str:
 
 def _keep_table(file: Path, head: dict, rows: Sequence[Ended]) -> None:
     figures = json.dumps(head | {"rows": [asdict(row) for row in rows]}, indent=1)
-    write(files_of(file), {file.name: f"{figures}\n"})
+    write(output_file(file), {file.name: f"{figures}\n"})
     text = io.StringIO()
     console = Console(width=140, highlight=False, markup=False, file=text)
     for name, said in head.items():
         console.print(f"{name}: {said}", soft_wrap=True)
     console.print(summary(rows))
     words = file.with_suffix(".txt")
-    write(files_of(words), {words.name: text.getvalue()})
+    write(output_file(words), {words.name: text.getvalue()})

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
@@ -73,7 +73,7 @@ class Calibration(eqx.Module):
             )
         return self.problem
 
-    @with_full_products
+    @full_matmul_precision
     def prior(self, drift: Mapping[str, ArrayLike] | None = None, days: float = 1.0) -> Prior:
         """Return a prior for a fit some days later, from the information in this fit.
 
@@ -97,7 +97,7 @@ class Calibration(eqx.Module):
         return _drifted(problem, self.model, self.stats["noise"], variance)
 
 
-@with_full_products
+@full_matmul_precision
 def calibrate(
     quotes: Quotes | PriceQuotes,
     model: AbstractModel,

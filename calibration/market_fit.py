@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.numerics.elimination import eliminate
@@ -86,7 +86,7 @@ def fit(
     free = [Parameters.of(model, transform) for model in models]
     settings = search_settings(optimizer or levenberg_marquardt(), rtol, max_steps)
 
-    @with_full_products
+    @full_matmul_precision
     def fitted(market: Market) -> dict[str, AbstractModel]:
         return {
             name: fitted_to(name, quotes, model.on_market(market, name), model, parameters)
@@ -124,7 +124,7 @@ def fit_again(
         problem = dataclasses.replace(solved_problem, template=template, quotes=quotes)
         return _fitted(problem, guess, settings, throw=False)
 
-    return with_full_products(fitted)
+    return full_matmul_precision(fitted)
 
 
 def _fitted(problem: Problem, guess: Vector, settings: tuple, *, throw: bool) -> AbstractModel:

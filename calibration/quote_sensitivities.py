@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.market import Market
 
 from .calibration import Calibration
@@ -22,7 +22,7 @@ _HESSIANS = "exact", "gauss-newton"
 ValueOf = Callable[[Any], Float[Array, ""]]
 
 
-@with_full_products
+@full_matmul_precision
 def quote_sensitivities(
     calibration: Calibration,
     value_fn: ValueOf,
@@ -65,7 +65,7 @@ def quote_sensitivities(
     return _adjoint(problem, calibration.model, value_fn, _quoted_alone, hessian).quoted
 
 
-@with_full_products
+@full_matmul_precision
 def market_sensitivities(
     calibration: Calibration,
     value_fn: ValueOf,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.models import AbstractModel
 
 from .calibration import Calibration
@@ -14,7 +14,7 @@ from .problem import Problem
 Covariance = Float[Array, "parameters parameters"]
 
 
-@with_full_products
+@full_matmul_precision
 def sandwich_covariance(
     calibration: Calibration, residual_covariance: Float[Array, "residuals residuals"]
 ) -> Covariance:

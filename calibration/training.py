@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.fbsde.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
@@ -43,7 +43,7 @@ class Training(eqx.Module):
     result: RESULTS
 
 
-@with_full_products
+@full_matmul_precision
 def train(
     quotes: VolSurface,
     model: AbstractModel,

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration
@@ -77,7 +77,7 @@ class Identifiability(NamedTuple):
         return "\n".join(lines) or identified
 
 
-@with_full_products
+@full_matmul_precision
 def identifiability(calibration: Calibration) -> Identifiability:
     """Return the combinations of the parameters, and the degree to which the quotes identify each.
 
@@ -116,7 +116,7 @@ def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, 
     return singular[-1] / singular, in_units, scores / jnp.sum(scores, axis=0, keepdims=True)
 
 
-@with_full_products
+@full_matmul_precision
 def leverage(calibration: Calibration) -> Quoted:
     """Return the leverage of each quote: the derivative of the fitted vol to its own quote.
 
@@ -141,7 +141,7 @@ def leverage(calibration: Calibration) -> Quoted:
     return problem.of_quotes(_hat(problem, calibration.model))
 
 
-@with_full_products
+@full_matmul_precision
 def cooks_distance(calibration: Calibration) -> Quoted:
     """Return Cook's distance of each quote: the squared move of the parameters without it, in standard errors.
 
@@ -203,7 +203,7 @@ class Profile(NamedTuple):
         return (float(inside.min()), float(inside.max())) if inside.size else (np.nan, np.nan)
 
 
-@with_full_products
+@full_matmul_precision
 def profile(
     calibration: Calibration,
     name: str,

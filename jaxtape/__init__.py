@@ -11,7 +11,7 @@ from .jax_settings.xla_flags import without_ynn_fusions
 from .programs.exported import Program as Program
 from .programs.exported import export as export
 from .programs.exported import load as load
-from .programs.no_inline import outlined as outlined
+from .programs.no_inline import no_inline as no_inline
 from .programs.store import set_program_store as set_program_store
 from .programs.store import stored_jit as stored_jit
 from .schedules.online import loop_advances as loop_advances

@@ -28,7 +28,7 @@ _MOST_BYTES = 2**30
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 
 
-class FileSet:
+class AtomicOutput:
     """The files of one run in one folder.
 
     They are written to a staging folder, hidden within the folder. A run that fails, or is interrupted, while

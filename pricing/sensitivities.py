@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
@@ -69,7 +69,7 @@ class Greeks(Sensitivities):
     stats: dict[str, Any]
 
 
-@with_full_products
+@full_matmul_precision
 def greeks(
     product: AbstractProduct,
     model: AbstractModel,

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .methods import METHODS, AbstractMethod
 from .methods.method import Refined, prepared
@@ -43,7 +43,7 @@ class Valuation(eqx.Module):
     stats: dict[str, Any]
 
 
-@with_full_products
+@full_matmul_precision
 def price(
     product: AbstractProduct,
     model: AbstractModel,

@@ -3,7 +3,7 @@
 from jaxtyping import PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .methods import LeastSquares
 from .models import AbstractModel
@@ -12,7 +12,7 @@ from .results import Between, Bounds
 from .valuation import applicable, mean_and_error, over_batch
 
 
-@with_full_products
+@full_matmul_precision
 def bounds(
     product: AbstractProduct,
     model: AbstractModel,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxtape.output_folder import FileSet, mismatched_files
+from jaxtape.output_folder import AtomicOutput, mismatched_files
 
 from .cases import others_later
 
@@ -38,7 +38,7 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM}  # which a shell 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     out = tmp_path / "out"
-    with FileSet(out, "jaxtape risk").written() as folder:
+    with AtomicOutput(out, "jaxtape risk").written() as folder:
         (folder / "report.html").write_text(BEFORE)
     words = [*map(str, COMMANDS[command]), "--out", str(out)]
     program = HEED + MAIN.format(module=f"calibration.app.{command}")
@@ -75,12 +75,12 @@ def test_an_interrupted_write_leaves_the_last_run_whole(sent, tmp_path):
     program = """
 import time
 from pathlib import Path
-from jaxtape.file_set import FileSet
+from jaxtape.output_folder import AtomicOutput
 import sys, typer
 app = typer.Typer(pretty_exceptions_enable=False)
 @app.command()
 def write(text: str, wait: float):
-    with FileSet(Path("out"), "a test").written() as folder:
+    with AtomicOutput(Path("out"), "a test").written() as folder:
         (folder / "a.txt").write_text(text)
         print("half", flush=True)
         time.sleep(wait)

@@ -21,7 +21,7 @@ from jaxtape.cli.main import (
     progress_bar,
     refuse,
 )
-from jaxtape.output_folder import FileSet, mismatched_files
+from jaxtape.output_folder import AtomicOutput, mismatched_files
 from jaxtape.schedules import sizes
 from pricing.progress import Progress
 
@@ -120,7 +120,7 @@ class Output:
         self.folder = folder
         with self._exits_if_unwritable():
             names = (_ERRORS, *names)
-            self._files = FileSet(folder, command_as_typed(), names, inputs=inputs)
+            self._files = AtomicOutput(folder, command_as_typed(), names, inputs=inputs)
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:

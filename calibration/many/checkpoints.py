@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtape.output_folder import FileSet, local_path, read_json
-from jaxtape.programs.code_fingerprint import user_code
-from jaxtape.programs.pytree_json import Description, by_value
+from jaxtape.output_folder import AtomicOutput, local_path, read_json
+from jaxtape.programs.code_fingerprint import describe_user_code
+from jaxtape.programs.pytree_json import PytreeSpec, by_value
 
 from .calibrations import Calibrations
 from .job import Job
@@ -181,7 +181,7 @@ def _label_of(folder: Path) -> dict[str, Any]:
 
 
 def _write_label(folder: Path, run: dict[str, Any]) -> None:
-    with FileSet(folder).written() as aside:
+    with AtomicOutput(folder).written() as aside:
         (aside / _LABEL).write_text(json.dumps(run, indent=1), encoding="utf-8")
 
 
@@ -212,8 +212,8 @@ def _digest_of(settings: Settings) -> str:
     words = {}
     for name, part in vars(settings).items():
         try:
-            described = Description(part, by_value)
-            words[name] = [described.words, user_code(described.objects)]
+            described = PytreeSpec(part, by_value)
+            words[name] = [described.json, describe_user_code(described.objects)]
         except TypeError as error:
             raise ValueError(
                 f"a run with this {name} cannot be resumed, since a later one could not compare it ({error}): "

@@ -19,8 +19,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from jaxtape.cli.user_code import in_words
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.cli.user_code import describe_error
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .batches import FEWEST_ROWS, Block, shape_of
 from .searches import End, Settings, searched
@@ -108,10 +108,10 @@ class Workers:
                 return block, _ends_on(device, block, settings, num_slots)
             except Exception as error:
                 if _is_short_of_memory(error):
-                    return block, _Short(in_words(error))
+                    return block, _Short(describe_error(error))
                 if isinstance(error, jax.errors.JaxRuntimeError):
                     _require_alive(device)
-                return block, in_words(error)  # of an objective or a model on these quotes
+                return block, describe_error(error)  # of an objective or a model on these quotes
             finally:
                 free.put(place)
 
@@ -175,7 +175,7 @@ def _on(device: Any, tree: PyTree) -> PyTree:
     return tree if device is None else eqx.filter_shard(tree, device)
 
 
-@with_full_products
+@full_matmul_precision
 def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
     """Return the ends of the jobs of a block, fitted on one device."""
     inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from .main import (
-    files_of,
+    output_file,
     path_of,
     refuse,
     write,
@@ -58,8 +58,8 @@ def bench(
     if out is not None:
         if out.exists() and not out.is_dir():
             refuse(f"{out}: cannot be written: it is no folder; give another")
-        files_of(out / "results")
-    file_set = None if page is None else files_of(page)
+        output_file(out / "results")
+    file_set = None if page is None else output_file(page)
     rows = harness.run(chosen, quick, repeat, out) if chosen else []
     if page is not None and file_set is not None:
         from benchmarks.page import page as page_of  # pyright: ignore[reportMissingImports]

@@ -15,9 +15,9 @@ from jax._src import cache_key  # there is no public way to name a compiled prog
 from ..output_folder import local_path
 from ..programs.store import (
     PROGRAMS,
-    files_of,
     set_program_store,
     store_in_use,
+    stored_files,
     trim,
 )
 
@@ -77,7 +77,7 @@ def use_cache(job: str) -> Callable[[], None]:
     share_among_devices()
     set_program_store(folder / "programs", max_bytes=_MAX_PROGRAM_BYTES)
     store = store_in_use()
-    return (lambda: None) if store is None else store.read_ahead(job)
+    return (lambda: None) if store is None else store.prefetch(job)
 
 
 def _usable(folder: Path) -> Path:
@@ -135,8 +135,8 @@ def cache(
         typer.echo(f"jaxtape: {place}; give a folder of yours in JAXTAPE_CACHE", err=True)
         raise typer.Exit(2) from None
     kinds = {
-        "programs": (files_of(folder / "programs", PROGRAMS), _MAX_PROGRAM_BYTES),
-        "executables": (files_of(folder, _EXECUTABLES), _MAX_EXECUTABLE_BYTES),
+        "programs": (stored_files(folder / "programs", PROGRAMS), _MAX_PROGRAM_BYTES),
+        "executables": (stored_files(folder, _EXECUTABLES), _MAX_EXECUTABLE_BYTES),
     }
     for kind, (files, most) in kinds.items():
         size = sum(status.st_size for _, status in files)

@@ -1,4 +1,4 @@
-"""Characters that do something where a text is shown: names hold none, and messages show their codes."""
+"""Escape control characters, changes of writing direction and surrogates in printed text."""
 
 import re
 
@@ -10,7 +10,7 @@ _CONTROL = re.compile(
 
 
 def control_character(text: str) -> str | None:
-    """Return the first such character of a text as its code, `U+001B`, or None."""
+    """Return the code of the first such character of a text, such as `U+001B`, or None."""
     found = _CONTROL.search(text)
     return f"U+{ord(found[0]):04X}" if found else None
 

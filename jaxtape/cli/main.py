@@ -27,8 +27,8 @@ from typer.core import TyperGroup
 
 from ..jax_settings.startup import INTERRUPTED, UNUSABLE, interrupts_end_it
 from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
-from ..output_folder import FileSet, local_path
-from ..programs.status import activity
+from ..output_folder import AtomicOutput, local_path
+from ..programs.status import current_status
 from .cache import use_cache
 from .escaping import escaped
 
@@ -151,7 +151,7 @@ def command_as_typed() -> str:
     return shlex.join(["jaxtape", *sys.argv[1:]])
 
 
-def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
+def output_file(out: Path, inputs: Iterable[Path | None] = ()) -> AtomicOutput:
     """Return the file set of one output file, with a hidden manifest beside it; refuse an unwritable one.
 
     inputs: Files that the command reads; `out` may be none of them.
@@ -160,7 +160,7 @@ def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
         refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
     manifest = f".{out.name}.jaxtape"
     try:
-        return FileSet(
+        return AtomicOutput(
             out.parent, command_as_typed(), (out.name,), manifest=manifest, inputs=inputs
         )
     except OSError as error:
@@ -168,7 +168,7 @@ def files_of(out: Path, inputs: Iterable[Path | None] = ()) -> FileSet:
         refuse(f"{place}: cannot be written: {reason}; give another path")
 
 
-def write(files: FileSet, texts: Mapping[str, str]) -> None:
+def write(files: AtomicOutput, texts: Mapping[str, str]) -> None:
     """Write texts to files by their names, or refuse."""
     try:
         with files.written() as aside:
@@ -184,7 +184,7 @@ class _Activity(bars.ProgressColumn):
 
     def render(self, task: bars.Task) -> Text:
         del task
-        return Text(activity(), style="dim")
+        return Text(current_status(), style="dim")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ _NOT_THE_CALLERS = (
 
 
 @contextlib.contextmanager
-def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
+def as_value_error(what: str, remedy: str) -> Iterator[None]:
     """Turn whatever the block raises, `SystemExit` too, into one `ValueError`; an interrupt stays one.
 
     what: the start of the message, such as "mine.py:case: cannot be read"; remedy: the end of the message.
@@ -34,10 +34,10 @@ def refused_if_it_fails(what: str, remedy: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise ValueError(f"{what}: {in_words(error)}; {remedy}") from error
+        raise ValueError(f"{what}: {describe_error(error)}; {remedy}") from error
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the kind of an exception, its message, and the last line of user code that it came through.
 
     For an exception raised by a callback, XLA keeps the traceback as text; the exception is its last lines.
@@ -61,10 +61,10 @@ def _is_the_callers(file: str) -> bool:
     return not file.startswith(("<", *_NOT_THE_CALLERS))
 
 
-def loaded(place: str) -> Any:
+def load_object(place: str) -> Any:
     """Return the object at FILE.py:NAME or module:NAME; ValueError if it cannot be read."""
     where, _, name = place.rpartition(":")
-    with refused_if_it_fails(f"{place}: cannot be read", "give FILE.py:NAME or module:NAME"):
+    with as_value_error(f"{place}: cannot be read", "give FILE.py:NAME or module:NAME"):
         return getattr(_module_of(where), name)
 
 

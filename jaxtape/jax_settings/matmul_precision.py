@@ -1,4 +1,4 @@
-"""Products of matrices in single precision: as exact on accelerators as on CPUs."""
+"""Full precision for products of float32 matrices on GPUs and TPUs."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def chosen_precision() -> str | None:
     return jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def full_products() -> AbstractContextManager:
+def matmul_precision_context() -> AbstractContextManager:
     """Return a context where products of float32 matrices keep all of their 24 bits.
 
     By default JAX multiplies them in TF32 on GPUs, which keeps 11 bits, and in bfloat16 on TPUs, which keeps 8.
@@ -26,14 +26,14 @@ def full_products() -> AbstractContextManager:
     return jax.default_matmul_precision(chosen_precision() or "highest")
 
 
-def with_full_products(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function within `full_products`; on a CPU, whose products are always full, itself."""
+def full_matmul_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function within `matmul_precision_context`, except on CPUs, whose products are always full."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         if jax.default_backend() == "cpu":
             return function(*args, **kwargs)
-        with full_products():
+        with matmul_precision_context():
             return function(*args, **kwargs)
 
     return wrapped

@@ -15,19 +15,19 @@ from collections.abc import Iterable, Iterator
 from importlib import util
 from typing import Any
 
-from .pytree_json import Description, by_value, code_of
+from .pytree_json import PytreeSpec, by_value, code_of
 
 _OURS = "jaxtape", "pricing", "calibration"
 _INSTALLED = "site-packages", "dist-packages"
 
 
-def user_code(objects: Iterable[Any]) -> list:
+def describe_user_code(objects: Iterable[Any]) -> list:
     """Describe the code of a user's functions and classes, and of all that they call, in words.
 
     Code of installed packages and of Python itself is left out: versions and sources identify it.
 
     Args:
-        objects: Functions and classes, such as `Description.objects`.
+        objects: Functions and classes, such as `PytreeSpec.objects`.
 
     Returns:
         Lists and strings, as JSON writes them. A global that is read and is no plain data, array, module,
@@ -71,8 +71,8 @@ def _globals_of(function: types.FunctionType) -> tuple[list, list]:
             attributes = sorted(_attributes(function.__code__) & set(vars(value)))
             value = {attribute: getattr(value, attribute) for attribute in attributes}
             value = {k: v for k, v in value.items() if not isinstance(v, types.ModuleType)}
-        described = Description(inspect.unwrap(value) if callable(value) else value, by_value)
-        words.append([name, json.dumps(described.words)])
+        described = PytreeSpec(inspect.unwrap(value) if callable(value) else value, by_value)
+        words.append([name, json.dumps(described.json)])
         objects += described.objects
     return words, objects
 

@@ -21,8 +21,8 @@ import numpy as np
 from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
 
 from ..jax_settings.xla_flags import quick_options
-from .no_inline import nothing_outlined
-from .pytree_json import Description, rebuild
+from .no_inline import inlined_everywhere
+from .pytree_json import PytreeSpec, from_json
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
 _MAX_BYTES = 2**30  # a larger file is no program of ours
@@ -49,7 +49,7 @@ class Program:
             self._header, program = _unpacked(content)
             self._exported = jax.export.deserialize(bytearray(program))
             places = [np.asarray(i) for i in range(len(self._exported.out_avals))]
-            built = rebuild(self._header["outputs"], iter(places))
+            built = from_json(self._header["outputs"], iter(places))
         except LookupError as error:
             raise ValueError(f"the program's results need a class: {error.args[0]}") from error
         except Exception as error:  # damaged bytes can break any reader
@@ -81,7 +81,7 @@ class Program:
         Raises:
             TypeError: The arguments are not of the structure, shapes and types that it was exported for.
         """
-        if Description((args, kwargs), shape_of).words != self._header["inputs"]:
+        if PytreeSpec((args, kwargs), shape_of).json != self._header["inputs"]:
             raise TypeError(
                 f"the program takes {self.takes}, got {_signature(args, kwargs)}: give trees of one structure, "
                 "with arrays of the same shapes and types, and equal numbers and words elsewhere"
@@ -93,7 +93,7 @@ class Program:
         results = self.compiled(arrays)(*arrays)
         if not any(map(place_of, arrays)):
             results = map(_uncommitted, results)
-        return rebuild(self._header["outputs"], iter(results))
+        return from_json(self._header["outputs"], iter(results))
 
     def compiled(self, arrays: Sequence[Any]) -> Callable:
         """Return the function of arrays, compiled for the devices where these are."""
@@ -162,7 +162,7 @@ def exported(
 
     flat.__name__ = getattr(function, "__name__", type(function).__name__)
     here = set(platforms or ()) <= {jax.default_backend()}
-    with contextlib.nullcontext() if here else nothing_outlined():
+    with contextlib.nullcontext() if here else inlined_everywhere():
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
@@ -170,10 +170,10 @@ def exported(
         "name": name,
         "quick_to_compile": quick_to_compile,
         "signature": _signature(args, kwargs),
-        "inputs": Description((args, kwargs), shape_of).words,
-        "outputs": Description(results).words,
+        "inputs": PytreeSpec((args, kwargs), shape_of).json,
+        "outputs": PytreeSpec(results).json,
     }
-    built = rebuild(header["outputs"], iter(places))
+    built = from_json(header["outputs"], iter(places))
     if jax.tree.structure(built) != jax.tree.structure(results) or arrays_of(built) != places:
         raise TypeError(f"the results cannot be built from words: {eqx.tree_pformat(results)}")
     return _packed(header, bytes(program.serialize()))

@@ -1,4 +1,4 @@
-"""Functions that are compiled apart: their results are kept in memory, not computed again by each reader."""
+"""Compile a function as a call that XLA does not inline, so that its readers share its results."""
 
 import contextlib
 import functools
@@ -11,22 +11,22 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 Function = TypeVar("Function", bound=Callable)
 
-_is_on: ContextVar[bool] = ContextVar("outlining", default=True)
+_is_on: ContextVar[bool] = ContextVar("no_inline", default=True)
 
 
 @overload
-def outlined(function: Function) -> Function: ...
+def no_inline(function: Function) -> Function: ...
 
 
 @overload
-def outlined(*, static_argnames: str | Sequence[str]) -> Callable[[Function], Function]: ...
+def no_inline(*, static_argnames: str | Sequence[str]) -> Callable[[Function], Function]: ...
 
 
-def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
+def no_inline(function: Any = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
     """Compile a function apart from its callers, on CPUs; elsewhere it is `jax.jit(function)`.
 
     XLA for CPUs fuses sums and products into each of their readers, and so computes again, in every kernel, an
-    expression that many results share: a program of 2,000 operations became one of 15,000. An outlined function
+    expression that many results share: a program of 2,000 operations became one of 15,000. Such a function
     is a call that is not inlined. Use it for functions of many operations whose results have several readers.
 
     Args:
@@ -34,17 +34,17 @@ def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ())
         static_argnames: The names of arguments that are no arrays, as for `jax.jit`.
 
     Returns:
-        The function, to be differentiated and batched like any other: its derivatives are outlined too.
+        The function, to be differentiated and batched like any other: its derivatives are not inlined either.
 
     Examples:
         >>> import jax, jax.numpy as jnp
         >>> import jaxtape as jt
-        >>> square = jt.outlined(lambda x: x * x)
+        >>> square = jt.no_inline(lambda x: x * x)
         >>> float(jax.grad(square)(3.0))
         6.0
     """
     if function is None:
-        return functools.partial(outlined, static_argnames=static_argnames)
+        return functools.partial(no_inline, static_argnames=static_argnames)
 
     @functools.wraps(function)
     def inside(*args, **kwargs):
@@ -66,8 +66,8 @@ def outlined(function: Any = None, *, static_argnames: str | Sequence[str] = ())
 
 
 @contextlib.contextmanager
-def nothing_outlined() -> Iterator[None]:
-    """Trace for other platforms: no call is kept."""
+def inlined_everywhere() -> Iterator[None]:
+    """Inline all functions within the block, as a program for other platforms must be traced."""
     token = _is_on.set(False)
     jax.clear_caches()  # traces made for this platform are not those
     try:

@@ -2,7 +2,7 @@
 
 Two trees have the same description if `jax.jit` would run one program for both: classes and functions are
 described by their names, a closure by its code and the values it holds, static fields by value. Anything that
-another process could not understand raises TypeError. `rebuild` is the inverse, for trees of plain data,
+another process could not understand raises TypeError. `from_json` is the inverse, for trees of plain data,
 modules and named tuples; it looks classes up among the modules that are already imported, and runs no code.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 _PLAIN = type(None), bool, int, str, float, complex  # a user's class may behave otherwise
 
 
-class Description:
+class PytreeSpec:
     """The description of a tree, in `words`, with the `objects`, classes and functions, that it names.
 
     packages: The top-level packages of these objects.
@@ -37,7 +37,7 @@ class Description:
         self.packages: set[str] = set()
         self.objects: list[Any] = []
         self._array = array
-        self.words = self._of(tree)
+        self.json = self._of(tree)
 
     def _of(self, x: Any) -> Any:
         """Return the description of a node and all below it; TypeError if other processes cannot read it."""
@@ -103,10 +103,10 @@ class Description:
         return ["named", self._name(x)]
 
     def _by_value(self, x: Any) -> Any:
-        inner = Description(x, by_value)
+        inner = PytreeSpec(x, by_value)
         self.packages |= inner.packages
         self.objects += inner.objects
-        return inner.words
+        return inner.json
 
     def _name(self, x: Any, what: str = "") -> list[str]:
         """Return the module and the name of a class or a function.
@@ -123,14 +123,14 @@ class Description:
         return [module, name]
 
 
-def rebuild(words: Any, leaves: Iterator[Any]) -> Any:
+def from_json(words: Any, leaves: Iterator[Any]) -> Any:
     """Return the tree of a description, with these leaves.
 
     Raises:
         LookupError: It has a class that no imported module has, or more leaves than there are.
         TypeError: The description is of something that is not built from words, such as a function.
     """
-    again = functools.partial(rebuild, leaves=leaves)
+    again = functools.partial(from_json, leaves=leaves)
     match words:
         case None | bool() | int() | str():
             return words

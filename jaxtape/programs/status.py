@@ -1,4 +1,4 @@
-"""The current activity of the threads of this process: reading, tracing or compiling a program."""
+"""The status of the threads of this process: reading, tracing or compiling a program."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ _now: dict[object, str] = {}
 
 
 @contextlib.contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Register `what` as the activity of this thread within the block."""
+def report_status(what: str) -> Iterator[None]:
+    """Report `what` as the status of this thread within the block."""
     mark = object()
     _now[mark] = what
     try:
@@ -17,6 +17,6 @@ def doing(what: str) -> Iterator[None]:
         del _now[mark]
 
 
-def activity() -> str:
-    """Return the current activities, such as "compiling tile_sweep"; empty while programs only run."""
+def current_status() -> str:
+    """Return the status of all threads, such as "compiling tile_sweep"; empty while programs only run."""
     return ", ".join(dict.fromkeys(list(_now.values())))

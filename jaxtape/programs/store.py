@@ -28,7 +28,7 @@ from jax.core import Tracer
 
 from ..jax_settings.xla_flags import quick_options
 from ..output_folder import local_path
-from .code_fingerprint import user_code
+from .code_fingerprint import describe_user_code
 from .exported import (
     Program,
     arrays_of,
@@ -38,13 +38,13 @@ from .exported import (
     shape_of,
 )
 from .fingerprint import fingerprint, settings
-from .pytree_json import Description, has_name
-from .status import doing
+from .pytree_json import PytreeSpec, has_name
+from .status import report_status
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
 _NOTE = f"{_SUFFIX}-last"  # the programs that a job used
-_MOST_AHEAD, _READERS = 64, 2
+_MAX_PREFETCHED, _READERS = 64, 2
 PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
 _OURS = re.compile(
     rf"[0-9a-f]+{re.escape(_SUFFIX)}(\..+)?|.+{re.escape(_NOTE)}(\..+)?|(jit|pmap)_.+-[0-9a-f]+-cache"
@@ -60,12 +60,12 @@ class ProgramStore:
     def __init__(self, folder: Path, max_bytes: int):
         self.folder, self.max_bytes = folder, max_bytes
         self._used: dict[str, None] = {}
-        self._ahead: dict[str, Future[Program | None]] = {}
+        self._prefetched: dict[str, Future[Program | None]] = {}
 
     def find(self, name: str, arrays: Sequence[Any]) -> Program | None:
         """Return the program of that name, compiled for the arrays; None if there is none that can be."""
         self._used[name] = None
-        ahead = self._ahead.pop(name, None)
+        ahead = self._prefetched.pop(name, None)
         return self._compiled(name, arrays, ahead and ahead.result())
 
     def _compiled(
@@ -87,7 +87,7 @@ class ProgramStore:
             os.utime(path)  # it was used
         return found
 
-    def read_ahead(self, job: str) -> Callable[[], None]:
+    def prefetch(self, job: str) -> Callable[[], None]:
         """Read the programs that the last job of this name used, in threads, before this one needs them.
 
         Returns:
@@ -95,18 +95,18 @@ class ProgramStore:
         """
         note, before = self.folder / f"{job}{_NOTE}", tuple(self._used)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            listed = note.read_text(encoding="ascii").splitlines()[:_MOST_AHEAD]
+            listed = note.read_text(encoding="ascii").splitlines()[:_MAX_PREFETCHED]
             names = [name for name in listed if re.fullmatch("[0-9a-f]{64}", name)]
             pool = ThreadPoolExecutor(max_workers=_READERS)
-            self._ahead.update(
+            self._prefetched.update(
                 {name: pool.submit(self._compiled, name) for name in names if name not in before}
             )
             pool.shutdown(wait=False)
 
         def end() -> None:
-            for future in self._ahead.values():
+            for future in self._prefetched.values():
                 future.cancel()
-            self._ahead.clear()
+            self._prefetched.clear()
             if self._used and tuple(self._used) != before:
                 with contextlib.suppress(OSError):
                     write_whole(note, "\n".join(self._used).encode())
@@ -141,7 +141,7 @@ def write_whole(path: Path, content: bytes) -> None:
     aside.replace(path)
 
 
-def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
+def stored_files(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
     """Return the files of a store, the most recently used first; another process may remove some meanwhile."""
     found = []
     with contextlib.suppress(OSError):  # of a folder that cannot be read nothing is known
@@ -155,7 +155,7 @@ def files_of(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
 def trim(folder: Path, max_bytes: int, pattern: str = PROGRAMS) -> None:
     """Remove the files that were not used for the longest time, until they are of `max_bytes` at most."""
     total = 0
-    for path, status in files_of(folder, pattern):
+    for path, status in stored_files(folder, pattern):
         total += status.st_size
         if total > max_bytes:
             with contextlib.suppress(OSError):
@@ -277,7 +277,7 @@ def _place(array: Any) -> jax.sharding.Sharding | None:
 def _words_of(array: Any) -> list:
     """Return the words for an array whose shape, type and place identify the program."""
     *_, weak, sharding = _type(array)
-    return [*shape_of(array), weak, sharding and Description(sharding).words]
+    return [*shape_of(array), weak, sharding and PytreeSpec(sharding).json]
 
 
 def _program(
@@ -290,19 +290,19 @@ def _program(
 ) -> Program | None:
     """Return the program of a call: the one in the store, or a new one; None if there can be none."""
     try:
-        described = Description((known_as, args, kwargs), _words_of)
+        described = PytreeSpec((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
-        code = user_code([function, *described.objects])
-        words = json.dumps([described.words, code, made_of], sort_keys=True)
+        code = describe_user_code([function, *described.objects])
+        words = json.dumps([described.json, code, made_of], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
         arrays = arrays_of((args, kwargs))
-        with doing(f"reading {function.__name__}"):
+        with report_status(f"reading {function.__name__}"):
             if found := store.find(name, arrays):
                 return found
-        with doing(f"tracing {function.__name__}"):
+        with report_status(f"tracing {function.__name__}"):
             content = exported(function, args, kwargs, name=name, quick_to_compile=quick_to_compile)
         made = Program(content)
-        with doing(f"compiling {function.__name__}"):
+        with report_status(f"compiling {function.__name__}"):
             made.compiled(arrays)
         store.keep(name, content)
         return made

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..fields import Number
 from .certificate_samples import Derivatives, Form, Samples, Start, samples
@@ -87,7 +87,7 @@ class Certificate(eqx.Module):
     left: Float[Array, "*contracts"]
 
 
-@with_full_products
+@full_matmul_precision
 def certify(
     solution: Solution,
     *,

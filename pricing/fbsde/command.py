@@ -18,7 +18,7 @@ from rich.table import Table
 from jaxtape.cli.main import (
     Precision,
     configure,
-    files_of,
+    output_file,
     path_of,
     progress_bar,
     refuse,
@@ -97,7 +97,7 @@ def solve(
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
         refuse(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.")
-    files = None if out is None else files_of(out)
+    files = None if out is None else output_file(out)
     rows: list[Row] = []
     for name in names:
         bar = console if progress else None

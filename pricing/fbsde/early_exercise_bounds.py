@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..results import Between, Bounds
 from .defects import fan, martingale_increment
@@ -35,7 +35,7 @@ class _RuleState(NamedTuple):
     is_held: Bool[Array, "*contracts paths"]
 
 
-@with_full_products
+@full_matmul_precision
 def bounds(
     solution: Solution,
     *,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtape.jax_settings.matmul_precision import full_products
+from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 
 Problem = Any  # `.problem.Problem`, which imports this module
 
@@ -67,7 +67,7 @@ def digests(problem: Problem) -> dict[str, str]:
         def function(*arguments, call=call):
             return call.function(*arguments)
 
-        with full_products():
+        with matmul_precision_context():
             program = jax.jit(function).trace(*call.arguments).lower(lowering_platforms=("cpu",))
         found[name] = hashlib.sha256(program.as_text().encode()).hexdigest()
     return found

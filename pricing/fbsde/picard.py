@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..sampling import normals, uniforms
 from .certificate import Estimate
@@ -18,7 +18,7 @@ _EXACT = 1e-3  # of the move of a step, by which one step and two may differ
 Values = Float[Array, "contracts points"]
 
 
-@with_full_products
+@full_matmul_precision
 def multilevel_picard(
     problem: Problem, *, key: PRNGKeyArray, levels: int = 4, samples: int = 4, repeats: int = 64
 ) -> Estimate:

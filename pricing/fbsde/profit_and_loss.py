@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .exercise_floor import exercise_floor
 from .problem import Problem, State
@@ -76,7 +76,7 @@ class Hedging(eqx.Module):
     delta_gamma: ProfitAndLoss | None
 
 
-@with_full_products
+@full_matmul_precision
 def hedging(
     solution: Solution, *, key: PRNGKeyArray, num_paths: int = 4096, gamma: bool = True
 ) -> Hedging:

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..fields import Number, as_real
 from ..numerics.safe_math import nan_where
@@ -58,7 +58,7 @@ class AbstractValueFunction(eqx.Module):
         """Return the Hessian of u in x, with the arguments and errors of `value`."""
         return self._derivative(2, t, x)
 
-    @with_full_products
+    @full_matmul_precision
     def _derivative(self, order: int, t: Number, x: Number) -> Array:
         """Return a derivative of u in x.
 
@@ -105,7 +105,7 @@ class Solution(AbstractValueFunction):
     result: RESULTS
     stats: dict[str, Any]
 
-    @with_full_products
+    @full_matmul_precision
     def portfolio(self, quantities: Number) -> "Portfolio":
         """Return the sum of quantity times contract.
 

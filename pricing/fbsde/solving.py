@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
 from .choosing import choose
@@ -24,7 +24,7 @@ from .storage import Checkpoints, Keys
 from .training import init, latest_metrics, metrics_file, postprocess, step
 
 
-@with_full_products
+@full_matmul_precision
 def solve(
     problem: Problem,
     solver: AbstractSolver | None = None,

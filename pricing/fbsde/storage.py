@@ -13,10 +13,10 @@ import jax.export
 import numpy as np
 from jaxtyping import Array, Key
 
-from jaxtape.jax_settings.matmul_precision import full_products
-from jaxtape.output_folder import FileSet, local_path, read_json
-from jaxtape.programs.code_fingerprint import user_code
-from jaxtape.programs.pytree_json import Description, by_value
+from jaxtape.jax_settings.matmul_precision import matmul_precision_context
+from jaxtape.output_folder import AtomicOutput, local_path, read_json
+from jaxtape.programs.code_fingerprint import describe_user_code
+from jaxtape.programs.pytree_json import PytreeSpec, by_value
 
 from .functions import digests
 from .problem import Problem
@@ -70,7 +70,7 @@ class Checkpoints:
         if not label.exists():
             if (stages := self._folder / _STAGES).exists():
                 raise ValueError(f"{stages} is of no run of this library: give another folder.")
-            with FileSet(self._folder).written() as aside:
+            with AtomicOutput(self._folder).written() as aside:
                 text = json.dumps(run, indent=1)
                 (aside / label.name).write_text(text, encoding="utf-8")
             return
@@ -97,8 +97,8 @@ def _identity(problem: Problem) -> dict[str, Any]:
 
 def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, Any]:
     """Identify a run. A solver with a part that cannot be described is a TypeError."""
-    described = Description(solver, by_value)
-    code = json.dumps([described.words, user_code(described.objects)])
+    described = PytreeSpec(solver, by_value)
+    code = json.dumps([described.json, describe_user_code(described.objects)])
     return {
         **_identity(problem),
         "solver": hashlib.sha256(code.encode()).hexdigest(),
@@ -140,7 +140,7 @@ def save(solution: Solution, path: Path) -> None:
             "the solution is of many keys: save jax.tree.map(lambda x: x[n], solution)"
         )
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
-    with FileSet(path.parent).written() as aside, (aside / path.name).open("wb") as file:
+    with AtomicOutput(path.parent).written() as aside, (aside / path.name).open("wb") as file:
         file.write(_MARK + f"{json.dumps(_identity(solution.problem))}}}\n".encode())
         eqx.tree_serialise_leaves(file, solution)
 
@@ -244,6 +244,6 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     arguments = jax.ShapeDtypeStruct((), x0.dtype), jax.ShapeDtypeStruct(x0.shape, x0.dtype)
     platforms = ("cpu", "cuda", "tpu")
     program = jax.jit(lambda t, x: figures[figure](t, x))
-    with full_products():  # of the platforms, whichever this is
+    with matmul_precision_context():  # of the platforms, whichever this is
         exported = jax.export.export(program, platforms=platforms)(*arguments)
     return bytes(exported.serialize())

@@ -146,7 +146,7 @@ def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:
     return float(1.0 / edges[-1]), edges / edges[-1]
 
 
-@jaxtape.outlined
+@jaxtape.no_inline
 def forward_rates(
     model: StochasticVariance, times: Float[Array, " times"]
 ) -> Float[Array, " steps"]:
@@ -154,7 +154,7 @@ def forward_rates(
     return -jnp.diff(jnp.log(jax.vmap(model.discount)(times))) / jnp.diff(times)
 
 
-@jaxtape.outlined(static_argnames="nodes")
+@jaxtape.no_inline(static_argnames="nodes")
 def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Array:
     """Return a grid from zero to where the variance never is, finest at zero."""
     reach = rounded(model.highest_variance(expiry))

@@ -21,7 +21,7 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
     return array.astype(array.dtype) if array.weak_type else array
 
 
-@jaxtape.outlined
+@jaxtape.no_inline
 def interpolate(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:

@@ -237,7 +237,7 @@ def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
     return -jnp.log(model.discount(expiry)) / expiry
 
 
-@jaxtape.outlined
+@jaxtape.no_inline
 def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
     """Return the grid's value at a distance and today's variance."""
     i, along_y = interpolation(y, distance, 5)
@@ -245,7 +245,7 @@ def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVarian
     return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
 
 
-@jaxtape.outlined(static_argnames="nodes")
+@jaxtape.no_inline(static_argnames="nodes")
 def _distances(
     nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
 ) -> Array:
@@ -267,7 +267,7 @@ def _distances(
     return jnp.where(distance > 4.0 * std, around.at[0].set(center - below), near)
 
 
-@jaxtape.outlined(static_argnames="nodes")
+@jaxtape.no_inline(static_argnames="nodes")
 def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
     """Return nodes on both sides of the strike, out to where nothing matters, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
@@ -275,7 +275,7 @@ def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance:
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
-@jaxtape.outlined
+@jaxtape.no_inline
 def _terminal(product: SingleBarrier, y: Array) -> Array:
     """Return the payoff averaged over each node's cell; the rebate or nothing on a barrier that is a node."""
     vanilla = averaged_vanilla(

@@ -177,7 +177,7 @@ class Spectrum(eqx.Module):
         wave = jax.lax.stop_gradient(exp(iu * (k - self.about).astype(iu.dtype)))
         return _integrals(k, jnp.stack(columns, axis=1), wave, iu)
 
-    @jaxtape.outlined
+    @jaxtape.no_inline
     def exercise_values(
         self, forward: Scalar, strike: Scalar, side: Scalar
     ) -> tuple[Scalar, Scalar]:
@@ -222,7 +222,7 @@ _MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
 _SLOW_STRETCH = 1e6  # the same where the characteristic function decays slowly
 
 
-@jaxtape.outlined(static_argnames="num_nodes")
+@jaxtape.no_inline(static_argnames="num_nodes")
 def _sinh_nodes(std: Scalar, tail_rate: Scalar, stretch: Scalar, num_nodes: int):
     """Return nodes and weights on (0, U), U where the Gaussian bulk and the exponential tail have ended."""
     abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))

@@ -118,7 +118,7 @@ class Bates(CharacteristicFunction, Calibratable):
 _JUMP = 0.5  # of the vol of a year: the mean of a jump, downwards, and its deviation
 
 
-@jaxtape.outlined
+@jaxtape.no_inline
 def _compensated_jumps(
     u: Frequencies, rate: Array, mean: Array, delta: Array, m: Array
 ) -> Frequencies:

@@ -234,7 +234,7 @@ def _exponents_and_slopes_jvp(moves, primals, tangents):
     return found, _along(found, curvatures, dots)
 
 
-@jaxtape.outlined(static_argnames=("moves", "bends"))
+@jaxtape.no_inline(static_argnames=("moves", "bends"))
 def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
     """Return the result of `_values_and_slopes`, and its slopes in those of `at` that bend."""
     ones = [jnp.ones_like(x) for x in at]
@@ -247,7 +247,7 @@ def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
     return found, [slope(place) for place, bends in enumerate(bends) if bends]
 
 
-@jaxtape.outlined(static_argnames="moves")
+@jaxtape.no_inline(static_argnames="moves")
 def _values_and_slopes(at, moves: Sequence[bool]) -> tuple[_Exponents, list[_Exponents]]:
     return _with_slopes(at, moves)
 

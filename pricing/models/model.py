@@ -164,13 +164,13 @@ class AbstractEquityModel(AbstractModel):
     def underlying(self) -> Numbers:
         return self.spot
 
-    @jaxtape.outlined
+    @jaxtape.no_inline
     def discount(self, t: Scalar) -> Scalar:
         return (
             self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
         )
 
-    @jaxtape.outlined
+    @jaxtape.no_inline
     def forward(self, t: Scalar) -> Numbers:
         """Return the forward price of each asset for t years."""
         return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)

@@ -41,7 +41,7 @@ def cos_and_sin(x: Real) -> tuple[Real, Real]:
 
 
 @jax.custom_jvp
-@jaxtape.outlined
+@jaxtape.no_inline
 def exp(z: Values) -> Values:
     """Return e^z."""
     size, (cos, sin) = jnp.exp(jnp.real(z)), cos_and_sin(jnp.imag(z))
@@ -94,7 +94,7 @@ def _log1p_over_jvp(primals, tangents):
     return (ratio, slope), (slope * tangent, bend * tangent)
 
 
-@jaxtape.outlined(static_argnames="order")
+@jaxtape.no_inline(static_argnames="order")
 def _log1p_over_to(z: Values, order: int) -> tuple[Values, ...]:
     """Return f(z) = log(1 + z) / z and its derivatives to an order, which follow from (z f)' = 1 / (1 + z)."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2

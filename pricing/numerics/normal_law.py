@@ -35,7 +35,7 @@ def density(x: Real) -> Real:
 
 
 @jax.custom_jvp
-@jaxtape.outlined
+@jaxtape.no_inline
 def cdf(x: Real) -> Real:
     """Return P(Z < x), true in both tails; `ndtr`, in three branches, takes four times as long."""
     return 0.5 * lax.erfc(-_ROOT_HALF * x)
@@ -48,7 +48,7 @@ def _cdf_jvp(primals, tangents):
 
 
 @jax.custom_jvp
-@jaxtape.outlined
+@jaxtape.no_inline
 def scaled_cdf(power: Real, x: Real) -> Real:
     """Return exp(power) P(Z < x), where one factor may overflow while the other vanishes."""
     tail = scaled_density(power, x) * _mills_ratio(jnp.abs(x))
@@ -84,7 +84,7 @@ def _mills_ratio(x: Real) -> Real:
 
 
 @jax.custom_jvp
-@jaxtape.outlined
+@jaxtape.no_inline
 def quantile(p: Real) -> Real:
     """Return x with P(Z < x) = p, for p inside (0, 1)."""
     return special.ndtri(p)

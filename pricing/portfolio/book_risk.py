@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..ingestion.errors import InputError
 from ..market import Market
@@ -194,7 +194,7 @@ class RiskEngine:
         self._fits, self._tiles = Memory(), Memory()
         self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
 
-    @with_full_products
+    @full_matmul_precision
     def __call__(
         self, book: Book, market: Market, *, progress: Progress | None = None
     ) -> RiskResult:

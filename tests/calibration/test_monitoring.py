@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from calibration.app.monitor.alarms import Thresholds, alarms, summary
 from calibration.app.monitor.runs import UnusableRun, read_run
 from jaxtape.cli.main import app
-from jaxtape.output_folder import FileSet
+from jaxtape.output_folder import AtomicOutput
 from pricing import Book, Figures, Market, RiskResult, TradeRisk
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from tests.calibration.test_serving import MARKET, SPOT
@@ -54,7 +54,7 @@ def run(
         for row, value, error, status in zip(book.rows, values, errors, statuses, strict=True)
     )
     result = RiskResult(trades, 0.0, {SPOT: spot, VOL: 50.0}, {}, ())
-    with FileSet(folder, "jaxtape risk").written() as aside:
+    with AtomicOutput(folder, "jaxtape risk").written() as aside:
         write_positions(aside / "npv.csv", positions_of(result, book, market))
         write_quote_risks(aside / "sensitivity.csv", quote_risks(result, market))
         (aside / "calibration.json").write_text(json.dumps({"DAX": {**FIT, **fit}}))

@@ -24,8 +24,8 @@ from jaxtape.cli.cache import cache
 from jaxtape.programs import exported as program
 from jaxtape.programs import fingerprint, store
 from jaxtape.programs.exported import _packed
-from jaxtape.programs.pytree_json import Description
-from jaxtape.programs.status import activity
+from jaxtape.programs.pytree_json import PytreeSpec
+from jaxtape.programs.status import current_status
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,16 +148,16 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
 
 
 def test_what_the_last_job_used_is_read_ahead(folder):
-    end = store.store_in_use().read_ahead("risk")
+    end = store.store_in_use().prefetch("risk")
     first = in_another_process(folder)
-    jobs = store.store_in_use().read_ahead("risk")
+    jobs = store.store_in_use().prefetch("risk")
     expected = first(a_leg(), key=jax.random.key(1))
     jobs()
     end()
     again = in_another_process(folder)
-    end = store.store_in_use().read_ahead("risk")
+    end = store.store_in_use().prefetch("risk")
     (program,) = folder.glob("*.jaxtape")
-    wait(store.store_in_use()._ahead.values())
+    wait(store.store_in_use()._prefetched.values())
     program.unlink()
     traced.clear()
     assert equal(again(a_leg(), key=jax.random.key(1)), expected)
@@ -169,19 +169,23 @@ def test_what_is_in_work_can_be_shown(folder, monkeypatch):
     shown = []
     for name in ("exported", "Program"):
         real = getattr(store, name)
-        noted = lambda *args, real=real, **how: (shown.append(activity()), real(*args, **how))[1]  # noqa: E731
+
+        def noted(*args, real=real, **how):
+            shown.append(current_status())
+            return real(*args, **how)
+
         monkeypatch.setattr(store, name, noted)
     leg = a_leg()
     assert equal(in_another_process(folder)(leg, key=jax.random.key(1)).left.rate, leg.rate / 3)
-    assert shown == ["tracing swapped", ""] and activity() == ""
+    assert shown == ["tracing swapped", ""] and current_status() == ""
 
 
 @pytest.mark.parametrize("note", [b"\xff\xfe", b"../../x\n\n" + b"0" * 64], ids=["bytes", "names"])
 def test_a_hostile_note_is_not_followed(folder, note):
     folder.mkdir()
     (folder / "risk.jaxtape-last").write_bytes(note)
-    end = store.store_in_use().read_ahead("risk")
-    assert set(store.store_in_use()._ahead) <= {"0" * 64}
+    end = store.store_in_use().prefetch("risk")
+    assert set(store.store_in_use()._prefetched) <= {"0" * 64}
     assert np.all(in_another_process(folder)(a_leg(), key=jax.random.key(1)).left.rate > 0)
     end()
 
@@ -286,7 +290,7 @@ def words_of_everything() -> str:
         Pair(lambda x: x, Why.odd),
         np.dtype("f4"),
     )
-    return json.dumps([Description(part).words for part in parts])
+    return json.dumps([PytreeSpec(part).json for part in parts])
 
 
 def test_the_words_are_the_same_in_another_process():
@@ -442,7 +446,7 @@ def test_what_is_no_program(tmp_path):
 
 def test_the_words_of_a_tree_are_plain():
     tree = a_leg(), Pair(1j, b"x"), {"k": (None, True, float("nan"))}, frozenset({1})
-    assert json.loads(json.dumps(Description(tree).words)) == Description(tree).words
+    assert json.loads(json.dumps(PytreeSpec(tree).json)) == PytreeSpec(tree).json
 
 
 # --- The command -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxtape.cli.main import (
-    files_of,
+    output_file,
     path_of,
     refuse,
     write,
@@ -80,7 +80,7 @@ def monitor(
     )
     runs = [folder for folder in (run, yesterday) if folder is not None]
     inputs = [folder / name for folder in runs for name in FILES]
-    files = None if out is None else files_of(out, inputs)
+    files = None if out is None else output_file(out, inputs)
     try:
         today, before = read_run(run), None if yesterday is None else read_run(yesterday)
     except UnusableRun as error:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from jaxtape.output_folder import FileSet, read_bytes
+from jaxtape.output_folder import AtomicOutput, read_bytes
 
 from .state import NAME, Format, StoredBook
 
@@ -70,7 +70,7 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _check_private(folder)
-            self._books, self._own = FileSet(folder / "books"), FileSet(folder)
+            self._books, self._own = AtomicOutput(folder / "books"), AtomicOutput(folder)
         except OSError as error:
             place, reason = error.filename or folder, error.strerror or str(error)
             raise Unusable(f"{place}: cannot be written: {reason}; give another --state") from None
@@ -120,7 +120,7 @@ class Store:
 
     def drop_book(self, name: str) -> None:
         """Remove a book."""
-        with FileSet(self.folder / "books", names=(f"{name}.json",)).written():
+        with AtomicOutput(self.folder / "books", names=(f"{name}.json",)).written():
             pass  # nothing takes its place
 
     def keep_quotes(self, quotes: KeptQuotes) -> None:
@@ -147,7 +147,7 @@ def _check_private(folder: Path) -> None:
         raise Unusable(f"{place}: {why}; {remedy}, or give another --state")
 
 
-def _write(files: FileSet, name: str, record: BaseModel) -> None:
+def _write(files: AtomicOutput, name: str, record: BaseModel) -> None:
     with files.written() as aside:
         (aside / name).write_text(record.model_dump_json(indent=1), encoding="utf-8")
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from ..main import (
     Precision,
     configure,
-    files_of,
+    output_file,
     path_of,
     refuse,
     write,
@@ -73,7 +73,7 @@ def compare(
     kinds, chosen = _some("precisions", precisions, _PRECISIONS), _some("ways", ways, _WAYS)
     if tolerance is not None and not math.isfinite(tolerance):
         refuse(f"--tolerance {tolerance}: give a number, such as 1e-10")
-    files = None if out is None else files_of(out)
+    files = None if out is None else output_file(out)
     configure(Precision.double)
     over = [(precision, way) for precision in kinds for way in chosen]
     found = _verdicts(names or [], (ours, theirs, inputs), known, over, tolerance, seed)

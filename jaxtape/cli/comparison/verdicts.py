@@ -11,7 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from ...torch.case import TOLERANCES, Case
 from ...torch.modules import module_case
-from ..user_code import loaded, refused_if_it_fails
+from ..user_code import as_value_error, load_object
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def named_cases(names: list[str], known: Mapping[str, EntryPoint]) -> list[Asked
             raise ValueError(
                 f"{name}: no such case. There are: {', '.join(sorted(known))}; or give FILE.py:CASE"
             )
-        case = known[name].load() if name in known else loaded(name)
+        case = known[name].load() if name in known else load_object(name)
         if not isinstance(case, Case) and callable(case):
-            with refused_if_it_fails(f"{name}: fails", "give what returns a jaxtape.torch.Case"):
+            with as_value_error(f"{name}: fails", "give what returns a jaxtape.torch.Case"):
                 case = case()
         if not isinstance(case, Case):
             kind = type(case).__name__
@@ -81,10 +81,10 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
         ValueError: One cannot be read, or they do not fit.
     """
     name = " and ".join(place.rpartition(":")[2] for place in (ours, theirs))
-    jax_fn: Any = loaded(ours)
-    torch_fn, drawn = loaded(theirs), loaded(inputs)
+    jax_fn: Any = load_object(ours)
+    torch_fn, drawn = load_object(theirs), load_object(inputs)
     if callable(drawn):
-        with refused_if_it_fails(f"{inputs}: fails", "give a function of no arguments"):
+        with as_value_error(f"{inputs}: fails", "give a function of no arguments"):
             drawn = drawn()
     if not isinstance(drawn, tuple):
         kind = type(drawn).__name__
@@ -93,7 +93,7 @@ def own_case(ours: str, theirs: str, inputs: str) -> Asked:
         )
     if isinstance(jax_fn, eqx.Module) and isinstance(torch_fn, torch.nn.Module):
         remedy = "give both the same parameters"
-        with refused_if_it_fails("the modules cannot be compared", remedy):
+        with as_value_error("the modules cannot be compared", remedy):
             return Asked(name, module_case(jax_fn, torch_fn, drawn))
     for place, found in ((ours, jax_fn), (theirs, torch_fn)):
         if not callable(found):
@@ -113,7 +113,7 @@ def verdict_of(
     """
     most = TOLERANCES[precision] if tolerance is None else tolerance
     remedy = "both are to be functions of the same inputs with the same float outputs"
-    with refused_if_it_fails(f"{asked.name}: cannot be compared", remedy):
+    with as_value_error(f"{asked.name}: cannot be compared", remedy):
         table = asked.case.table(precision, way=way, seed=seed)
     rows = [asdict(row) | {"relative": row.max_relative_difference} for row in table.rows]
     worst = max(rows, key=lambda row: np.nan_to_num(row["relative"], nan=np.inf))

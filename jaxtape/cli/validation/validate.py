@@ -14,13 +14,13 @@ from rich.console import Console
 from ..main import (
     Precision,
     configure,
-    files_of,
+    output_file,
     path_of,
     progress_bar,
     refuse,
     write,
 )
-from ..user_code import in_words, loaded, refused_if_it_fails
+from ..user_code import as_value_error, describe_error, load_object
 from .reference import Group, Verdict, verdicts_of
 from .reference_report import (
     Outcome,
@@ -62,7 +62,7 @@ def validate(
     console = Console(width=190, markup=False, emoji=False)
     if html is not None and out is not None and html.resolve() == out.resolve():
         refuse(f"--html and --out are both {out}: give two files")
-    files = {path: files_of(path) for path in (html, out) if path is not None}
+    files = {path: output_file(path) for path in (html, out) if path is not None}
     configure(Precision.double)
     groups = _groups(names or [])
     if show:
@@ -92,7 +92,7 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
             there_are = ", ".join(sorted(known))
             refuse(f"{name}: no such group. There are: {there_are}; or give FILE.py:GROUP")
         try:
-            group = known[name].load() if name in known else loaded(name)
+            group = known[name].load() if name in known else load_object(name)
             if not isinstance(group, Group):
                 kind = type(group).__name__
                 refuse(f"{name}: is a {kind}; give a jaxtape.cli.validation.Group")
@@ -100,7 +100,7 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
         except (ValueError, OSError) as error:
             refuse(str(error) if name in str(error) else f"{name}: {error}")
         except Exception as error:  # of a group of the user's own
-            refuse(f"{name}: its references cannot be read: {in_words(error)}; correct them")
+            refuse(f"{name}: its references cannot be read: {describe_error(error)}; correct them")
         groups[name] = group
     return groups
 
@@ -110,7 +110,7 @@ def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
 
     def of(name: str) -> Outcome:
         start = time.perf_counter()
-        with refused_if_it_fails(f"{name}: its figures cannot be used", "return a Found for each"):
+        with as_value_error(f"{name}: its figures cannot be used", "return a Found for each"):
             verdicts = verdicts_of(name, groups[name])
             all(verdict.holds for verdict in verdicts)
         return Outcome(name, groups[name].title, verdicts, time.perf_counter() - start)

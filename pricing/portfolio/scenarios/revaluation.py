@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxtape.jax_settings.matmul_precision import with_full_products
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...market import Market
 from ...methods import METHODS, AbstractMethod
@@ -104,7 +104,7 @@ class Revaluation:
         }
 
 
-@with_full_products
+@full_matmul_precision
 def revalue(
     book: Book,
     market: Market,

@@ -15,7 +15,7 @@ def _parts(x, y):
     return jnp.where(x > 0.5, jnp.exp(x) * y, y * y), jnp.tanh(x + y)
 
 
-_apart = jt.outlined(_parts)
+_apart = jt.no_inline(_parts)
 _POINT = (jnp.linspace(0.1, 0.9, 5), jnp.linspace(1.0, 2.0, 5))
 
 
@@ -58,7 +58,7 @@ def test_the_compiler_keeps_the_calls_and_no_others(name, calls):
 
 
 def test_arguments_that_are_no_arrays():
-    @jt.outlined(static_argnames="power")
+    @jt.no_inline(static_argnames="power")
     def raised(x, power):
         return x**power
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxtape import output_folder as file_set
-from jaxtape.output_folder import FileSet, local_path, mismatched_files
+from jaxtape import output_folder
+from jaxtape.output_folder import AtomicOutput, local_path, mismatched_files
 
 NAMES = ("a.csv", "b.json", "c.html")
 OPTIONAL = "errors.txt"
@@ -19,7 +19,7 @@ RENAMES = len(NAMES) + 2  # and those of the manifest
 
 
 def write(folder, run, *, names=NAMES):
-    with FileSet(folder, f"jaxtape {run}", (OPTIONAL,)).written() as staging:
+    with AtomicOutput(folder, f"jaxtape {run}", (OPTIONAL,)).written() as staging:
         for name in names:
             (staging / name).write_text(f"{name} of {run}")
 
@@ -104,7 +104,7 @@ def test_a_file_that_no_run_has_written_stays(tmp_path, name):
     assert raised.value.filename == str(tmp_path / name)
     assert contents(tmp_path) == {name: "mine"} and not (tmp_path / "run.json").exists()
     (tmp_path / name).unlink()
-    with pytest.raises(FileExistsError), FileSet(tmp_path, "jaxtape new").written() as staging:
+    with pytest.raises(FileExistsError), AtomicOutput(tmp_path, "jaxtape new").written() as staging:
         (staging / name).write_text("ours")
         (tmp_path / name).symlink_to("nowhere")
     assert (tmp_path / name).is_symlink() and not (tmp_path / "run.json").exists()
@@ -139,7 +139,7 @@ def test_an_input_stays_even_where_a_run_has_written_it(old, tmp_path, link):
     link(file, old / NAMES[0])
     given = file if file.exists() else old / NAMES[0]
     with pytest.raises(FileExistsError, match="it is an input of this command"):
-        FileSet(old, "jaxtape new", NAMES, inputs=[None, given])
+        AtomicOutput(old, "jaxtape new", NAMES, inputs=[None, given])
     assert given.read_text() == "an input"
 
 
@@ -158,7 +158,7 @@ def test_a_url_is_no_path(text, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
             local_path(given)
     with pytest.raises(ValueError, match="is a URL"):
-        FileSet(Path(text))
+        AtomicOutput(Path(text))
     assert not list(tmp_path.iterdir())
     assert local_path("C:/out") == Path("C:/out") and local_path("a/b:c/") == Path("a/b:c")
 
@@ -170,7 +170,7 @@ def test_a_pipe_is_not_read(tmp_path):
 
 
 def test_files_without_a_command_have_no_label(tmp_path):
-    with FileSet(tmp_path).written() as staging:
+    with AtomicOutput(tmp_path).written() as staging:
         (staging / "table.json").write_text("[]")
     assert contents(tmp_path) == {"table.json": "[]"} and not (tmp_path / "run.json").exists()
 
@@ -219,9 +219,9 @@ KILLED = """
 import importlib.util, os, signal, sys
 from pathlib import Path
 
-spec = importlib.util.spec_from_file_location("file_set", sys.argv[1])
-file_set = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(file_set)
+spec = importlib.util.spec_from_file_location("output_folder", sys.argv[1])
+output_folder = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(output_folder)
 replace, calls = Path.replace, []
 
 def killed(path, target):
@@ -233,7 +233,7 @@ def killed(path, target):
 for at, folder in enumerate(sys.argv[2:]):
     if (child := os.fork()) == 0:
         Path.replace = killed
-        with file_set.FileSet(Path(folder), "jaxtape new", ("errors.txt",)).written() as staging:
+        with output_folder.AtomicOutput(Path(folder), "jaxtape new", ("errors.txt",)).written() as staging:
             for name in ("a.csv", "b.json", "c.html"):
                 (staging / name).write_text(f"{name} of new")
         os._exit(0)
@@ -246,7 +246,7 @@ def test_a_process_killed_at_any_rename_leaves_files_that_are_told_apart(tmp_pat
     folders = [tmp_path / str(at) for at in range(RENAMES)]
     for folder in folders:
         write(folder, "old")
-    command = [sys.executable, "-c", KILLED, file_set.__file__, *folders]
+    command = [sys.executable, "-c", KILLED, output_folder.__file__, *folders]
     subprocess.run(command, check=True)
     for at, folder in enumerate(folders):
         (left,) = folder.glob(".jaxtape-*")
@@ -273,26 +273,26 @@ def test_a_place_that_is_no_folder_or_cannot_be_written_is_refused_at_once(tmp_p
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "out"):
         with pytest.raises((FileExistsError, NotADirectoryError)):
-            FileSet(folder)
+            AtomicOutput(folder)
     refused = PermissionError(errno.EACCES, "read-only", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", failing(0, refused)(tempfile.mkdtemp))
     with pytest.raises(PermissionError):
-        FileSet(tmp_path)
+        AtomicOutput(tmp_path)
     assert contents(tmp_path) == {"file": ""}
 
 
-@pytest.mark.skipif(file_set.fcntl is None, reason="a system with locks")
+@pytest.mark.skipif(output_folder.fcntl is None, reason="a system with locks")
 def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
     """The one that waits neither mixes its files with the other's nor clears them away."""
     write(tmp_path, "old")
     waits = (
-        "import sys; from pathlib import Path; from jaxtape.output_folder import FileSet\n"
-        "files = FileSet(Path(sys.argv[1]), 'jaxtape second')\n"
+        "import sys; from pathlib import Path; from jaxtape.output_folder import AtomicOutput\n"
+        "files = AtomicOutput(Path(sys.argv[1]), 'jaxtape second')\n"
         "print('here', flush=True)\n"
         "with files.written() as staging:\n"
         f"    [(staging / name).write_text(f'{{name}} of second') for name in {NAMES}]\n"
     )
-    with FileSet(tmp_path, "jaxtape first").written() as staging:
+    with AtomicOutput(tmp_path, "jaxtape first").written() as staging:
         second = subprocess.Popen(
             [sys.executable, "-c", waits, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )

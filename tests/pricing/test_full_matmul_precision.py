@@ -12,8 +12,8 @@ import pricing
 from calibration.many import workers
 from jaxtape.jax_settings.matmul_precision import (
     chosen_precision,
-    full_products,
-    with_full_products,
+    full_matmul_precision,
+    matmul_precision_context,
 )
 from pricing import HullWhite, fbsde
 from pricing.portfolio.scenarios import revalue
@@ -42,7 +42,7 @@ FUNCTIONS = {
 }
 
 
-@with_full_products
+@full_matmul_precision
 def precision_of_a_product() -> str:
     (product,) = jax.make_jaxpr(lambda a: a @ a)(jnp.ones((2, 2))).eqns
     return str(product.params["precision"])
@@ -71,7 +71,7 @@ def test_the_threads_of_a_book_have_the_precision_of_their_caller(monkeypatch):
     group = Mock(spec=Group, method=None, tile_bytes=0)
     group.tiles = lambda: iter([Mock(spec=Tile)])
     monkeypatch.setattr(tile_workers, "tiling", lambda method: Mock(trade_bytes=1))
-    with full_products():
+    with matmul_precision_context():
         ran = tile_workers.run_tiles([group], lambda group, tile: chosen_precision(), 1)
     assert [future.result() for _, futures in ran for future in futures] == ["highest"]
 
