@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
-from pricing.fbsde.networks import OptimizerState, minimize
+from pricing.fbsde.solvers.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
 from pricing.progress import Progress

@@ -21,8 +21,8 @@ from jaxtape.cli.cache import cache
 from jaxtape.cli.main import app
 from jaxtape.programs import store
 from pricing.fbsde import DeepBSDE, problems
+from pricing.fbsde.stages import metrics_file
 from pricing.fbsde.storage import Checkpoints
-from pricing.fbsde.training import metrics_file
 from tests.calibration.test_monitoring import run as write_run
 
 SAMPLES = Path(__file__).parent.parent / "pricing" / "samples"

@@ -9,15 +9,21 @@ import jax
 import numpy as np
 
 from . import problems
-from .backward_dp import BackwardDP
-from .bases import Additive, Hermite, Mean, Payoffs, SmoothMaximum
-from .deep_bsde import DeepBSDE
-from .gradient_regression import GradientRegression
-from .grid_quadrature import GridQuadrature
-from .networks import Architecture
-from .one_step_malliavin import OneStepMalliavin
 from .problem import Problem
 from .solver import AbstractSolver
+from .solvers.backward_dp import BackwardDP
+from .solvers.bases import (
+    Additive,
+    Hermite,
+    Mean,
+    Payoffs,
+    SmoothMaximum,
+)
+from .solvers.deep_bsde import DeepBSDE
+from .solvers.gradient_regression import GradientRegression
+from .solvers.grid_quadrature import GridQuadrature
+from .solvers.networks import Architecture
+from .solvers.one_step_malliavin import OneStepMalliavin
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from jaxtape.cli.main import (
 )
 
 from .catalogue import CATALOGUE, Entry, off_diagonal
-from .certificate import certify as certify_solution
-from .early_exercise_bounds import bounds
+from .error_bars.certificate import certify as certify_solution
+from .error_bars.early_exercise_bounds import bounds
 from .solution import Solution
 from .solving import solve as solve_problem
 

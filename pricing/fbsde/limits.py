@@ -8,9 +8,9 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from .gradient_regression import GradientRegression
 from .problem import Problem
-from .training import init
+from .solvers.gradient_regression import GradientRegression
+from .stages import init
 
 _LEAST_PATHS = 1024  # of a regression
 _OF_GRID = 12  # multiples of its state that a grid takes at once

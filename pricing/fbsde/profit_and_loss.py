@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from .exercise_floor import exercise_floor
+from .dynamics.exercise_floor import exercise_floor
+from .dynamics.simulation import over_blocks, simulate
 from .problem import Problem, State
-from .simulation import over_blocks, simulate
 from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has a Hessian of every contract

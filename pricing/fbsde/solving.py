@@ -13,15 +13,26 @@ from threadpoolctl import threadpool_limits
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
-from .choosing import choose
-from .errors import ASKED, Tolerance, shortcomings, tolerance_of
+from .error_bars.relative_errors import (
+    ASKED,
+    Tolerance,
+    shortcomings,
+    tolerance_of,
+)
 from .limits import Limits
 from .problem import Problem
 from .results import RESULTS
+from .selection import choose
 from .solution import Solution
 from .solver import AbstractSolver
+from .stages import (
+    init,
+    latest_metrics,
+    metrics_file,
+    postprocess,
+    step,
+)
 from .storage import Checkpoints, Keys
-from .training import init, latest_metrics, metrics_file, postprocess, step
 
 
 @full_matmul_precision
@@ -47,7 +58,7 @@ def solve(
     Args:
         problem: The equation.
         solver: The scheme and its settings. None: GridQuadrature in one or two dimensions; in more, regressions
-            on several sets of functions are tried on few paths (`choosing.candidates`), and the one that did
+            on several sets of functions are tried on few paths (`selection.candidates`), and the one that did
             best is solved on many. Value, Delta and Gamma of today are certified on fresh paths (`certify`), as
             many as `rtol` takes, and the value of a right to exercise is held against an upper bound.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the

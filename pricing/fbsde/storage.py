@@ -22,7 +22,7 @@ from .functions import digests
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver
-from .training import Training, init, postprocess
+from .stages import Training, init, postprocess
 
 Keys = Key[Array, "*seeds"]
 _STAGES = "stages"

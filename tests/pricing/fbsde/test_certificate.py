@@ -20,7 +20,6 @@ from pricing.fbsde import (
     Problem,
     Tolerance,
     bounds,
-    certificate,
     certify,
     from_product,
     load,
@@ -28,9 +27,10 @@ from pricing.fbsde import (
     save,
     solve,
 )
-from pricing.fbsde.early_exercise_bounds import unbounded
-from pricing.fbsde.errors import errors, without_noise
-from pricing.fbsde.first_step import NoiseForm, StepDensity, noise_form
+from pricing.fbsde.dynamics.step_density import NoiseForm, StepDensity, noise_form
+from pricing.fbsde.error_bars import certificate
+from pricing.fbsde.error_bars.early_exercise_bounds import unbounded
+from pricing.fbsde.error_bars.relative_errors import errors, without_noise
 
 from ...cases import others_later
 from .backward_problems import asset

@@ -21,7 +21,7 @@ from pricing.fbsde import (
     problems,
     solve,
 )
-from pricing.fbsde.continuity import Jumping, jumping, may_jump
+from pricing.fbsde.error_bars.continuity import Jumping, jumping, may_jump
 from pricing.numerics.safe_math import larger
 
 from ...cases import others_later

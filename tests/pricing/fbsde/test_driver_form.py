@@ -4,7 +4,12 @@ import jax.numpy as jnp
 import pytest
 
 from pricing.fbsde import Problem
-from pricing.fbsde.driver_form import discounts, is_affine, is_of_each, reads_diagonal
+from pricing.fbsde.dynamics.driver_form import (
+    discounts,
+    is_affine,
+    is_of_each,
+    reads_diagonal,
+)
 
 from .backward_problems import single
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, Payoffs, problems, solve
-from pricing.fbsde.choosing import Tried, _another
 from pricing.fbsde.limits import Limits, bytes_of
-from pricing.fbsde.training import init, step
+from pricing.fbsde.selection import Tried, _another
+from pricing.fbsde.stages import init, step
 
 KEY = jax.random.key(0)
 RICH = GradientRegression(8192, bases=(Hermite(4), Payoffs()))

@@ -19,7 +19,7 @@ from pricing.fbsde import (
     hedging,
     solve,
 )
-from pricing.fbsde.exercise_floor import exercise_floor
+from pricing.fbsde.dynamics.exercise_floor import exercise_floor
 
 from .backward_problems import put
 

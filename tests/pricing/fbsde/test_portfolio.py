@@ -21,7 +21,7 @@ from pricing.fbsde import (
     from_product,
     solve,
 )
-from pricing.fbsde.training import init, postprocess
+from pricing.fbsde.stages import init, postprocess
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
 REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))

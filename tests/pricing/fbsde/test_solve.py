@@ -24,7 +24,7 @@ from pricing.fbsde import (
     problems,
     solve,
 )
-from pricing.fbsde.errors import tolerance_of
+from pricing.fbsde.error_bars.relative_errors import tolerance_of
 from pricing.fbsde.storage import Checkpoints
 
 from .backward_problems import single

@@ -15,8 +15,8 @@ from pricing.fbsde import (
     certify,
     solve,
 )
-from pricing.fbsde.errors import errors, known_to
-from pricing.fbsde.first_step import StepDensity, noise_form
+from pricing.fbsde.dynamics.step_density import StepDensity, noise_form
+from pricing.fbsde.error_bars.relative_errors import errors, known_to
 
 from .backward_problems import single
 

@@ -14,18 +14,35 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..progress import Progress
-from .bases import AbstractBasis, Additive, Hermite, Mean, Payoffs, SmoothMaximum
-from .certificate import Certificate, Estimate, certify, unsummed
-from .driver_form import is_affine
-from .early_exercise_bounds import bounds, unbounded
-from .errors import EntryErrors, Tolerance, errors, without_noise
-from .gradient_regression import GradientRegression
-from .grid_quadrature import GridQuadrature
+from .dynamics.driver_form import is_affine
+from .dynamics.simulation import simulate
+from .error_bars.certificate import (
+    Certificate,
+    Estimate,
+    certify,
+    unsummed,
+)
+from .error_bars.early_exercise_bounds import bounds, unbounded
+from .error_bars.relative_errors import (
+    EntryErrors,
+    Tolerance,
+    errors,
+    without_noise,
+)
 from .limits import Limits
 from .problem import Problem
-from .simulation import simulate
 from .solution import Solution
 from .solver import AbstractSolver
+from .solvers.bases import (
+    AbstractBasis,
+    Additive,
+    Hermite,
+    Mean,
+    Payoffs,
+    SmoothMaximum,
+)
+from .solvers.gradient_regression import GradientRegression
+from .solvers.grid_quadrature import GridQuadrature
 
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _PILOT_CERTIFICATE = 8192

@@ -17,12 +17,24 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import Standardizer
-from ..sampling import normals
-from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
-from .problem import Problem, Real, State
-from .simulation import AntitheticSteps, PathPool, shard_paths
-from .solver import AbstractApproximation, AbstractSolver, Date, weighted_sum
+from ...numerics.standardizer import Standardizer
+from ...sampling import normals
+from ..dynamics.simulation import AntitheticSteps, PathPool, shard_paths
+from ..problem import Problem, Real, State
+from ..solver import (
+    AbstractApproximation,
+    AbstractSolver,
+    Date,
+    weighted_sum,
+)
+from .networks import (
+    Architecture,
+    Network,
+    OptimizerState,
+    adam,
+    minimize,
+    sum_over_contracts,
+)
 
 FIXED_POINT_ITERATIONS = 3  # each reduces the error of f_n by a factor O(dt)
 

@@ -16,16 +16,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..sampling import normals
-from ..sampling.low_discrepancy import MAX_DIMENSION, sobol_words
-from ..sampling.threefry import random_bits
-from ..sampling.transforms import inverse_normal
-from .first_step import NoiseForm, StepDensity
-from .held import Held, Values, flat, held, still_held
-from .ito_taylor import Composition, States, martingale_increments
-from .problem import Problem, State, ends_of_step
-from .second_order import Onward
-from .solution import Solution
+from ...sampling import normals
+from ...sampling.low_discrepancy import MAX_DIMENSION, sobol_words
+from ...sampling.threefry import random_bits
+from ...sampling.transforms import inverse_normal
+from ..dynamics.gamma_drivers import Onward
+from ..dynamics.ito_taylor import Composition, States, martingale_increments
+from ..dynamics.node_values import (
+    Held,
+    Values,
+    flat,
+    held,
+    still_held,
+)
+from ..dynamics.step_density import NoiseForm, StepDensity
+from ..problem import Problem, State, ends_of_step
+from ..solution import Solution
 
 
 class Ahead(NamedTuple):
@@ -81,7 +87,7 @@ def ahead(
         points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
             shifted at random. With y it is one.
         blur: Distance of the exercise value from the value, for each contract, within which a path's derivative
-            has a part of the rule (`held.still_held`).
+            has a part of the rule (`node_values.still_held`).
         reads_z: Whether the driver has a use for z.
         floor: Lower bound of the value of waiting, for each contract (`exercise_floor`).
         onward: Dynamics of the paths where the driver reads Gamma; None: the problem's.

@@ -9,7 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .backward import (
+from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..problem import Problem, State
+from ..solver import beyond_networks
+from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
@@ -19,9 +22,6 @@ from .backward import (
     value_at_step_end,
 )
 from .networks import Architecture, Network
-from .problem import Problem, State
-from .simulation import AntitheticSteps, over_steps
-from .solver import beyond_networks
 
 
 class Parameters(NamedTuple):

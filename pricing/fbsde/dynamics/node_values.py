@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..problem import Problem
+from ..solver import AbstractApproximation
 from .ito_taylor import States
-from .problem import Problem
-from .solver import AbstractApproximation
 
 Values = Float[Array, "contracts paths"]
 

@@ -11,13 +11,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from ..results import Between, Bounds
+from ...results import Between, Bounds
+from ..dynamics.driver_form import discounts
+from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.simulation import over_blocks, simulate
+from ..problem import Problem
+from ..solution import Solution
 from .defects import fan, martingale_increment
-from .driver_form import discounts
-from .exercise_floor import exercise_floor
-from .problem import Problem
-from .simulation import over_blocks, simulate
-from .solution import Solution
 
 _BLOCK = 256  # paths at a time; each has its inner paths
 

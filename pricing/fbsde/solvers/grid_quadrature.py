@@ -12,14 +12,19 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..numerics.tridiagonal import Tridiagonal
-from .exercise_floor import exercise_floor
-from .held import Held, flat, held
-from .ito_taylor import States
-from .problem import Problem, State, ends_of_step
-from .second_order import unstable
-from .simulation import simulate
-from .solver import SINGLE_START, AbstractApproximation, AbstractSolver, Date
+from ...numerics.tridiagonal import Tridiagonal
+from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.gamma_drivers import unstable
+from ..dynamics.ito_taylor import States
+from ..dynamics.node_values import Held, flat, held
+from ..dynamics.simulation import simulate
+from ..problem import Problem, State, ends_of_step
+from ..solver import (
+    SINGLE_START,
+    AbstractApproximation,
+    AbstractSolver,
+    Date,
+)
 
 _NODES = {1: 513, 2: 97}  # of a coordinate, at most, by dimension
 _POINTS = {

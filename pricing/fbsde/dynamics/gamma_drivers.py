@@ -9,9 +9,9 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from ..problem import Problem, Real, State
 from .driver_form import reads_diagonal
-from .first_step import noise_form, own_derivatives
-from .problem import Problem, Real, State
+from .step_density import noise_form, own_derivatives
 
 _MOST_ADDED = (
     2.0  # multiples of the paths' own variance: schemes that take f at known values are stable

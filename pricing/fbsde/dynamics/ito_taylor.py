@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .problem import Problem, Real
+from ..problem import Problem, Real
 
 States = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]

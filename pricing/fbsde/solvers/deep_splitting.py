@@ -7,16 +7,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .backward import (
+from ..problem import Problem
+from ..solver import beyond_networks
+from .backward_dp import (
+    NetworkRegression,
+    Parameters,
+    Targets,
+    y_alone,
+)
+from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
     least_squares,
     quadratic_features,
 )
-from .backward_dp import NetworkRegression, Parameters, Targets, y_alone
-from .problem import Problem
-from .solver import beyond_networks
 
 
 class _DateRegression(NetworkRegression):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .problem import Problem, Real, State
+from ..problem import Problem, Real, State
 
 _PROBES = 4  # steps on which the form of the noise is looked at
 _ROUNDING = 64.0  # multiples of a rounding error within which a direction is the same

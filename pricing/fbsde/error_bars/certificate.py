@@ -11,18 +11,24 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from ..fields import Number
-from .certificate_samples import Derivatives, Form, Samples, Start, samples
+from ...fields import Number
+from ..dynamics.driver_form import is_of_each
+from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.gamma_drivers import first_step_onward, onward_of, with_gamma_held
+from ..dynamics.simulation import simulate
+from ..dynamics.step_density import noise_form
+from ..problem import Problem, ends_of_step, reads_z
+from ..results import RESULTS
+from ..solution import Solution
+from .certificate_samples import (
+    Derivatives,
+    Form,
+    Samples,
+    Start,
+    samples,
+)
 from .continuity import Jumping, jumping
 from .defects import LastStep
-from .driver_form import is_of_each
-from .exercise_floor import exercise_floor
-from .first_step import noise_form
-from .problem import Problem, ends_of_step, reads_z
-from .results import RESULTS
-from .second_order import first_step_onward, onward_of, with_gamma_held
-from .simulation import simulate
-from .solution import Solution
 
 _FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _NUMBERS = 2**21  # of samples of Gamma in memory at once
@@ -103,11 +109,11 @@ def certify(
     as `solve` does. A right to exercise follows the solution's rule, whose errors enter by their square, too,
     from below. The error of the grid of dates remains.
 
-    Where the driver reads Gamma (`second_order.Onward`), the square is that of Gamma's error, which may be
+    Where the driver reads Gamma (`gamma_drivers.Onward`), the square is that of Gamma's error, which may be
     large. Of call spreads under uncertain volatility by too few functions, 7 and 9 % of the value were missed,
     and 0.5 and 1.7 % left. So `left` is 2 m^2, m the share that was missed, and `solve` adds it to the errors.
 
-    Delta and Gamma are derivatives of the first step's density (`first_step`), on pairs of opposite steps:
+    Delta and Gamma are derivatives of the first step's density (`step_density`), on pairs of opposite steps:
     neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
     they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
     derivative of that. In many dimensions the noise of these is far less, but they miss jumps, and rises that

@@ -11,14 +11,26 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import AbstractSchedule, StoreAll, scan
 
-from ..fields import word
-from ..numerics.safe_math import nan_where
-from ..numerics.standardizer import Standardizer, deviation
-from .networks import Architecture, Network, OptimizerState, adam, minimize, sum_over_contracts
-from .problem import Problem, State
-from .results import RESULTS
-from .simulation import Paths, simulate, standardizer_by_date
-from .solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
+from ...fields import word
+from ...numerics.safe_math import nan_where
+from ...numerics.standardizer import Standardizer, deviation
+from ..dynamics.simulation import Paths, simulate, standardizer_by_date
+from ..problem import Problem, State
+from ..results import RESULTS
+from ..solver import (
+    AbstractApproximation,
+    AbstractSolver,
+    Date,
+    beyond_networks,
+)
+from .networks import (
+    Architecture,
+    Network,
+    OptimizerState,
+    adam,
+    minimize,
+    sum_over_contracts,
+)
 
 
 class _Parameters(NamedTuple):

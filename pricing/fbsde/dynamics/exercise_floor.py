@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..sampling import normals
-from .problem import Problem
+from ...sampling import normals
+from ..problem import Problem
 
 _PATHS = 128
 _WIDEST = 3.0  # multiples of the noise: paths reach into the tails

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import Standardizer, deviation
-from ..sampling import normals, uniforms
-from .problem import Problem
+from ...numerics.standardizer import Standardizer, deviation
+from ...sampling import normals, uniforms
+from ..problem import Problem
 
 
 class Paths(NamedTuple):

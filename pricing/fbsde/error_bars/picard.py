@@ -9,9 +9,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from ..sampling import normals, uniforms
+from ...sampling import normals, uniforms
+from ..problem import Problem, reads_z
 from .certificate import Estimate
-from .problem import Problem, reads_z
 
 _EXACT = 1e-3  # of the move of a step, by which one step and two may differ
 

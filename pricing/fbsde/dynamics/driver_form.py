@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool
 
 from jaxtape import stored_jit
 
-from .problem import Problem, Real, State
+from ..problem import Problem, Real, State
 from .simulation import simulate
 
 _PATHS = 8

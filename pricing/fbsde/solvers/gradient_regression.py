@@ -9,13 +9,25 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from .bases import AbstractBasis, BasisTargets, Hermite, Mean, Payoffs, compositions
-from .exercise_floor import exercise_floor
-from .ito_taylor import Functions, Moves, States, martingale_increments
-from .problem import Problem, State, ends_of_step
-from .second_order import unstable
-from .simulation import simulate, survival
-from .solver import AbstractApproximation, AbstractSolver, Date
+from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.gamma_drivers import unstable
+from ..dynamics.ito_taylor import (
+    Functions,
+    Moves,
+    States,
+    martingale_increments,
+)
+from ..dynamics.simulation import simulate, survival
+from ..problem import Problem, State, ends_of_step
+from ..solver import AbstractApproximation, AbstractSolver, Date
+from .bases import (
+    AbstractBasis,
+    BasisTargets,
+    Hermite,
+    Mean,
+    Payoffs,
+    compositions,
+)
 
 _ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
 _DIVERGED = 2.0  # variances of the target: a fit of it misses one at most

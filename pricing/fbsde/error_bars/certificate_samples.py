@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..sampling import normals
+from ...sampling import normals
+from ..dynamics.gamma_drivers import Onward
+from ..dynamics.step_density import NoiseForm, Parabola, StepDensity
+from ..problem import Problem, State, ends_of_step
+from ..solution import Solution
 from .defects import LastStep, ahead
-from .first_step import NoiseForm, Parabola, StepDensity
-from .problem import Problem, State, ends_of_step
-from .second_order import Onward
-from .solution import Solution
 
 _LEAST_SIZE = 0.1  # of a value, in its deviations
 
@@ -39,7 +39,7 @@ class Form(NamedTuple):
 class Start(NamedTuple):
     """The step from today.
 
-    of: the problem of the step; noise: its form (`first_step.noise_form`); onward: where the driver reads
+    of: the problem of the step; noise: its form (`step_density.noise_form`); onward: where the driver reads
     Gamma, the dynamics of errors, A today, and the solution's Gamma there, else None; last: settings to
     differentiate the mean of the last step, where the payoff may jump.
     """

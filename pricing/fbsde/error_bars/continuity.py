@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
 
-from .problem import Problem
-from .simulation import simulate
+from ..dynamics.simulation import simulate
+from ..problem import Problem
 
 _STEPS = {"sign", "floor", "ceil", "round", "rem", "argmax", "argmin", "top_k", "nextafter"}
 _UNSEEN = {"pure_callback", "io_callback", "ffi_call", "custom_call"}

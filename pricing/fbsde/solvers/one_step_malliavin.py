@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..fields import word
-from .backward import (
+from ...fields import word
+from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..problem import Problem, State
+from ..solver import beyond_networks
+from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
@@ -21,9 +24,6 @@ from .backward import (
     value_at_step_end,
 )
 from .networks import Network
-from .problem import Problem, State
-from .simulation import AntitheticSteps, over_steps
-from .solver import beyond_networks
 
 Values = Float[Array, " contracts"]
 Slopes = Float[Array, "contracts dim"]

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from ..solution import Solution
 from .certificate import Certificate, Estimate, cover
-from .solution import Solution
 
 _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
 

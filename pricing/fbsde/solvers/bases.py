@@ -9,11 +9,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..numerics.standardizer import Standardizer, deviation
-from ..regression.polynomials import hermite_polynomials
-from .ito_taylor import Composition, Features, Functions, States
+from ...numerics.standardizer import Standardizer, deviation
+from ...regression.polynomials import hermite_polynomials
+from ..dynamics.ito_taylor import (
+    Composition,
+    Features,
+    Functions,
+    States,
+)
+from ..problem import Problem, Real
 from .networks import OptimizerState, adam, minimize
-from .problem import Problem, Real
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
