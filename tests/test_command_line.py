@@ -446,6 +446,7 @@ def jaxtape(*commands):
     return said
 
 
+@pytest.mark.repeat
 def test_in_a_process_of_its_own(tmp_path, expected):
     """Single precision gives the figures; an error is a line and no traceback."""
     trades, out = tmp_path / "trades.csv", ("--market", MARKET, "--out", tmp_path / "out")

@@ -10,7 +10,6 @@ import sys
 import tomllib
 from typing import Any
 
-import jupytext
 import numpy as np
 import pytest
 import yaml
@@ -18,8 +17,9 @@ import yaml
 from jaxtape.cli.main import Commands
 
 from . import documented
-from .cases import others_later
 from .documented import ROOT
+
+pytestmark = pytest.mark.repeat
 
 DOCS = ROOT / "docs"
 PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan")
@@ -47,7 +47,7 @@ def run(program: str) -> str:
 # --- the Python of the pages --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", others_later(PAGES, ["getting_started", "how_to_choose", "faq"]))
+@pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_prints_what_the_page_says(page):
     """All blocks of a page in one program; words to the letter, numbers to one in their last digit."""
     said = "".join(blocks(page, "text"))
@@ -85,14 +85,6 @@ def test_what_a_page_names_exists(page):
         assert {word for word in words[1:] if "=" not in word} <= set(targets), words
     for name in [found for code in shown for found in re.findall(FILE, code)]:
         assert (ROOT / name).exists(), name
-
-
-def test_no_block_of_a_page_is_lost():
-    """Whatever kinds a page has, each fence opens or closes a block that is found."""
-    for page in NAMING:
-        text = documented.text_of(page)
-        fences = re.findall("^ *```", text, re.M)
-        assert len(fences) == 2 * len(documented.FENCED.findall(text)), page
 
 
 def test_every_extra_that_is_named_exists():
@@ -198,7 +190,7 @@ docs.TUTORIALS[sys.argv[1]](runpy.run_path(f"docs/tutorials/{sys.argv[1]}.py"))
 """
 
 
-@pytest.mark.parametrize("name", others_later(TUTORIALS, ["tape"]))
+@pytest.mark.parametrize("name", TUTORIALS)
 def test_a_tutorial_finds_what_it_claims(name):
     """In a process of its own, with the settings that a reader has."""
     if name == "pytorch" and not HAS_TORCH:
@@ -212,17 +204,6 @@ def test_a_tutorial_finds_what_it_claims(name):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert not done.returncode, done.stderr
-
-
-@pytest.mark.parametrize("name", TUTORIALS)
-def test_a_tutorial_is_a_notebook_of_short_cells(name):
-    notebook = jupytext.read(DOCS / "tutorials" / f"{name}.py")
-    kinds = [cell.cell_type for cell in notebook.cells]
-    assert kinds[0] == "markdown" and kinds.count("code") >= 8
-    assert notebook.cells[0].source.startswith("# ")
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            assert len(cell.source.splitlines()) <= 30, cell.source
 
 
 def test_all_tutorials_are_run_here():

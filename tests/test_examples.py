@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.repeat
+
 ROOT = Path(__file__).parent.parent
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 MODULES = [

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.repeat
+
 PACKAGES = "jaxtape", "pricing", "pricing.fbsde", "calibration"
 HEAVY = "matplotlib", "orbax", "pyarrow", "tensorboardX", "torch", "typer"  # imported where used
 PROGRAM = """

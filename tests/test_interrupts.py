@@ -11,7 +11,7 @@ import pytest
 
 from jaxtape.output_folder import AtomicOutput, mismatched_files
 
-from .cases import others_later
+pytestmark = pytest.mark.repeat
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "pricing" / "samples"
@@ -69,7 +69,7 @@ def test_an_interrupted_command_leaves_what_was_there(command, sent, tmp_path):
     assert (out / "report.html").read_text() == BEFORE
 
 
-@pytest.mark.parametrize("sent", others_later(STATUS, [signal.SIGINT]))
+@pytest.mark.parametrize("sent", STATUS)
 def test_an_interrupted_write_leaves_the_last_run_whole(sent, tmp_path):
     """While files are made; what is left of a killed run is hidden, and the next one clears it."""
     program = """

@@ -30,7 +30,3 @@ def test_code_and_plain_sentences_are_not(tmp_path, name):
         text if name.endswith(".py") else "```\ntold = 1\n```\nIt is a page.", encoding="utf-8"
     )
     assert plain_english.main([str(path)]) == 0
-
-
-def test_the_repository_is_in_plain_english(capsys):
-    assert plain_english.main([]) == 0, capsys.readouterr().out

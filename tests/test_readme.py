@@ -8,6 +8,8 @@ import pytest
 
 from .documented import ROOT, blocks
 
+pytestmark = pytest.mark.repeat
+
 README = ROOT / "README.md"
 FIRST, SECOND = blocks(README, "python")
 

@@ -20,6 +20,8 @@ from pricing.market import SwaptionVols
 from pricing.models.surface_models import black_scholes
 from tests.helpers import SAMPLES, dax, dax_book, double, sample_market
 
+pytestmark = pytest.mark.repeat
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from jaxtape.cli import cache
 
-from .cases import others_later
+pytestmark = pytest.mark.repeat
 
 ROOT = Path(__file__).parent.parent
 RUN = "from jaxtape.cli.main import main; main()"
@@ -69,7 +69,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", others_later(SETTINGS, [*SETTINGS][:3]))
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_that_jax_refuses_is_named(name, tmp_path):
     given, told = SETTINGS[name]
     status, said = ended("solve", "no-such", folder=tmp_path, **{name: given})

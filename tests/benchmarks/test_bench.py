@@ -13,6 +13,8 @@ from benchmarks.page import Kept, latest, page
 from benchmarks.timing import Timed, Timing, take_turns
 from jaxtape.cli.main import app
 
+pytestmark = pytest.mark.repeat
+
 NAMES = list(harness.QUICK)
 
 

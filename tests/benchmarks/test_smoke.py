@@ -20,9 +20,10 @@ import benchmarks
 import jaxtape as jt
 from benchmarks import harness, pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.cases import others_later
 from tests.helpers import dax_heston, double
 from tests.references import DAX_SSE_AT_OPTIMUM
+
+pytestmark = pytest.mark.repeat
 
 ROOT = Path(benchmarks.__file__).parent
 TOOLS = {"pareto_figure"}  # they measure nothing
@@ -386,45 +387,14 @@ SMOKE: dict[str, Smoke] = {
 }
 
 
-# the library's own tests run what these do: closed forms, estimators, sweeps, trainings, regressions
-REPEATED = {
-    "import_time",
-    "bermudan",
-    "pareto",
-    "one_step_malliavin",
-    "main_job",
-    "many_surfaces",
-    "live_session",
-    "quote_sensitivities",
-    "fbsde_unseen",
-    "estimators",
-    "many_scaling",
-    "large_book",
-    "optimizers",
-    "serve_load",
-    "portfolio_fbsde",
-    "picard_check",
-    "deep_bsde",
-    "two_rates",
-    "early_exercise",
-    "exercise_rule",
-    "floors",
-    "quantlib_peer",
-    "simulated_calibration",
-    "neural_sde",
-    "malliavin_networks",
-}
-
-
 @double
-@pytest.mark.parametrize("name", others_later(SMOKE, SMOKE.keys() - REPEATED))
+@pytest.mark.parametrize("name", SMOKE)
 def test_a_benchmark_runs_and_finds_what_is_known(name, run):
     arguments, check = SMOKE[name]
     check(run(name, arguments))
 
 
 @double
-@pytest.mark.repeat
 def test_values_of_the_book_under_heston_are_those_of_quantlib():
     """The smallest piece of what the slow test below runs."""
     market, book = quantlib_peer.sample()
@@ -469,7 +439,7 @@ def test_a_book_of_every_kind_is_the_same_on_two_devices(run):
         ("noise", "torch"),
         ("one_step_malliavin", "torch"),
         ("malliavin_floor", "torch"),
-        pytest.param("bermudan", "QuantLib", marks=pytest.mark.repeat),
+        ("bermudan", "QuantLib"),
         ("quantlib_peer", "QuantLib"),
     ],
 )

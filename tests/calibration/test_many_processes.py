@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+pytestmark = pytest.mark.repeat
+
 EXPIRIES, K = np.array([0.25, 0.5, 1.0, 2.0]), np.linspace(-0.25, 0.25, 8)
 RUN = "from jaxtape.cli.main import main; main()"
 ROOT = Path(__file__).parents[2]
@@ -78,7 +80,6 @@ def undisturbed(folder) -> bytes:
     return table(folder, "one")
 
 
-@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("processes", "devices"),
     [(2, 2), (1, 8)],
@@ -109,7 +110,6 @@ def kept(folder: Path, out: str) -> set[str]:
     )
 
 
-@pytest.mark.repeat
 def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, undisturbed):
     options = "--processes", "2", "--keep-every", "50"
     process = begun(folder, "killed", *options)

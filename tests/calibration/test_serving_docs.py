@@ -21,6 +21,8 @@ from jaxtape.cli.main import app
 from tests.calibration.test_monitoring import run as nightly
 from tests.calibration.test_serving import BOOK, MARKET, SPOT
 
+pytestmark = pytest.mark.repeat
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 MAIN = "from jaxtape.cli.main import main; main()"

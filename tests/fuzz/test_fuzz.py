@@ -21,6 +21,8 @@ from .answers import (
     fuzzed_files,
 )
 
+pytestmark = pytest.mark.repeat
+
 
 @pytest.mark.parametrize("case", corpus.MARKETS)
 def test_a_market_that_once_failed_is_answered(case, tmp_path):

@@ -15,6 +15,8 @@ from jaxtape.cli.main import app
 
 from .corpus import BOOK, BOOKS, COLUMNS, MARKET, MARKETS, csv_of
 
+pytestmark = pytest.mark.repeat
+
 FILES = {"npv.csv", "sensitivity.csv", "calibration.json", "report.html", "run.json"}
 PAYLOADS = (r"$\frac$", "[/red]", "=1+1", "</svg><script>alert(1)</script>", "XETR:DAX", ":smile:")
 

@@ -241,6 +241,7 @@ for at, folder in enumerate(sys.argv[2:]):
 """
 
 
+@pytest.mark.repeat
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system that forks")
 def test_a_process_killed_at_any_rename_leaves_files_that_are_told_apart(tmp_path):
     folders = [tmp_path / str(at) for at in range(RENAMES)]
@@ -281,6 +282,7 @@ def test_a_place_that_is_no_folder_or_cannot_be_written_is_refused_at_once(tmp_p
     assert contents(tmp_path) == {"file": ""}
 
 
+@pytest.mark.repeat
 @pytest.mark.skipif(output_folder.fcntl is None, reason="a system with locks")
 def test_runs_into_one_folder_come_one_after_the_other(tmp_path):
     """The one that waits neither mixes its files with the other's nor clears them away."""

@@ -293,6 +293,7 @@ def words_of_everything() -> str:
     return json.dumps([PytreeSpec(part).json for part in parts])
 
 
+@pytest.mark.repeat
 def test_the_words_are_the_same_in_another_process():
     code = f"from {__name__} import words_of_everything as words; print(words())"
     settings = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}

@@ -161,8 +161,9 @@ def test_a_step_must_keep_the_state(schedule, match, step):
         tape(jnp.ones(2))
 
 
-def test_the_first_example_of_the_docs_prints_what_they_say():
-    printed, said = first_example("tape.md")
+@pytest.mark.parametrize("page", ["tape.md", "inside-the-tape.md"])
+def test_the_first_example_of_a_page_prints_what_it_says(page):
+    printed, said = first_example(page)
     assert printed == said
 
 

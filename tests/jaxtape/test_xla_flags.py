@@ -97,6 +97,7 @@ def flags_after(program: str, flags: str, switch: str = "") -> subprocess.Comple
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.repeat
 @racing
 @pytest.mark.parametrize(
     ("flags", "expected"),
@@ -115,12 +116,14 @@ def test_an_import_sets_the_flag_unless_the_user_did(flags, expected):
     assert done.stdout.strip() == expected, done.stderr
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("program", ["import jaxtape", _LATE])
 def test_an_import_leaves_the_flags_of_a_user_who_wants_that(program):
     done = flags_after(program, "", switch="0")
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
 
 
+@pytest.mark.repeat
 @racing
 def test_a_late_import_warns_and_says_what_to_do():
     done = flags_after(_LATE, "")
@@ -129,6 +132,7 @@ def test_a_late_import_warns_and_says_what_to_do():
     assert flags_after(_LATE, f"{_FLAG}=").returncode == 0
 
 
+@pytest.mark.repeat
 @racing
 def test_a_file_of_flags_is_read_and_stays_in_use(tmp_path):
     """XLA takes an XLA_FLAGS that does not begin with a dash as the name of a file."""

@@ -31,6 +31,8 @@ from pricing import (
 )
 from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, OneStepMalliavin, Payoffs
 
+pytestmark = pytest.mark.repeat
+
 CURVE = ZeroCurve([1.0, 5.0], [0.03, 0.04])
 SURFACE = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.24, 0.2], [0.23, 0.21]])
 CALL = European(100.0, 1.0)
