@@ -5,6 +5,7 @@ VENV ?= .venv
 NEWEST ?= $(firstword $(wildcard $(shell pyenv root 2>/dev/null)/versions/3.13*/bin/python) python3.13)
 BIN := $(VENV)/bin
 WORKERS ?= 2
+BASE ?= origin/main
 # TORCH=,torch also runs the tests beside PyTorch
 TORCH ?=
 OUT ?= out/risk
@@ -12,8 +13,8 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run scenarios picture test test-repeats test-all test-newest test-selection coverage mutants wheel-check lint bench bench-page docs \
-	clean
+.PHONY: run scenarios picture test test-repeats test-changed test-all test-newest test-selection coverage mutants wheel-check \
+	lint bench bench-page docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,8 +38,11 @@ test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
 
-test-repeats: $(VENV)/.ready-test$(TORCH)  ## more cases of the same tests
+test-repeats: $(VENV)/.ready-test$(TORCH)  ## the guards of pages and benchmarks, tests of processes, and costly tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "repeat and not slow"
+
+test-changed: $(VENV)/.ready-test$(TORCH)  ## of `make test`, the tests that reach what changed since BASE
+	$(BIN)/python -m tests.changed $(BASE) -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -1,4 +1,4 @@
-"""Which cases of a test are of every run, and which are a `repeat` of what those show."""
+"""Which cases of a test run when: what repeats others with other numbers is `slow`, and no part of CI."""
 
 from collections.abc import Callable, Collection
 
@@ -15,6 +15,10 @@ def cover(cases: Collection, parts: Callable, cost: Callable) -> list:
     return found
 
 
-def others_later(cases: Collection, fast: Collection) -> list:
-    """The cases as parameters of a test: some at every run, the others as repeats."""
-    return [pytest.param(case, marks=[] if case in fast else pytest.mark.repeat) for case in cases]
+def others_later(cases: Collection, fast: Collection, later: Collection = ()) -> list:
+    """Cases as parameters: `make test` runs the fast, `make test-repeats` the later, `make test-all` all."""
+
+    def marks(case):
+        return [] if case in fast else pytest.mark.repeat if case in later else pytest.mark.slow
+
+    return [pytest.param(case, marks=marks(case)) for case in cases]

@@ -19,7 +19,7 @@ _one_program = jt.Revolve(23), jt.Periodic(5), jt.Marked()  # that of slots on t
 
 def _each_schedule(repeats=()):
     marks = {
-        **dict.fromkeys(repeats, pytest.mark.repeat),
+        **dict.fromkeys(repeats, pytest.mark.slow),
         **dict.fromkeys(_twins, pytest.mark.slow),
     }
     cases = [pytest.param(s, id=str(s), marks=marks.get(s, [])) for s in (None, *all_schedules)]

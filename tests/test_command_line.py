@@ -189,6 +189,7 @@ def test_a_bad_row_leaves_the_others_valued(tmp_path, expected):
     assert "Failed trades" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.repeat
 def test_a_clean_run_forgets_the_errors_of_the_last(tmp_path):
     assert run_risk(tmp_path, [BAD]).exit_code == 1
     assert (tmp_path / "out" / "errors.txt").exists()

@@ -179,6 +179,7 @@ def run_explain(folder, rows, before, after, *options):
     return run("explain", *files, "--model", "black-scholes", *options)
 
 
+@pytest.mark.repeat
 def test_a_change_is_explained_as_the_library_does(tmp_path):
     before = moved_market(tmp_path / "before.json")
     after = moved_market(

@@ -138,8 +138,8 @@ def page(tmp_path_factory):
     [
         (420, "dark"),
         (1400, "light"),
-        pytest.param(1400, "dark", marks=pytest.mark.repeat),
-        pytest.param(420, "light", marks=pytest.mark.repeat),
+        pytest.param(1400, "dark", marks=pytest.mark.slow),
+        pytest.param(420, "light", marks=pytest.mark.slow),
     ],
 )
 def test_it_fits_is_legible_and_its_tables_are_sorted_and_filtered(tmp_path, page, width, scheme):

@@ -394,6 +394,7 @@ def test_a_benchmark_runs_and_finds_what_is_known(name, run):
     check(run(name, arguments))
 
 
+@pytest.mark.slow
 @double
 def test_values_of_the_book_under_heston_are_those_of_quantlib():
     """The smallest piece of what the slow test below runs."""

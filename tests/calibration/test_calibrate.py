@@ -178,10 +178,10 @@ def test_a_models_own_vols_give_it_back(parameters):
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [
-        pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.repeat),
+        pytest.param(optax.lbfgs(), {"rtol": 1e-8}, marks=pytest.mark.slow),
         (optax.adam(0.02), {"rtol": 1e-6, "max_steps": 1000}),
         (join_optimizers([optax.adam(0.1), levenberg_marquardt()], [20]), {"rtol": 1e-10}),
-        pytest.param(levenberg_marquardt(geodesic=True), {"rtol": 1e-10}, marks=pytest.mark.repeat),
+        pytest.param(levenberg_marquardt(geodesic=True), {"rtol": 1e-10}, marks=pytest.mark.slow),
     ],
     ids=["lbfgs", "adam", "adam, then levenberg-marquardt", "geodesic"],
 )

@@ -28,7 +28,7 @@ STEPS = {"EQUITY_OPTION": 2e-4, "ZERO": 2e-4, "EQUITY": 0.2, "EQUITY_DIVIDEND": 
 
 @pytest.fixture(
     scope="module",
-    params=[2, pytest.param(3, marks=pytest.mark.repeat)],
+    params=[2, pytest.param(3, marks=pytest.mark.slow)],
     ids=["claims", "and barriers"],
 )
 def sub_book(request) -> Book:

@@ -33,7 +33,7 @@ def found(count: int) -> tuple[dict[str, str], Calibrations, list[Job]]:
 
 counts = pytest.mark.parametrize(
     "count",
-    [pytest.param(232, marks=pytest.mark.repeat), pytest.param(10_005, marks=pytest.mark.slow)],
+    [pytest.param(232, marks=pytest.mark.slow), pytest.param(10_005, marks=pytest.mark.slow)],
 )
 
 

@@ -230,7 +230,7 @@ def value_of(products, quantities, model):
 
 
 @pytest.mark.repeat
-@pytest.mark.parametrize(("count", "stride"), [(2, 3), (3, 1)])
+@pytest.mark.parametrize(("count", "stride"), [(2, 3), pytest.param(3, 1, marks=pytest.mark.slow)])
 def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, count, stride):
     """Of two trades to every third quote, or of all to all, to 1e-6; floor 1e-7 of the largest.
 

@@ -128,6 +128,7 @@ def test_a_fit_has_the_same_bits_in_any_company():
     np.testing.assert_array_equal(columns(few), columns(found())[:, 2:])
 
 
+@pytest.mark.repeat
 def test_a_missing_quote_does_not_count():
     """A surface with a strike too many, whose vols are missing, is the surface without it; so are smiles."""
     surface = surfaces()[0]

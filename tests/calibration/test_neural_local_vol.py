@@ -119,7 +119,7 @@ def test_gradients_of_schedules_agree_with_differences():
 
 @pytest.mark.parametrize(
     "optimizer",
-    [optax.adam(2e-2), pytest.param(optax.rmsprop(1e-2), marks=pytest.mark.repeat)],
+    [optax.adam(2e-2), pytest.param(optax.rmsprop(1e-2), marks=pytest.mark.slow)],
     ids=["adam", "rmsprop"],
 )
 def test_training_lowers_the_error_on_fresh_paths(optimizer):

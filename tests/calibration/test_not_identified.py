@@ -86,6 +86,7 @@ def test_what_the_quotes_do_not_tell_is_held_and_said(name):
     assert np.all(errors < 400.0)
 
 
+@pytest.mark.repeat
 def test_calibrate_many_says_the_same():
     jobs = [Job(name, *of(name)) for name in SURFACES]
     many = calibrate_many(jobs, objective=ImpliedVolError(64))
@@ -132,6 +133,7 @@ def market_of(surface: VolSurface, days: tuple[int, ...]) -> Market:
     return market
 
 
+@pytest.mark.repeat
 def test_risk_to_quotes_goes_through_a_fit_that_is_held():
     """Where all vols of a flat surface move by h, both variances move by 2 vol h, and nothing else by much."""
     surface = VolSurface([0.25, 1.0], STRIKES, [[0.2] * 5] * 2)
@@ -149,6 +151,7 @@ def test_risk_to_quotes_goes_through_a_fit_that_is_held():
     np.testing.assert_allclose(slopes, 0.4, rtol=1e-2)
 
 
+@pytest.mark.repeat
 def test_low_vols_are_met_from_the_start_at_the_money():
     """From variances of .1 such a search ended at 92.96 squared vol points."""
     strikes = 100.0 * np.exp([-0.06, -0.03, 0.0, 0.03, 0.06])

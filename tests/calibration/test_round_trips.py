@@ -63,7 +63,7 @@ def columns(found: Calibrations) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "count",
-    [pytest.param(48, marks=pytest.mark.repeat), pytest.param(1000, marks=pytest.mark.slow)],
+    [pytest.param(48, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.slow)],
 )
 def test_models_come_back_from_their_own_vols(count):
     """At least 99.5 % to 1e-5 of every price, and none that is not so says it has converged.

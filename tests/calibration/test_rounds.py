@@ -45,6 +45,7 @@ def replace_vols(surface: VolSurface, value) -> VolSurface:
     return eqx.tree_at(lambda s: s.vols, surface, surface.vols * 0.0 + value)
 
 
+@pytest.mark.repeat
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     """Stopped after two of four rounds, by an exception in the middle of the third."""
 

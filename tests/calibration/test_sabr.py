@@ -78,6 +78,7 @@ def test_between_expiries_the_variance_is_linear_at_the_moneyness_and_outside_th
         np.testing.assert_allclose(at(5.0, moneyness), at(2.0, moneyness), rtol=1e-13)
 
 
+@pytest.mark.repeat
 def test_no_vol_of_vol_and_beta_one_is_black_and_scholes_in_all_greeks():
     flat = Sabr(100.0, 0.03, [0.5, 2.0], [0.25, 0.25], [0.0, -0.5], [0.0, 0.0], 1.0, 0.01)
     for product in (European(105.0, 1.2), Digital(95.0, 0.3, "put")):
@@ -89,6 +90,7 @@ def test_no_vol_of_vol_and_beta_one_is_black_and_scholes_in_all_greeks():
             )
 
 
+@pytest.mark.repeat
 def test_delta_moves_the_smile_with_the_forward():
     """Black's delta, and vega times what the vol of the strike does as the forward moves."""
     model, option = sabr(), European(90.0, 0.75)

@@ -69,6 +69,7 @@ def test_methods_agree_on_a_model():
     assert greeks(CALL, MODEL).vega > 0.0
 
 
+@pytest.mark.repeat
 def test_early_exercise_under_a_model():
     put = American(105.0, 1.0, "put")
     known = price(put, MODEL, Quadrature(num_nodes=800)).value

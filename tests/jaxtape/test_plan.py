@@ -175,7 +175,7 @@ def _every_third():
         is_large = shape in LARGE[0]
         if not is_large or schedule in LARGE[1]:
             rare = (i + j) % (2 if is_large else 3)
-            yield pytest.param(shape, schedule, marks=[pytest.mark.repeat] if rare else [])
+            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if rare else [])
 
 
 @pytest.mark.parametrize(("shape", "schedule"), list(_every_third()))
@@ -285,7 +285,7 @@ def network(n):
     return tape, jnp.linspace(0.1, 1.0, 64 * 32).reshape(64, 32)
 
 
-@pytest.mark.parametrize("n", [12, pytest.param(48, marks=pytest.mark.repeat)])
+@pytest.mark.parametrize("n", [12, pytest.param(48, marks=pytest.mark.slow)])
 def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
     tape, x = network(n)
     state, found = x.nbytes, {}

@@ -105,7 +105,9 @@ def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)
 
 
-@pytest.mark.parametrize("schedule", all_schedules, ids=str)
+@pytest.mark.parametrize(
+    "schedule", others_later(all_schedules, [jt.Revolve(5)], all_schedules), ids=str
+)
 def test_under_every_schedule(schedule):
     def value(a, schedule):
         step = lambda c, x: (jnp.sin(a * c) + x, c)  # noqa: E731
@@ -136,6 +138,7 @@ def test_a_loop_of_unknown_length():
     assert_close(second(bounded)(rates), second(by_scan)(rates), rtol=1e-11)
 
 
+@pytest.mark.repeat
 def test_a_long_chain_keeps_to_its_schedule():
     """A gradient of a gradient in a fifth of the memory of `lax.scan`'s."""
     noise = heston_noise(120, 512)

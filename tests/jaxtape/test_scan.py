@@ -57,7 +57,7 @@ def lax_value_and_gradients(reverse):
 def _both_ways():
     """Every schedule in one of the two directions, the next in the other; the rest where there is time."""
     for (i, schedule), reverse in itertools.product(enumerate(all_schedules), (False, True)):
-        marks = [pytest.mark.repeat] if i % 2 != reverse else []
+        marks = [pytest.mark.slow] if i % 2 != reverse else []
         yield pytest.param(schedule, reverse, marks=marks, id=f"{reverse}-{schedule}")
 
 
@@ -116,13 +116,13 @@ TRANSFORMATIONS = {
 
 
 def _transformed():
-    """Slots on the host and those of a budget are swept as those of Revolve: with every third at every run."""
+    """Slots on the host and those of a budget are swept as those of Revolve: every third in CI."""
     schedules = jt.Revolve(3), jt.MultiStage(device=1, host=2), jt.Budget(bytes=2**13)
     for (i, name), (j, schedule) in itertools.product(
         enumerate(TRANSFORMATIONS), enumerate(schedules)
     ):
-        rare = j > 0 and (i + j) % 3 != 1
-        marks = [pytest.mark.slow] if rare else []
+        rare = pytest.mark.slow if (i + j) % 3 != 1 else pytest.mark.repeat
+        marks = [rare] if j > 0 else []
         yield pytest.param(name, schedule, marks=marks, id=f"{name}-{schedule}")
 
 
@@ -317,6 +317,7 @@ def test_an_eager_loop_holds_nothing_of_its_caller():
     assert held() is None
 
 
+@pytest.mark.repeat
 def test_every_derivative_where_a_budget_keeps_products():
     """It is that of `lax.scan`, which runs the chain then; so it is under a policy."""
     matrix = 0.1 * jnp.arange(64.0).reshape(8, 8) - 3.0
@@ -434,6 +435,7 @@ def test_slots_of_lower_precision_hold_half_and_round_gradients_only():
     assert spent - saved > 0.9 * 40 * 2048 * 4
 
 
+@pytest.mark.repeat
 def test_second_derivatives_and_batches_through_slots_of_half_precision():
     """Slots hold bits, which have no tangent: forward mode pushes through floats instead."""
 
@@ -562,6 +564,7 @@ def test_auto_axes_in_a_step_under_an_explicit_mesh():
         assert_close(*gradients)
 
 
+@pytest.mark.repeat
 def test_a_program_checked_for_leaks():
     def gradient(a):
         step = lambda c, x: (jnp.sin(a * c) + x, None)  # noqa: E731

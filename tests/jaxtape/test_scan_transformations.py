@@ -69,7 +69,7 @@ def _outer():
     for name in FIRST:
         if name != "linear_transpose":
             repeated = name in ("vjp", "jacrev", "jacfwd")
-            yield pytest.param(name, marks=[pytest.mark.repeat] * repeated)
+            yield pytest.param(name, marks=[pytest.mark.slow] * repeated)
 
 
 @each_program

@@ -92,7 +92,7 @@ def _edited():
     """Every edit with few slots; under the other schedules every third, the rest where there is time."""
     for (i, name), (j, schedule) in itertools.product(enumerate(EDITS), enumerate(SCHEDULES)):
         rare = schedule != jt.Revolve(2) and (i + j) % 3
-        marks = [pytest.mark.repeat] if rare else []
+        marks = [pytest.mark.slow] if rare else []
         yield pytest.param(schedule, EDITS[name], marks=marks, id=f"{name}-{schedule}")
 
 

@@ -75,6 +75,7 @@ def test_every_length_with_any_number_of_slots(slots):
     assert_close(found, desired)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("slots", [8, 1])
 def test_as_many_steps_as_can_be_counted_take_no_memory(slots):
     """The bound is the greatest int32, and the loop stops after 22 steps."""

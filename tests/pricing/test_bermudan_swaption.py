@@ -182,6 +182,7 @@ def test_the_first_exercise_date_alone_is_a_european():
     assert value_of(european) == pytest.approx(8.8569972471, rel=1e-8)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("name", "step"), [("date", 1e-2), ("discount_factor", 1e-2), ("exercise_value", 0.5)]
 )

@@ -60,9 +60,10 @@ def _padded():
     """At every run averages under one model and what is watched under the other, whose programs are smaller."""
     for contract, model in itertools.product(contracts, models):
         is_fast = ("asian" in contract) == (model == "black-scholes")
-        yield pytest.param(contract, model, marks=[] if is_fast else pytest.mark.repeat)
+        yield pytest.param(contract, model, marks=[] if is_fast else pytest.mark.slow)
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(("contract", "model"), list(_padded()))
 def test_padding_changes_no_figure_of_monte_carlo(contract, model):

@@ -149,8 +149,7 @@ def monitored(control):
     return MonteCarlo(16_384, 1, 8192, control=control)
 
 
-@pytest.mark.repeat
-@pytest.mark.parametrize("name", MONITORED)
+@pytest.mark.parametrize("name", others_later(MONITORED, (), ["two dates", "autocallable"]))
 def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(name):
     product, model = MONITORED[name].canonical, BlackScholes(**_EQUITY)
     answer = np.asarray(_ladder(product, model, Quadrature(), None))
@@ -284,7 +283,7 @@ def slopes_by_fourier():
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 
-@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.repeat), True])
+@pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()

@@ -201,9 +201,7 @@ def test_american_puts_of_clarke_and_parrott(variance):
         American([90.0, 110.0], 0.8),
         American([90.0, 110.0], 0.8, "call"),
         Bermudan(European([90.0, 110.0], 0.8, "put"), [0.1, 0.5, 0.8]),
-        pytest.param(
-            Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.repeat
-        ),
+        pytest.param(Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.slow),
     ],
     ids=["american put", "american call", "bermudan put", "european put"],
 )
@@ -269,6 +267,7 @@ def test_grids_that_are_too_small_are_refused(name, least):
 _ROUND = Heston(118.8, 0.03, 0.04, 2.0, 0.04, 0.5, -0.7)
 
 
+@pytest.mark.repeat
 @double
 def test_beside_a_barrier_that_is_in_the_money_greeks_are_right_and_errors_hold():
     """True figures from 240 x 80 x 640: with steps that ring Gamma was -.0114, and -4.9 at 119.9."""
@@ -308,6 +307,7 @@ def test_delta_and_gamma_beside_a_barrier(name):
     np.testing.assert_allclose(found, true, rtol=0.02)
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(("spot", "barrier", "kind", "option"), [
     (118.8, 120.0, "up-and-out", "call"), (119.9, 120.0, "up-and-out", "call"),
@@ -323,6 +323,7 @@ def test_beside_a_barrier_greeks_tend_to_black_scholes_as_the_variance_stops_mov
     np.testing.assert_allclose(found, exact, rtol=0.01)
 
 
+@pytest.mark.repeat
 @double
 def test_a_grid_whose_error_is_large_is_doubled_for_in_and_out_alike():
     small, vanilla = FiniteDifference(30, 12, 8), price(European(105.0, 0.8, "put"), _MODEL)

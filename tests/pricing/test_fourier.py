@@ -42,7 +42,7 @@ def normal_parameters():
     return dice.uniform(low, high, (30, 5))
 
 
-@pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.repeat), 6.0])
+@pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.slow), 6.0])
 def test_normal_parameters_are_exact(width):
     """Strikes up to `width` standard deviations from the forward; the spot is 100."""
     parameters, expiries = normal_parameters(), np.array([1 / 12, 0.25, 1.0, 3.0, 10.0])
@@ -175,6 +175,7 @@ def no_arbitrage_gap(calls, found):
     return np.max([np.max(breach, axis=(1, 2)) for breach in breaches], axis=0) / SPOT
 
 
+@pytest.mark.repeat
 def test_the_dax_optimum_from_a_day_to_fifteen_years():
     models = heston([list(references.DAX_OPTIMUM.values())])
     days = [1, 2, 3, 5, 10, 30, 90, 180, 365, 730, 1825, 3650, 5475]

@@ -136,7 +136,7 @@ def test_theta(batch):
 @pytest.mark.parametrize(
     ("product", "model"),
     [
-        pytest.param("call", "heston on curve", marks=pytest.mark.repeat),
+        pytest.param("call", "heston on curve", marks=pytest.mark.slow),
         ("up-and-out call", "black-scholes"),
     ],
 )

@@ -64,11 +64,12 @@ def assets(count: int) -> BlackScholes:
     return BlackScholes(spots, 0.05, vols, yields, correlation=np.eye(count))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("count", "value", "known_to", "most"),
     [
         (2, 13.90178, 5e-6, 1.5e-3),
-        pytest.param(5, 26.159, 0.0, 5e-3, marks=pytest.mark.repeat),
+        pytest.param(5, 26.159, 0.0, 5e-3, marks=pytest.mark.slow),
     ],
 )
 def test_the_best_of_several_assets(count, value, known_to, most):
@@ -90,7 +91,7 @@ def test_inner_points_tighten_the_upper_bound():
     assert by_points.std_errors.upper < 0.5 * known.std_errors.upper
 
 
-@pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.repeat)])
+@pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     """Each bound holds whatever the regression: that they are close says that it is right."""
     model = BlackScholes(
@@ -142,9 +143,7 @@ def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     greeks_agree(found, by_quadrature(swaption, model), rough)
 
 
-@pytest.mark.parametrize(
-    "exercise", [pytest.param("bermudan", marks=pytest.mark.repeat), "american"]
-)
+@pytest.mark.parametrize("exercise", [pytest.param("bermudan", marks=pytest.mark.slow), "american"])
 def test_bounds_under_heston_are_close(exercise):
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)
     put = European(100.0, 0.5, "put")
@@ -158,7 +157,8 @@ def test_bounds_under_heston_are_close(exercise):
     assert found.gap <= 1e-2 * found.lower + of_a_step
 
 
-@pytest.mark.parametrize("num_steps", [8, pytest.param(50, marks=pytest.mark.repeat)])
+@pytest.mark.repeat
+@pytest.mark.parametrize("num_steps", [8, pytest.param(50, marks=pytest.mark.slow)])
 def test_the_bounds_of_a_right_at_any_time_hold_its_value(num_steps):
     """Dates alone forgo .5 % of the put's value on 50 of them: more than the gap that regression leaves.
 

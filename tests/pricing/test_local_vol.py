@@ -99,6 +99,7 @@ def test_gamma_is_that_of_differences():
     np.testing.assert_allclose(found.gamma[0], second_difference(at, 0.1), rtol=1e-6)
 
 
+@pytest.mark.repeat
 def test_monte_carlo_gives_what_finite_differences_give():
     call, key = jax.tree.map(lambda x: x[0], CLAIMS.broadcast()), jax.random.key(3)
     exact = greeks(CLAIMS, smiling(), FiniteDifference())

@@ -60,16 +60,15 @@ COST = lambda triple: list(all_methods).index(triple[2])  # noqa: E731
 FEW = cover(KINDS, types, COST)
 
 
-def of(cases, fast):
+def of(cases, fast, later=()):
     """In the scope of the module, so that the tests of one triple follow one another and share its programs."""
-    marks = lambda case: [pytest.mark.repeat if case in KINDS else pytest.mark.slow]  # noqa: E731
-    chosen = [pytest.param(case, marks=[] if case in fast else marks(case)) for case in cases]
+    chosen = others_later(cases, fast, later)
     return pytest.mark.parametrize("triple", chosen, ids=" / ".join, scope="module")
 
 
-# the kinds at every run; their words and numbers where there is time
-every_triple = of(triples, KINDS)
-# at every run each product, each model and each method; all that go together where there is time
+# each product, model and method; all that go together in CI; their words and numbers where there is time
+every_triple = of(triples, FEW, KINDS)
+# all that go together where there is time
 every_kind = of(KINDS, FEW)
 
 
@@ -138,7 +137,7 @@ def test_every_member_is_reached():
         assert set(registry) == set(names)
 
 
-@of(triples, [kind for kind in KINDS if kind in FEW or types(kind)[2] is not LeastSquares])
+@of(triples, FEW, [kind for kind in KINDS if types(kind)[2] is not LeastSquares])
 def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
     product, model, method, key = build(*triple)
     found = price(product, model, method, key=key)

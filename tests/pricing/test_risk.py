@@ -98,6 +98,7 @@ def test_vega_rho_and_delta_add_up_to_the_quotes(found):
         np.testing.assert_allclose(trades, quotes, rtol=1e-10)
 
 
+@pytest.mark.repeat
 def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
     quotes = dict(dax().flat_quotes())
     for quote in ("EQUITY_OPTION/RATE_LNVOL/DAX/2003-03-18/4400", "ZERO/RATE/EUR/2003-12-11"):
@@ -110,6 +111,7 @@ def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
         np.testing.assert_allclose(found.sensitivities[quote], (up - down) / 2e-4, rtol=1e-5)
 
 
+@pytest.mark.repeat
 def test_the_size_of_a_tile_changes_nothing(found):
     seen = []
     small = risk(

@@ -86,7 +86,7 @@ def test_a_digital_is_the_limit_of_its_call_spreads(model):
 
 
 @pytest.mark.parametrize(
-    "model", [surface(), pytest.param(sabr(), marks=pytest.mark.repeat)], ids=["surface", "sabr"]
+    "model", [surface(), pytest.param(sabr(), marks=pytest.mark.slow)], ids=["surface", "sabr"]
 )
 def test_what_jumps_has_the_greeks_of_its_call_spreads(model):
     """Sticky strike under a surface; under SABR the smile moves with the forward."""
@@ -99,6 +99,7 @@ def test_what_jumps_has_the_greeks_of_its_call_spreads(model):
         np.testing.assert_allclose(getattr(found, name), wanted, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.repeat
 @smiles
 def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(model, gap):
     bond, share = bond_and_share(model)

@@ -89,6 +89,7 @@ def test_monte_carlo_agrees():
     assert abs(found.value - wanted) < 4.0 * found.std_error
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("kind", ["up-and-out", "up-and-in"])
 def test_every_greek_on_curves_that_happen_to_be_flat_is_that_of_the_closed_form(kind):
     """In the middle, beside the barrier, beyond it, and a week before expiry."""

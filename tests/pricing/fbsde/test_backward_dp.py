@@ -26,7 +26,7 @@ from .backward_problems import (
 _KEY = jax.random.key(7)
 _SMALL = {"num_paths": 4096, "num_iterations": 60, "batch_size": 128}
 _BOTH = pytest.mark.parametrize("variant", [1, 2])
-_SECOND = pytest.mark.parametrize("variant", [pytest.param(1, marks=pytest.mark.repeat), 2])
+_SECOND = pytest.mark.parametrize("variant", [pytest.param(1, marks=pytest.mark.slow), 2])
 
 
 @_SECOND
@@ -78,7 +78,7 @@ def test_early_exercise_agrees_with_quadrature(variant):
     np.testing.assert_allclose(delta[0], known[1], rtol=2e-2)
 
 
-@pytest.mark.parametrize("rebate", [pytest.param(None, marks=pytest.mark.repeat), 0.3])
+@pytest.mark.parametrize("rebate", [pytest.param(None, marks=pytest.mark.slow), 0.3])
 def test_stopped_paths_are_worth_the_stopped_value(rebate):
     problem, known = gate(rebate)
     solution = solve(problem, BackwardDP(num_pairs=8, **_SMALL), key=_KEY)

@@ -70,6 +70,7 @@ def scores(found, reference: known.Reference) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in off])
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", others_later(CASES, ["call at two rates"]))
 def test_figures_are_right_though_the_solution_is_coarse(name):
     problem, reference = CASES[name]()
@@ -81,6 +82,7 @@ def test_figures_are_right_though_the_solution_is_coarse(name):
     np.testing.assert_allclose(own + found.missed, found.value.mean, rtol=1e-12)
 
 
+@pytest.mark.repeat
 def test_deep_bsde_gets_a_delta_and_a_gamma():
     problem, reference = CASES["call at two rates"]()
     solution = solve(problem, DeepBSDE(num_iterations=200), key=OWN)
@@ -89,6 +91,7 @@ def test_deep_bsde_gets_a_delta_and_a_gamma():
     assert found.gamma.relative_error < 0.1
 
 
+@pytest.mark.repeat
 def test_contracts_are_certified_side_by_side():
     strikes = jnp.array([90.0, 110.0], jnp.float32)
     problem = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
@@ -204,8 +207,8 @@ def three_calls() -> tuple[Problem, known.Reference]:
 @pytest.mark.parametrize(
     ("case", "solver"),
     [
-        (CASES["Bermudan put"], GridQuadrature()),
-        (CASES["up-and-out call"], COARSE),
+        pytest.param(CASES["Bermudan put"], GridQuadrature(), marks=pytest.mark.slow),
+        pytest.param(CASES["up-and-out call"], COARSE, marks=pytest.mark.slow),
         (three_calls, GradientRegression(8192, (Hermite(2), Payoffs()))),
     ],
 )
@@ -312,6 +315,7 @@ def test_what_a_rule_of_exercise_may_forgo_is_told():
     assert stats["errors"].value >= 2.99 * value.std_error / value.mean
 
 
+@pytest.mark.repeat
 def test_a_right_of_today_is_no_part_of_what_is_forgone():
     """Of a put in the money: figures are those before a right of today, which pays more."""
     pays = lambda x: jnp.maximum(100.0 - x[0], 0.0)  # noqa: E731
@@ -322,6 +326,7 @@ def test_a_right_of_today_is_no_part_of_what_is_forgone():
     assert stats["errors"].value < 2e-3
 
 
+@pytest.mark.repeat
 def test_a_bound_that_is_not_known_is_no_small_error():
     problem, _ = CASES["Bermudan put"]()
     found = without_noise(solve(problem, GridQuadrature(), key=OWN))
@@ -348,6 +353,7 @@ def test_drivers_that_do_not_discount_have_no_bounds(driver):
     assert "a driver that discounts" in str(unbounded(other))
 
 
+@pytest.mark.repeat
 def test_a_rule_that_forgoes_much_is_not_known_well():
     """To exercise above the value of a put that is not exercised later: too early, and no noise says so."""
     problem, reference = CASES["Bermudan put"]()

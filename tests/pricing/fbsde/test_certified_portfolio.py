@@ -25,6 +25,7 @@ def off(found, true: float) -> float:
     return abs(float(np.ravel(found.mean)[0]) - true) / float(np.ravel(found.std_error)[0])
 
 
+@pytest.mark.repeat
 def test_a_portfolio_is_the_sum_of_its_contracts(solution):
     quantities = np.array([1.0, -2.0, 1.5])
     each = certify(solution, key=OTHERS, num_paths=16384)

@@ -13,6 +13,7 @@ from .backward_problems import RATE, SPOT, VOL, apart, figures_of_pricing, gate,
 KEY, OTHER = jax.random.split(jax.random.key(0))
 
 
+@pytest.mark.repeat
 def test_a_published_value_in_a_hundred_dimensions():
     """Allen and Cahn's: .0528, E, Hutzenthaler, Jentzen, Kruse (2019); by branching .052781."""
     problem = problems.allen_cahn(100)

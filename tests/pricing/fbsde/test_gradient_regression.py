@@ -50,7 +50,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
         (CALL, ClosedForm()),
         pytest.param(
             *(Bermudan(European(100.0, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]), Quadrature()),
-            marks=pytest.mark.repeat,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["European", "Bermudan"],
@@ -94,7 +94,7 @@ def test_borrowing_at_another_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.repeat)])
+@pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.slow)])
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
     problem = known.problem()
@@ -113,6 +113,7 @@ def test_a_swaption_under_a_gaussian_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
+@pytest.mark.repeat
 def test_the_best_of_two_and_its_bounds():
     problem, known = problems.max_call(2, num_steps=18), CATALOGUE["max-call-2"]
     bases = Hermite(4), SmoothMaximum(), Payoffs()
@@ -126,9 +127,10 @@ def test_the_best_of_two_and_its_bounds():
     assert between.upper < known.value * 1.005 + 3.0 * between.std_errors.upper
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("kind", "rate", "dividends"),
-    [("put", 0.03, 0.0), pytest.param("call", 0.01, 0.06, marks=pytest.mark.repeat)],
+    [("put", 0.03, 0.0), pytest.param("call", 0.01, 0.06, marks=pytest.mark.slow)],
 )
 def test_bounds_of_a_right_at_any_time_hold_its_value(kind, rate, dividends):
     """On eight dates in ten years the right is worth 2 % less; the bounds leave the interest of a step open."""
@@ -299,7 +301,7 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
         assert apart(found, here) < rtol
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.repeat) for n in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_a_path_far_out_does_not_feed_itself(seed):
     """A quadratic f of a fit that one path alone decides: without ends, that of seed 0 is not finite."""
     problem = single(problems.bounded_example(5))

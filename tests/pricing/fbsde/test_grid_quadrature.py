@@ -37,12 +37,12 @@ def assert_near(found: np.ndarray, reference: known.Reference, of_gamma: float =
 @pytest.mark.parametrize(
     "product",
     [
-        pytest.param(lambda: European(100.0, 1.0, "call"), marks=pytest.mark.repeat),
+        pytest.param(lambda: European(100.0, 1.0, "call"), marks=pytest.mark.slow),
         lambda: Bermudan(European(105.0, 1.0, "put"), QUARTERS),
         lambda: Barrier(100.0, 1.0, 130.0, "up-and-out", dates=QUARTERS),
         pytest.param(
             lambda: Barrier(100.0, 1.0, 97.0, "down-and-out", dates=QUARTERS),
-            marks=pytest.mark.repeat,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -58,6 +58,7 @@ def test_a_driver_that_bends():
     assert_near(found, known.of_function(closed, [100.0]))
 
 
+@pytest.mark.repeat
 def test_two_assets():
     vols, dates = (0.2, 0.4), np.array([0.5, 1.0])
     option = Bermudan(Basket(100.0, 1.0, kind="max"), dates)

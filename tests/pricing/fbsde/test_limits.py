@@ -39,9 +39,9 @@ def compiled_bytes(problem, solver) -> int:
     ("dim", "solver"),
     [
         (3, RICH),
-        pytest.param(2, GridQuadrature(), marks=pytest.mark.repeat),
-        pytest.param(30, LEAN, marks=pytest.mark.repeat),
-        pytest.param(5, RICH, marks=pytest.mark.repeat),
+        pytest.param(2, GridQuadrature(), marks=pytest.mark.slow),
+        pytest.param(30, LEAN, marks=pytest.mark.slow),
+        pytest.param(5, RICH, marks=pytest.mark.slow),
     ],
 )
 def test_memory_is_no_less_than_the_compilers(dim, solver):

@@ -75,7 +75,7 @@ CASES = [(-0.4, "distance"), (-0.3, "short call"), (0.0, "short call"), (-0.5, "
 
 
 @pytest.mark.parametrize(
-    "case", CASES[:1] + [pytest.param(c, marks=pytest.mark.repeat) for c in CASES[1:]]
+    "case", CASES[:1] + [pytest.param(c, marks=pytest.mark.slow) for c in CASES[1:]]
 )
 @pytest.mark.parametrize("solver", [GridQuadrature(), REGRESSION])
 def test_it_is_taken(solver, case):

@@ -82,6 +82,7 @@ def test_correlated_assets_have_cross_gammas():
     np.testing.assert_allclose(gamma, [[0.0, growth], [growth, 0.0]], atol=5e-2)
 
 
+@pytest.mark.repeat
 def test_early_exercise_agrees_with_quadrature():
     dates = np.arange(1, 6) / 5.0
     product = Bermudan(European(SPOT, 1.0, "put"), dates)

@@ -43,7 +43,7 @@ def bermudan_put(features):
             bermudan_put,
             lambda strike: Bermudan(European(strike, 1.0, "put"), [0.25, 0.5, 0.75, 1.0]),
             Quadrature(),
-            marks=pytest.mark.repeat,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["call", "Bermudan-put"],

@@ -70,10 +70,10 @@ def brownian(contracts: int) -> Problem:
     "solver",
     [
         GradientRegression(4096, (Hermite(4), Payoffs())),
-        pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.repeat),
+        pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
         BackwardDP(2, **TINY),
         OneStepMalliavin(**TINY),
-        pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.repeat),
+        pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.slow),
     ],
     ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
 )
@@ -103,7 +103,7 @@ def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
     ("solver", "least"),
     [
         (REGRESSION, 20.0),
-        pytest.param(BackwardDP(2, **TINY), 5.0, marks=pytest.mark.repeat),
+        pytest.param(BackwardDP(2, **TINY), 5.0, marks=pytest.mark.slow),
         (OneStepMalliavin(**TINY), 20.0),
     ],
     ids=["regression", "DBDP2", "OSM"],

@@ -54,7 +54,7 @@ def uncertain_volatility(nodes: int = 1501, steps: int = 500) -> tuple[float, fl
     return float(value[middle]), float((value[middle + 1] - value[middle - 1]) / (200.0 * h))
 
 
-@pytest.mark.parametrize("vol", [0.15, pytest.param(0.2, marks=pytest.mark.repeat)])
+@pytest.mark.parametrize("vol", [0.15, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_uncertain_volatility(vol):
     problem = problems.uncertain_volatility(50, vol)
     solution = solve(problem, GridQuadrature(), key=KEY)
@@ -98,7 +98,7 @@ def coupled_sines(dim: int, vol: float, num_steps: int) -> Problem:
     ("dim", "vol", "solver"),
     [
         (1, 0.4, GridQuadrature()),
-        pytest.param(2, 0.69, GradientRegression(16384, (Hermite(6),)), marks=pytest.mark.repeat),
+        pytest.param(2, 0.69, GradientRegression(16384, (Hermite(6),)), marks=pytest.mark.slow),
     ],
 )
 def test_a_diffusion_that_reads_y(dim, vol, solver):
@@ -140,6 +140,7 @@ def off(found, *known) -> np.ndarray:
     return np.array([(first(one.mean) - true) / first(one.std_error) for one, true in pairs])
 
 
+@pytest.mark.repeat
 def test_a_certificate_is_right_though_the_solution_is_coarse():
     """Polynomials miss 7 % of the spread's value; of the certificate a half is left, and told."""
     problem = problems.uncertain_volatility(50, 0.17)
@@ -257,7 +258,7 @@ def test_a_solver_is_chosen_in_three_dimensions():
     assert found["errors"].value < 4e-3 and found["errors"].gamma < 0.05
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 def test_errors_of_a_chosen_solution_are_told():
     problem = problems.uncertain_volatility(50, 0.15)
     solution = solve(problem, key=KEY, max_paths=16384, throw=False)

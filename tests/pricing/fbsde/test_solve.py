@@ -42,7 +42,7 @@ REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
     ("problem", "solver", "kill_at"),
     [
         (problems.allen_cahn(3), SOLVER, 2),
-        pytest.param(problems.different_rates_call(6), REGRESSION, 4, marks=pytest.mark.repeat),
+        pytest.param(problems.different_rates_call(6), REGRESSION, 4, marks=pytest.mark.slow),
     ],
     ids=["DeepBSDE", "GradientRegression"],
 )

@@ -92,8 +92,8 @@ def turning() -> Problem:
     [
         GridQuadrature(),
         GradientRegression(16384, (Hermite(8),)),
-        pytest.param(BackwardDP(num_iterations=300), marks=pytest.mark.repeat),
-        pytest.param(OneStepMalliavin(num_iterations=300), marks=pytest.mark.repeat),
+        pytest.param(BackwardDP(num_iterations=300), marks=pytest.mark.slow),
+        pytest.param(OneStepMalliavin(num_iterations=300), marks=pytest.mark.slow),
     ],
 )
 def test_a_system(solver):
@@ -105,7 +105,7 @@ def test_a_system(solver):
     assert np.max(np.abs(found - expected)) < 5e-3 * np.linalg.norm(expected)
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 def test_a_system_stepped_forward():
     """Deep BSDE takes f at the beginning of each step: its error falls as the step."""
     errors = []

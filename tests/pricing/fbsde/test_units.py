@@ -54,7 +54,8 @@ def margrabe(x, unit: float):
     return unit * x[0] * ndtr(d) - x[1] * ndtr(d - vol)
 
 
-@pytest.mark.parametrize("unit", [1e4, pytest.param(1e-4, marks=pytest.mark.repeat)])
+@pytest.mark.repeat
+@pytest.mark.parametrize("unit", [1e4, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_single_precision_has_gamma_in_unlike_units(unit):
     """Of spots 1 and 10,000, where the second's Gamma is 1e-8 of the first's: it was 26 % off."""
     problem = single(exchange(unit))
