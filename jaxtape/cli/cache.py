@@ -1,17 +1,16 @@
 """Keep programs, and JAX's compiled ones, between processes; and the command `jaxtape cache`."""
 
-import functools
 import os
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import typer
-from jax._src import cache_key  # there is no public way to name a compiled program
 
+from ..jax_private import share_executables_among_devices
 from ..output_folder import local_path
 from ..programs.store import (
     PROGRAMS,
@@ -74,7 +73,7 @@ def use_cache(job: str) -> Callable[[], None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
-    share_among_devices()
+    share_executables_among_devices()
     set_program_store(folder / "programs", max_bytes=_MAX_PROGRAM_BYTES)
     store = store_in_use()
     return (lambda: None) if store is None else store.prefetch(job)
@@ -92,25 +91,6 @@ def _usable(folder: Path) -> Path:
             return folder
     except OSError as error:
         raise ValueError(f"{folder}: {error.strerror}") from None
-
-
-def share_among_devices() -> None:
-    """Let JAX find a program compiled for one device for other devices of the kind, in this process or another.
-
-    JAX does so on GPUs; elsewhere the name of a file has the number of the device. Only the first process of
-    several writes, so that the others would compile at every run.
-    """
-    original = getattr(cache_key, "_hash_serialized_compile_options", None)
-    if original is None or hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def of_any_device(digest: Any, options: Any, strip_device_assignment: bool = False) -> Any:
-        devices = options.device_assignment
-        is_one = devices and devices.replica_count() * devices.computation_count() == 1
-        return original(digest, options, strip_device_assignment or is_one)
-
-    cache_key._hash_serialized_compile_options = of_any_device
 
 
 def cache(

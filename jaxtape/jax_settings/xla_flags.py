@@ -11,7 +11,8 @@ import warnings
 from pathlib import Path
 
 import jax
-from jaxlib.version import __version_info__ as jaxlib_version
+
+from ..jax_private import JAXLIB_VERSION, backends_are_initialized
 
 Version = tuple[int, ...]
 
@@ -70,7 +71,7 @@ def is_missing(name: str, known: tuple[Version, Version]) -> bool:
     switch, (first, end) = os.environ.get(_SWITCH, ""), known
     if switch not in _ON:
         raise ValueError(f"{_SWITCH}={switch!r}: give 0 to leave XLA_FLAGS as it is, or 1")
-    return _ON[switch] and first <= jaxlib_version < end and name not in _given()
+    return _ON[switch] and first <= JAXLIB_VERSION < end and name not in _given()
 
 
 def without_ynn_fusions() -> None:
@@ -80,7 +81,7 @@ def without_ynn_fusions() -> None:
         return
     if file := _file_of(os.environ.get("XLA_FLAGS", "")):
         cause, remedy = f"XLA_FLAGS names the file {file}", f"add {name}={value} to it"
-    elif add_flag(name, value, known) and _has_started():
+    elif add_flag(name, value, known) and backends_are_initialized():
         cause = "JAX was in use before jaxtape was imported"
         remedy = f"import jaxtape first, or set XLA_FLAGS={name}={value}"
     else:
@@ -103,9 +104,3 @@ def _given() -> set[str]:
 def _file_of(flags: str) -> Path | None:
     """Return the file of flags that XLA would read: any text that does not begin with a dash names one."""
     return Path(flags) if flags and not flags.lstrip().startswith("-") else None
-
-
-def _has_started() -> bool:
-    from jax._src.xla_bridge import backends_are_initialized  # there is no public question
-
-    return backends_are_initialized()

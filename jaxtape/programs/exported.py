@@ -18,8 +18,8 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax._src.array import ArrayImpl  # there is no public way to free an array of its place
 
+from ..jax_private import uncommitted
 from ..jax_settings.xla_flags import quick_options
 from .no_inline import inlined_everywhere
 from .pytree_json import PytreeSpec, from_json
@@ -92,7 +92,7 @@ class Program:
         """Return the results for the arrays of arguments that are known to be right."""
         results = self.compiled(arrays)(*arrays)
         if not any(map(place_of, arrays)):
-            results = map(_uncommitted, results)
+            results = map(_movable, results)
         return from_json(self._header["outputs"], iter(results))
 
     def compiled(self, arrays: Sequence[Any]) -> Callable:
@@ -221,11 +221,11 @@ def place_of(array: Any) -> jax.sharding.Sharding | None:
     return array.sharding if getattr(array, "committed", False) else None
 
 
-def _uncommitted(array: Any) -> jax.Array:
+def _movable(array: Any) -> jax.Array:
     """Return an array free to be computed with anywhere, as jitted functions return it and programs do not."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or len(array.devices()) > 1:
         return array
-    return ArrayImpl(array.aval, array.sharding, [array], committed=False)
+    return uncommitted(array)
 
 
 def shape_of(array: Any) -> list:

@@ -23,9 +23,9 @@ from typing import Any, TypeVar, overload
 
 import equinox as eqx
 import jax
-from jax._src.core import trace_state_clean  # there is no public question
 from jax.core import Tracer
 
+from ..jax_private import is_tracing
 from ..jax_settings.xla_flags import quick_options
 from ..output_folder import local_path
 from .code_fingerprint import describe_user_code
@@ -233,7 +233,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     @functools.wraps(function)
     def call(*args, **kwargs):
         store, arrays = _current, arrays_of((args, kwargs))
-        options = quick_options() if quick_to_compile and trace_state_clean() else {}
+        options = quick_options() if quick_to_compile and not is_tracing() else {}
         jitted = quick(tuple(options.items())) if options else usual
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
         if store is None or is_disabled or any(isinstance(array, Tracer) for array in arrays):

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from jaxlib.version import __version_info__ as jaxlib_version
 
 from jaxtape.cli import main as command_line
 from jaxtape.cli.main import Precision, configure
+from jaxtape.jax_private import JAXLIB_VERSION
 from jaxtape.jax_settings import xla_flags
 from jaxtape.jax_settings.xla_flags import WITHOUT_YNN_FUSIONS
 
@@ -17,7 +17,7 @@ _FLAG, _, (_FIRST, _END) = WITHOUT_YNN_FUSIONS
 _LATE = "import jax; jax.devices(); import jaxtape"
 
 racing = pytest.mark.skipif(
-    not _FIRST <= jaxlib_version < _END, reason="a jaxlib without the fusions that race"
+    not _FIRST <= JAXLIB_VERSION < _END, reason="a jaxlib without the fusions that race"
 )
 
 
@@ -41,7 +41,7 @@ racing = pytest.mark.skipif(
 def test_a_flag_is_added_where_it_is_known_and_not_given(monkeypatch, flags, version, expected):
     monkeypatch.delenv("JAXTAPE_XLA_FLAGS", raising=False)
     monkeypatch.setenv("XLA_FLAGS", flags)
-    monkeypatch.setattr(xla_flags, "jaxlib_version", version)
+    monkeypatch.setattr(xla_flags, "JAXLIB_VERSION", version)
     assert xla_flags.add_flag("--quick", "false", _KNOWN) == (flags != expected)
     assert xla_flags.os.environ["XLA_FLAGS"] == expected
 
@@ -60,7 +60,7 @@ def test_one_program_is_compiled_quickly_where_no_flag_says_how(
 ):
     monkeypatch.delenv("JAXTAPE_XLA_FLAGS", raising=False)
     monkeypatch.setenv("XLA_FLAGS", flags)
-    monkeypatch.setattr(xla_flags, "jaxlib_version", (0, 10, 2))
+    monkeypatch.setattr(xla_flags, "JAXLIB_VERSION", (0, 10, 2))
     monkeypatch.setattr(xla_flags.jax, "default_backend", lambda: backend)
     assert xla_flags.quick_options() == expected
 
@@ -69,7 +69,7 @@ def test_one_program_is_compiled_quickly_where_no_flag_says_how(
 def test_flags_are_added_unless_the_user_wants_none(monkeypatch, switch, expected):
     monkeypatch.setenv("JAXTAPE_XLA_FLAGS", switch)
     monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr(xla_flags, "jaxlib_version", (0, 10, 2))
+    monkeypatch.setattr(xla_flags, "JAXLIB_VERSION", (0, 10, 2))
     assert xla_flags.add_flag("--quick", "false", _KNOWN) == expected
 
 

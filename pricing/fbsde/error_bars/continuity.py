@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
+from jaxtape.jax_private import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from ..dynamics.simulation import simulate
 from ..problem import Problem

@@ -1,0 +1,123 @@
+"""The private and experimental interfaces of JAX that this library uses, in one file.
+
+Tried with JAX 0.10.2, 0.11.2 and 0.12.0.1. `tests/jaxtape/test_jax_private.py` has a test of each: run it first
+with another version. No other file of the library imports from `jax._src`, `jax.interpreters`, `jax.extend`,
+`jax.experimental.hijax` or `jaxlib`.
+
+Three functions change JAX for the whole process:
+
+- `replace_linearization_rule` and `replace_check_rule`, which `jaxtape.sweeps` calls at its import. The new
+  rules pass every primitive that is not this library's to JAX's own rule.
+- `share_executables_among_devices`, which the commands call when they turn JAX's persistent cache on. It gives
+  executables of one device a name without the device's number.
+"""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+from jax._src import cache_key, checkify, xla_bridge
+from jax._src.array import ArrayImpl
+from jax._src.core import trace_state_clean
+from jax._src.hijax import call_hi_primitive_p
+from jax._src.interpreters.ad import primitive_linearizations
+from jax.experimental import hijax
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr
+from jax.extend.core import Jaxpr as Jaxpr
+from jax.extend.core import JaxprEqn as JaxprEqn
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Var as Var
+from jax.extend.core import jaxprs_in_params as jaxprs_in_params
+from jax.extend.core import primitives as primitives
+from jax.interpreters.ad import Zero as Zero
+from jax.interpreters.ad import instantiate_zeros as instantiate_zeros
+from jax.interpreters.ad import zeros_like_aval as zeros_like_aval
+from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr
+from jaxlib.version import __version_info__ as jaxlib_version
+
+HiPrimitive: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive
+"""The base class of primitives whose rules are methods: `VJPHiPrimitive` before JAX 0.11, `HiPrim` since."""
+
+JAXLIB_VERSION: tuple[int, ...] = jaxlib_version
+"""The version of jaxlib, such as (0, 10, 2)."""
+
+
+def backends_are_initialized() -> bool:
+    """Return True if JAX has started a backend, so that it reads no more of XLA_FLAGS."""
+    return xla_bridge.backends_are_initialized()
+
+
+def is_tracing() -> bool:
+    """Return True within a function that JAX transforms or compiles."""
+    return not trace_state_clean()
+
+
+def uncommitted(array: jax.Array) -> jax.Array:
+    """Return an array of one device that JAX may move to another, as results of jitted functions are.
+
+    The results of an exported program are committed to their device.
+    """
+    return ArrayImpl(array.aval, array.sharding, [array], committed=False)
+
+
+def replace_linearization_rule(make: Callable[[Callable], Callable]) -> None:
+    """Replace the rule by which `jax.vjp` and `jax.linearize` treat a `HiPrimitive`, for the whole process.
+
+    Args:
+        make: A function of JAX's rule that returns the new one.
+    """
+    primitive_linearizations[call_hi_primitive_p] = make(
+        primitive_linearizations[call_hi_primitive_p]
+    )
+
+
+def replace_check_rule(make: Callable[[Callable], Callable]) -> None:
+    """Replace the rule by which `jax.experimental.checkify` treats a `HiPrimitive`, for the whole process.
+
+    Args:
+        make: A function of JAX's rule that returns the new one.
+    """
+    checkify.error_checks[call_hi_primitive_p] = make(checkify.error_checks[call_hi_primitive_p])
+
+
+def check_jaxpr(context: tuple, jaxpr: ClosedJaxpr, kinds: frozenset, error: Any, *args: Any):
+    """Return the errors and the outputs of a jaxpr whose operations are checked.
+
+    Args:
+        context: The leading arguments of a rule of checkify: none before JAX 0.12, one context since.
+        jaxpr: The jaxpr.
+        kinds: The kinds of errors to check.
+        error: The errors before.
+        args: The arguments of the jaxpr.
+    """
+    return checkify.checkify_jaxpr(*context, jaxpr, kinds, error, *args)
+
+
+def kinds_of_effects(error: Any) -> Collection[Any]:
+    """Return the effects that an error of checkify carries."""
+    return error._pred.keys()
+
+
+def with_placeholders(error: Any, effects: Collection[Any]) -> Any:
+    """Return an error of checkify with room for these effects: its structure is then constant in a loop."""
+    return error._add_placeholder_effects(effects)
+
+
+def share_executables_among_devices() -> None:
+    """Let JAX's persistent cache find a program of one device for other devices of the kind.
+
+    JAX does so on GPUs; elsewhere the name of a file contains the number of the device. Only the first process
+    of several writes, so the others would compile at every run. A second call changes nothing.
+    """
+    original = getattr(cache_key, "_hash_serialized_compile_options", None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def of_any_device(digest: Any, options: Any, strip_device_assignment: bool = False) -> Any:
+        devices = options.device_assignment
+        is_one = devices and devices.replica_count() * devices.computation_count() == 1
+        return original(digest, options, strip_device_assignment or is_one)
+
+    cache_key._hash_serialized_compile_options = of_any_device

@@ -1,0 +1,166 @@
+"""Each private interface of JAX that the library uses does what the library expects of it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+import pytest
+from jax._src import cache_key
+from jax.experimental import checkify
+
+import jaxtape as jt
+from jaxtape import jax_private
+
+ROOT = Path(__file__).parents[2]
+PRIVATE = re.compile(
+    r"^\s*(from|import) (jax\._src|jax\.(interpreters|extend)|jaxlib|jax\.experimental(\.| import )hijax)\b",
+    re.MULTILINE,
+)
+
+
+def test_no_other_file_imports_a_private_interface():
+    listed = ["git", "ls-files", "jaxtape", "pricing", "calibration"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = [
+        name
+        for name in files.split()
+        if name.endswith(".py")
+        and not name.startswith("jaxtape/sweeps/")
+        and PRIVATE.search((ROOT / name).read_text(encoding="utf-8"))
+    ]
+    assert found == ["jaxtape/jax_private.py"]
+
+
+def test_the_version_of_jaxlib():
+    assert ".".join(map(str, jax_private.JAXLIB_VERSION)) == jaxlib.__version__
+
+
+def test_backends_that_have_started_are_seen():
+    jax.devices()
+    assert jax_private.backends_are_initialized()
+
+
+def test_tracing_is_seen_under_every_transformation():
+    seen = []
+
+    def f(x):
+        seen.append(jax_private.is_tracing())
+        return x**2
+
+    assert not jax_private.is_tracing()
+    x = jnp.ones(3)
+    for transformed in (jax.jit(f), jax.vmap(f), jax.grad(lambda x: jnp.sum(f(x)))):
+        transformed(x)
+    assert seen == [True] * 3 and not jax_private.is_tracing()
+
+
+def test_a_committed_array_becomes_one_that_may_move():
+    committed = jax.device_put(jnp.arange(3.0), jax.devices()[0])
+    free = jax_private.uncommitted(committed)
+    assert committed.committed and not free.committed
+    np.testing.assert_array_equal(free, committed)
+
+
+def test_a_jaxpr_has_equations_variables_literals_and_inner_jaxprs():
+    closed = jax.make_jaxpr(jax.jit(lambda x: 2.0 * x + 1.0))(jnp.ones(()))
+    assert isinstance(closed, jax_private.ClosedJaxpr)
+    assert isinstance(closed.jaxpr, jax_private.Jaxpr)
+    (call,) = closed.jaxpr.eqns
+    assert isinstance(call, jax_private.JaxprEqn)
+    assert call.primitive is jax_private.primitives.jit_p
+    (inner,) = jax_private.jaxprs_in_params(call.params)
+    product, total = inner.eqns
+    assert product.primitive is jax_private.primitives.mul_p
+    assert any(isinstance(v, jax_private.Literal) for v in total.invars)
+    assert all(isinstance(v, jax_private.Var) for v in inner.outvars)
+
+
+def test_dead_code_is_eliminated_from_a_jaxpr():
+    jaxpr = jax.make_jaxpr(lambda x, y: (jnp.sin(x), jnp.cos(y)))(1.0, 2.0).jaxpr
+    alone, used = jax_private.dce_jaxpr(jaxpr, [True, False])
+    assert used == [True, False] and [str(eqn.primitive) for eqn in alone.eqns] == ["sin"]
+
+
+def test_symbolic_zeros_become_arrays():
+    zero = jax_private.Zero(jax.typeof(jnp.ones(3)))
+    np.testing.assert_array_equal(jax_private.instantiate_zeros(zero), jnp.zeros(3))
+    assert isinstance(jax_private.instantiate_zeros(jnp.ones(3)), jax.Array)
+    np.testing.assert_array_equal(jax_private.zeros_like_aval(zero.aval), jnp.zeros(3))
+
+
+class Double(jax_private.HiPrimitive):
+    """Twice a number: a primitive that is not the library's."""
+
+    def __init__(self, aval):
+        self.in_avals, self.out_aval, self.params = (aval,), aval, {}
+        super().__init__()
+
+    def expand(self, x):
+        return 2.0 * x
+
+    def vjp_fwd(self, nonzeros, x):
+        return self(x), None
+
+    def vjp_bwd_retval(self, residual, y_bar):
+        return (2.0 * y_bar,)
+
+    def lin(self, nonzeros, x):
+        return self(x), None
+
+    def linearized(self, residual, x_dot):
+        return 2.0 * x_dot
+
+
+def test_the_replaced_rules_leave_primitives_of_others_to_jax():
+    x = jnp.ones(())
+    double = Double(jax.typeof(x))
+    assert float(jax.jit(double)(x)) == 2.0 and float(jax.grad(double)(x)) == 2.0
+    error, value = checkify.checkify(double, errors=checkify.float_checks)(x)
+    assert error.get() is None and float(value) == 2.0
+
+
+def chain(x):
+    return jt.scan(lambda s, _: (jnp.log(s), s), x, None, 3, schedule=jt.Revolve(1))[0]
+
+
+def test_the_replaced_rules_linearize_and_check_a_chain():
+    _, tangent = jax.linearize(chain, jnp.float64(40.0))
+    assert float(tangent(1.0)) == pytest.approx(float(jax.jvp(chain, (40.0,), (1.0,))[1]))
+    checked = checkify.checkify(chain, errors=checkify.float_checks)
+    assert checked(jnp.float64(40.0))[0].get() is None
+    assert "nan" in str(checked(jnp.float64(0.5))[0].get())
+
+
+class _Options:
+    """Compile options of a program of one device, or of several."""
+
+    def __init__(self, devices: int):
+        self.device_assignment = self
+        self.devices = devices
+
+    def replica_count(self):
+        return self.devices
+
+    def computation_count(self):
+        return 1
+
+
+def test_executables_of_one_device_have_names_without_it(monkeypatch):
+    """Once, however often it is called; a program of several devices keeps their numbers."""
+    stripped = []
+
+    def original(digest, options, strip_device_assignment=False):
+        stripped.append(strip_device_assignment)
+
+    assert hasattr(cache_key, "_hash_serialized_compile_options")
+    monkeypatch.setattr(cache_key, "_hash_serialized_compile_options", original)
+    for _ in range(2):
+        jax_private.share_executables_among_devices()
+    for devices in (1, 2):
+        cache_key._hash_serialized_compile_options(None, _Options(devices))
+    assert stripped == [True, False]
+    assert cache_key._hash_serialized_compile_options.__wrapped__ is original
