@@ -14,7 +14,8 @@ from mkdocs.exceptions import PluginError
 PACKAGES = (
     "jaxtape",
     "jaxtape.torch",
-    "jaxtape.cli.validation",
+    "jaxtape.cli.check",
+    "jaxtape.cli.reference_tables",
     "pricing",
     "pricing.market",
     "pricing.models",
@@ -73,10 +74,14 @@ def _faults(found) -> Iterator[str]:
 
 
 def public_names(init: Path) -> list[str]:
-    """Return the names that a package re-exports, or that a module of functions defines."""
+    """Return the names that a package re-exports, or that a module defines."""
     nodes = ast.parse(init.read_text(encoding="utf-8")).body
     if init.name != "__init__.py":
-        return [n.name for n in nodes if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+        return [
+            n.name
+            for n in nodes
+            if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name[0] != "_"
+        ]
     imports = (
         alias
         for node in ast.walk(ast.Module(nodes, []))

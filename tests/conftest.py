@@ -3,9 +3,9 @@
 JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: programs are compiled as users have
 them; without it in a third of the time, and most of the time of the tests is that of the compiler.
 
-The tests, and not the library, replace these functions for the whole process: `jaxtyping.jaxtyped`
-(fewer checks), `get_executable_and_time` and `put_executable_and_time` of `jax._src.compilation_cache` (programs are first looked
-up in the process), and `make_ir_context` of `jax._src.interpreters.mlir` (one context a thread).
+The tests, and not the library, replace these functions for the whole process: `jaxtyping.jaxtyped` (fewer
+checks), `get_executable_and_time` and `put_executable_and_time` of `jax._src.compilation_cache` (programs are
+first looked up in the process), `make_ir_context` of `jax._src.interpreters.mlir` (one context a thread).
 """
 
 import gc

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from calibration.validation.fits import fits
-from jaxtape.cli.validation import Group, Reference
+from jaxtape.cli.check import Check, Group
 from pricing.validation.groups import american, averages, barriers, european, heston, rates
 from pricing.validation.smiles import sabr
 
@@ -25,10 +25,10 @@ GROUPS: dict[str, Group] = {
 }
 
 
-def of_table(group: Group, *words: str) -> list[Reference]:
-    """The references of the tables whose names have all of some words."""
-    known = group.references()
-    return [each for each in known if all(word in each.table.name for word in words)]
+def of_table(group: Group, *words: str) -> list[Check]:
+    """The checks of the tables whose names have all of some words."""
+    known = group.checks()
+    return [each for each in known if all(word in each.source.name for word in words)]
 
 
 # --- views ----------------------------------------------------------------------------------------------
@@ -39,13 +39,13 @@ LEVY_MODEL = {
     name: float(_LEVY[0].cells[name]) for name in ("spot", "rate", "vol", "dividend_yield")
 }
 LEVY_LENGTH = 11 / 12  # years from today, the first fixing, to the last
-levy = [(int(each.cells["dates"].split(":")[-1]), each.value) for each in _LEVY]
+levy = [(int(each.cells["dates"].split(":")[-1]), each.reference) for each in _LEVY]
 
 # Hagan's vols by (expiry, rho), at strikes .1, .2, ..., 2
 ANTONOV_SPECTOR: dict[tuple[float, float], list[float]] = {}
 for _each in of_table(sabr, "Antonov"):
     _smile = float(_each.cells["expiry"]), float(_each.cells["rho"])
-    ANTONOV_SPECTOR.setdefault(_smile, []).append(_each.value)
+    ANTONOV_SPECTOR.setdefault(_smile, []).append(_each.reference)
 
 # calls by (v0, kappa, theta, xi, rho, lambda, mu, delta), strike and years: spot 100, rate 3 %, yield 1 %
 _BATES = (
@@ -56,24 +56,24 @@ BATES_CALLS: dict[tuple[float, ...], dict[tuple[float, float], float]] = {}
 for _each in of_table(heston, "Bates"):
     _call = float(_each.cells["strike"]), float(_each.cells["expiry"])
     BATES_CALLS.setdefault(tuple(float(_each.cells[name]) for name in _BATES), {})[_call] = (
-        _each.value
+        _each.reference
     )
 
 _FITTED = of_table(fits, "Heston")
-DAX_START: dict[str, float] = dict(_FITTED[0].table.settings["start"])
-DAX_OPTIMUM = {each.figure: each.value for each in _FITTED if each.figure in DAX_START}
-DAX_SSE_AT_OPTIMUM = next(x.value for x in _FITTED if x.figure == "squared_vol_points")
+DAX_START: dict[str, float] = dict(_FITTED[0].source.settings["start"])
+DAX_OPTIMUM = {each.figure: each.reference for each in _FITTED if each.figure in DAX_START}
+DAX_SSE_AT_OPTIMUM = next(x.reference for x in _FITTED if x.figure == "squared_vol_points")
 DAX_SSE_AT_START = of_table(fits, "sum of squares at the standard start")[0].value
 
 _SWAPTIONS = of_table(fits, "Hull and White")
 HULL_WHITE: dict[str, Any] = {
-    **{name: _SWAPTIONS[0].table.settings[name] for name in ("rate", "months", "day_count")},
+    **{name: _SWAPTIONS[0].source.settings[name] for name in ("rate", "months", "day_count")},
     **{
-        day: date.fromisoformat(_SWAPTIONS[0].table.settings[day])
+        day: date.fromisoformat(_SWAPTIONS[0].source.settings[day])
         for day in ("today", "settlement")
     },
-    **{each.figure: each.value for each in _SWAPTIONS if each.figure != "model_vol"},
-    "model_vols": tuple(each.value for each in _SWAPTIONS if each.figure == "model_vol"),
+    **{each.figure: each.reference for each in _SWAPTIONS if each.figure != "model_vol"},
+    "model_vols": tuple(each.reference for each in _SWAPTIONS if each.figure == "model_vol"),
 }
 
 # --- what the command does not ask ------------------------------------------------------------------------

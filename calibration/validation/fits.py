@@ -7,12 +7,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from jaxtape.cli.validation import (
-    Found,
-    Group,
-    Reference,
-    read_tables,
-)
+from jaxtape.cli.check import Check, Group
+from jaxtape.cli.reference_tables import read_tables
 
 _TABLES = files("calibration.validation") / "tables"
 _HESTON = ("initial_variance", "mean_reversion", "long_run_variance", "vol_of_vol", "correlation")
@@ -20,18 +16,20 @@ _FIGURES = frozenset({*_HESTON, "vol", "model_vol", "squared_vol_points"})
 _FIT = "levenberg_marquardt"
 _HULL_WHITE = 0.1, 0.01  # mean reversion and vol at the start of the search
 Settings = Mapping[str, Any]
+Figures = dict[str, tuple[float, str]]  # each with the method that finds it
 
 
-def _found(references: Sequence[Reference]) -> list[Found]:
-    """Return figures of fits, by the names of their columns or of their swaptions; each fit is made once."""
-    made: dict[str, dict[str, Found]] = {}
+def _found(checks: Sequence[Check]) -> list[Check]:
+    """Return checks with figures of fits, by column or by swaption; each fit is made once."""
+    made: dict[str, Figures] = {}
     found = []
-    for known in references:
-        settings = known.table.settings
+    for known in checks:
+        settings = known.source.settings
         problem = settings["problem"]
         if problem not in made:
             made[problem] = _PROBLEMS[problem](settings)
-        found.append(made[problem][known.cells.get("swaption", known.figure)])
+        value, method = made[problem][known.cells.get("swaption", known.figure)]
+        found.append(known.found(value, method))
     return found
 
 
@@ -52,17 +50,17 @@ def _market() -> Any:
     return Market.from_text(file.read_text(encoding="utf-8"), file.name)
 
 
-def _dax_fit(settings: Settings) -> dict[str, Found]:
+def _dax_fit(settings: Settings) -> Figures:
     """Return the parameters of the fit, and its sum of squares."""
     from ..calibration import calibrate
 
     fitted = calibrate(*_dax(settings))
     values = {name: getattr(fitted.model, name) for name in _HESTON}
     values["squared_vol_points"] = fitted.stats["sum_squared_vol_points"]
-    return {name: Found(float(value), _FIT) for name, value in values.items()}
+    return {name: (float(value), _FIT) for name, value in values.items()}
 
 
-def _dax_start(settings: Settings) -> dict[str, Found]:
+def _dax_start(settings: Settings) -> Figures:
     """Return the sum of squares at the start."""
     import equinox as eqx
     import numpy as np
@@ -73,10 +71,10 @@ def _dax_start(settings: Settings) -> dict[str, Found]:
     objective = ImpliedVolError()
     errors = np.asarray(eqx.filter_jit(objective.residuals)(model, quotes))
     squares = float(np.sum((100.0 * errors) ** 2))
-    return {"squared_vol_points": Found(squares, type(objective).__name__)}
+    return {"squared_vol_points": (squares, type(objective).__name__)}
 
 
-def _swaption_fit(settings: Settings) -> dict[str, Found]:
+def _swaption_fit(settings: Settings) -> Figures:
     """Return the parameters of Hull and White, and the vol that they give each swaption."""
     import equinox as eqx
     import numpy as np
@@ -100,10 +98,10 @@ def _swaption_fit(settings: Settings) -> dict[str, Found]:
     vols = np.asarray(eqx.filter_jit(objective.vols)(model, quotes))
     figures = {"mean_reversion": model.mean_reversion, "vol": model.vol}
     figures |= {f"{n}x{6 - n}": vols[n - 1, 5 - n] for n in range(1, 6)}
-    return {name: Found(float(figure), _FIT) for name, figure in figures.items()}
+    return {name: (float(figure), _FIT) for name, figure in figures.items()}
 
 
-_PROBLEMS: Mapping[str, Callable[[Settings], dict[str, Found]]] = {
+_PROBLEMS: Mapping[str, Callable[[Settings], Figures]] = {
     "dax fit": _dax_fit,
     "dax start": _dax_start,
     "hull-white": _swaption_fit,

@@ -8,9 +8,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from .case import Case as Case
-from .compare import GradientRow as GradientRow
+from .compare import ArrayDifference as ArrayDifference
 from .compare import GradientTable as GradientTable
-from .compare import OutputRow as OutputRow
 from .compare import compare_gradients as compare_gradients
 from .function import to_torch as to_torch
 from .modules import module_case as module_case

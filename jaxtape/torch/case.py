@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from .compare import GradientTable, OutputRow, compare_gradients
+from .compare import ArrayDifference, GradientTable, array_difference, compare_gradients
 from .weights import WeightDifference
 
 TOLERANCES = {"double": 1e-10, "single": 1e-4}  # of the largest entry
@@ -70,15 +70,14 @@ class Case:
             return table
         return dataclasses.replace(table, outputs=(*self._nodes(inputs), *table.outputs))
 
-    def _nodes(self, inputs: tuple) -> list[OutputRow]:
+    def _nodes(self, inputs: tuple) -> list[ArrayDifference]:
         """Return the nodes that both have with one shape, in PyTorch's order."""
         assert self.nodes is not None
         ours, theirs = self.nodes
         tensors = jax.tree.map(torch.tensor, inputs)  # copies: a module may write to its inputs
         found, others = ours(*inputs), theirs(*tensors)
-        rows = []
-        for name, b in others.items():
-            if name in found and found[name].shape == b.shape:
-                apart = float(np.max(np.abs(found[name] - b), initial=0.0))
-                rows.append(OutputRow(name, float(np.max(np.abs(b), initial=0.0)), apart))
-        return rows
+        return [
+            array_difference(name, torch.tensor(found[name]), torch.tensor(b))
+            for name, b in others.items()
+            if name in found and found[name].shape == b.shape
+        ]

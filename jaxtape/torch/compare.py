@@ -16,21 +16,22 @@ WAYS = "eager", "func", "compile"
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientRow:
-    """The gradients with respect to one input.
+class ArrayDifference:
+    """The difference between an array in JAX and the same array in PyTorch.
 
     Attributes:
-        name: The name of the leaf of the inputs.
-        shape: The shape of the leaf.
-        largest: The largest entry of PyTorch's gradient.
-        max_difference: The largest difference between the two gradients.
+        name: The name of the input, for a gradient, or of the output: a value, or a node of its computation.
+        shape: The shape of both.
+        largest: The largest entry of PyTorch's array.
+        max_difference: The largest difference between the two.
         ulp: The same in units of the last place of the largest entry.
         cosine: The cosine of the angle between the two, 1 if both are zero.
 
     Examples:
-        >>> from jaxtape.torch import GradientRow
-        >>> GradientRow("x", (3,), 2.0, 1e-3, 4.5e12, 1.0).max_relative_difference
-        0.0005
+        >>> from jaxtape.torch import ArrayDifference
+        >>> difference = ArrayDifference("x", (3,), 2.0, 1e-3, 4.5e12, 1.0)
+        >>> difference.max_relative_difference, difference.is_apart(1e-4)
+        (0.0005, True)
     """
 
     name: str
@@ -45,29 +46,19 @@ class GradientRow:
         """The largest difference in units of the largest entry, or in itself if that is zero."""
         return self.max_difference / self.largest if self.largest else self.max_difference
 
-
-@dataclasses.dataclass(frozen=True)
-class OutputRow:
-    """One output of both functions: a value, or a node on the way to it.
-
-    Attributes:
-        name: The name of the output.
-        largest: The largest entry of PyTorch's output.
-        max_difference: The largest difference between the two outputs.
-
-    Examples:
-        >>> from jaxtape.torch import OutputRow
-        >>> OutputRow("value", 2.0, 1e-3).is_apart(1e-4)
-        True
-    """
-
-    name: str
-    largest: float
-    max_difference: float
-
     def is_apart(self, tolerance: float) -> bool:
         """Return True if the two differ by more than `tolerance` times the largest entry, or are not finite."""
         return not self.max_difference <= tolerance * max(self.largest, np.finfo(float).tiny)
+
+
+def array_difference(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> ArrayDifference:
+    """Compare two tensors of one shape, the first of which JAX computed."""
+    largest, apart = _max_abs(theirs), _max_abs(ours - theirs)
+    unit = float(np.spacing(theirs.new_tensor(largest).numpy()))
+    a, b = (x.detach().double().flatten() for x in (ours, theirs))
+    lengths = float(a.norm() * b.norm())
+    cosine = float(a @ b) / lengths if lengths else float(float((a - b).norm()) == 0.0)
+    return ArrayDifference(name, tuple(theirs.shape), largest, apart, apart / unit, cosine)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +72,15 @@ class GradientTable:
         weights: The differences of two modules' weights, by name.
 
     Examples:
-        >>> from jaxtape.torch import GradientTable, OutputRow
-        >>> nodes = OutputRow("node 0", 1.0, 0.0), OutputRow("value", 1.0, 1e-3)
-        >>> GradientTable(1e-3, (), nodes).parts_at(1e-4)
+        >>> from jaxtape.torch import ArrayDifference, GradientTable
+        >>> value = ArrayDifference("value", (), 1.0, 1e-3, 4.5e12, 1.0)
+        >>> GradientTable(1e-3, (), (value,)).parts_at(1e-4)
         'value'
     """
 
     value_difference: float
-    rows: tuple[GradientRow, ...]
-    outputs: tuple[OutputRow, ...]
+    rows: tuple[ArrayDifference, ...]
+    outputs: tuple[ArrayDifference, ...]
     weights: Mapping[str, WeightDifference] = dataclasses.field(default_factory=dict)
 
     def parts_at(self, tolerance: float) -> str | None:
@@ -191,17 +182,14 @@ def compare_gradients(
     labels = list(names) or [f"output {index}" for index in range(len(ours))]
     if len(labels) != len(ours):
         raise ValueError(f"names: {len(labels)} for {len(ours)} float outputs; give one for each.")
-    outputs = tuple(
-        OutputRow(label, _max_abs(b), _max_abs(a - b))
-        for label, a, b in zip(labels, ours, theirs, strict=True)
-    )
+    outputs = tuple(map(array_difference, labels, ours, theirs))
     leaf_names = [
         f"inputs{jax.tree_util.keystr(p)}"
         for (p, _), t in zip(leaves, tensors, strict=True)
         if t.requires_grad
     ]
     pairs = zip(our_gradient(), their_gradient(), strict=True)
-    rows = [_row(name, a, b) for name, (a, b) in zip(leaf_names, pairs, strict=True)]
+    rows = [array_difference(name, *pair) for name, pair in zip(leaf_names, pairs, strict=True)]
     difference = float(np.max([row.max_difference for row in outputs]))
     return GradientTable(difference, tuple(rows), outputs)
 
@@ -239,16 +227,6 @@ def _weights(outputs, seed: int) -> tuple:
     rng = np.random.default_rng(seed)
     drawn = (rng.standard_normal(y.shape) if y.ndim else 1.0 for y in outputs)
     return tuple(torch.tensor(w, dtype=y.dtype) for w, y in zip(drawn, outputs, strict=True))
-
-
-def _row(name: str, ours, theirs) -> GradientRow:
-    """Return the row that compares the two gradients of one input."""
-    largest, apart = _max_abs(theirs), _max_abs(ours - theirs)
-    unit = float(np.spacing(theirs.new_tensor(largest).numpy()))
-    a, b = ours.double().flatten(), theirs.double().flatten()
-    lengths = float(a.norm() * b.norm())
-    cosine = float(a @ b) / lengths if lengths else float(float((a - b).norm()) == 0.0)
-    return GradientRow(name, tuple(theirs.shape), largest, apart, apart / unit, cosine)
 
 
 def _max_abs(tensor) -> float:

@@ -4,15 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxtape.cli.validation import (
-    Found,
-    Group,
-    Reference,
-    Table,
-)
+from jaxtape.cli.check import Check, Group, Source
 
 _PROMISED = {"value": 1e-3, "delta": 1e-3, "gamma": 5e-3}  # of the figure
-_TABLE = Table(
+_SOURCE = Source(
     "Backward equations on a grid",
     "Merton's put: the series of Merton (1976). Down-and-out calls on fifty dates: a fine quadrature. The call "
     "spread under uncertain volatility (Avellaneda, Levy, Paras 1995): another grid",
@@ -29,7 +24,7 @@ _KNOWN = {
 }
 
 
-def _references() -> list[Reference]:
+def _checks() -> list[Check]:
     from ..fbsde import CATALOGUE
 
     found = []
@@ -37,28 +32,29 @@ def _references() -> list[Reference]:
         for figure in figures:
             known = float(getattr(CATALOGUE[problem], figure))
             allowed = _PROMISED[figure] * abs(known)
-            found.append(Reference(_TABLE, problem, figure, known, allowed, {"problem": problem}))
+            cells = {"problem": problem}
+            found.append(Check(problem, figure, known, allowed, _SOURCE, cells))
     return found
 
 
-def _solved(references: Sequence[Reference]) -> list[Found]:
-    """Return figures of solutions; a problem is solved once."""
+def _solved(checks: Sequence[Check]) -> list[Check]:
+    """Return checks with figures of solutions; a problem is solved once."""
     import jax
 
     from ..fbsde import CATALOGUE, solve
 
     solutions = {}
-    for known in references:
+    for known in checks:
         entry = CATALOGUE[known.cells["problem"]]
         if known.name not in solutions:
             solutions[known.name] = solve(entry.problem(), entry.solver, key=jax.random.key(0))
     found = []
-    for known in references:
+    for known in checks:
         solution = solutions[known.name]
         figure = getattr(solution, known.figure)(0.0, solution.problem.x0)
         method = type(CATALOGUE[known.name].solver).__name__
-        found.append(Found(float(np.squeeze(figure)), method))
+        found.append(known.found(float(np.squeeze(figure)), method))
     return found
 
 
-equations = Group("Backward equations", _references, _solved)
+equations = Group("Backward equations", _checks, _solved)

@@ -1,6 +1,5 @@
-"""References that share a program are valued by one: contracts of one form, models of one kind, one method."""
+"""Value checks of contracts: those of one form, one kind of model and one method share a program."""
 
-import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from jaxtape import stored_jit
-from jaxtape.cli.validation import Found, Reference
+from jaxtape.cli.check import Check
 
 from ..methods import AbstractMethod
 from ..methods.method import tiling
@@ -20,43 +19,43 @@ from ..valuation import price
 from .contracts import Contract, contract_of
 
 
-def find(references: Sequence[Reference]) -> list[Found]:
-    """Return the figures that the library finds for references of contracts, in their order.
+def find(checks: Sequence[Check]) -> list[Check]:
+    """Return checks of contracts with the values that the library finds, in their order.
 
     Args:
-        references: Rows of tables that name a product and a model (`contract_of`).
+        checks: Rows of tables that name a product and a model (`contract_of`).
 
     Returns:
-        Each figure with its method and its standard error.
+        The checks, each with a value, its method and its standard error.
     """
     key = jax.random.key(0)
-    found: dict[int, Found] = {}
+    found: dict[int, Check] = {}
     batches: dict[Hashable, list[tuple[Contract, list[int]]]] = defaultdict(list)
-    for places in _rows(references):
+    for places in _rows(checks):
         try:
-            contract = contract_of(references[places[0]], key)
+            contract = contract_of(checks[places[0]], key)
         except (TypeError, ValueError) as error:  # the other rows are valued
-            found |= dict.fromkeys(places, Found(math.nan, "", error=str(error)))
+            found |= {at: checks[at].not_found(str(error)) for at in places}
         else:
             batches[_program(contract)].append((contract, places))
     for batch in batches.values():
-        figures = tuple(sorted({references[at].figure for _, places in batch for at in places}))
+        figures = tuple(sorted({checks[at].figure for _, places in batch for at in places}))
         priced = _priced([contract for contract, _ in batch], figures, key)
         for row, (contract, places) in enumerate(batch):
             for at in places:
-                value, std_error = priced[references[at].figure]
+                value, std_error = priced[checks[at].figure]
                 method = type(contract.method).__name__
                 # a grid's error by a second grid allows its figure no more
                 error = float(std_error[row]) if contract.method.is_random else 0.0
-                found[at] = Found(float(value[row]), method, error)
-    return [found[at] for at in range(len(references))]
+                found[at] = checks[at].found(float(value[row]), method, error)
+    return [found[at] for at in range(len(checks))]
 
 
-def _rows(references: Sequence[Reference]) -> list[list[int]]:
-    """Return the places of references that are figures of one contract by one method."""
+def _rows(checks: Sequence[Check]) -> list[list[int]]:
+    """Return the places of checks that are figures of one contract by one method."""
     rows: dict[Hashable, list[int]] = defaultdict(list)
-    for at, known in enumerate(references):
-        rows[known.table.name, tuple(sorted(known.cells.items())), known.method].append(at)
+    for at, known in enumerate(checks):
+        rows[known.source.name, tuple(sorted(known.cells.items())), known.method].append(at)
     return list(rows.values())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtape.cli.validation import Reference
+from jaxtape.cli.check import Check
 
 from .. import methods, models, products
 from ..fields import Number
@@ -70,11 +70,11 @@ class Contract:
     method: AbstractMethod
 
 
-def contract_of(reference: Reference, key: Any) -> Contract:
+def contract_of(check: Check, key: Any) -> Contract:
     """Return the contract that a row describes.
 
     Args:
-        reference: A reference whose table names a `product` and a `model`: classes of the library by their
+        check: A check whose source names a `product` and a `model`: classes of the library by their
             names, or a maker of this module.
         key: The seed of random methods.
 
@@ -84,12 +84,12 @@ def contract_of(reference: Reference, key: Any) -> Contract:
     Raises:
         ValueError: The row has a word that no argument takes, or a name is not known.
     """
-    settings, cells = reference.table.settings, dict(reference.cells)
+    settings, cells = check.source.settings, dict(check.cells)
     product = _made(_maker(settings, "product", _PRODUCTS, products), cells)
     model = _made(_maker(settings, "model", _MODELS, models), cells)
     if cells:
-        raise ValueError(f"{reference.table.name}: no argument takes {', '.join(sorted(cells))}")
-    method = _method(reference.method) if reference.method else None
+        raise ValueError(f"{check.source.name}: no argument takes {', '.join(sorted(cells))}")
+    method = _method(check.method) if check.method else None
     return Contract(product.canonical, model, applicable(product, model, method, key=key))
 
 

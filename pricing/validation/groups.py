@@ -5,12 +5,8 @@ from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from jaxtape.cli.validation import (
-    Found,
-    Group,
-    Reference,
-    read_tables,
-)
+from jaxtape.cli.check import Check, Group
+from jaxtape.cli.reference_tables import read_tables
 
 _TABLES = files("pricing.validation") / "tables"
 FIGURES = frozenset({"value", "delta", "gamma", "vega", "theta", "rho", "vanna", "volga"})
@@ -21,7 +17,7 @@ def of_tables(title: str, file: Traversable) -> Group:
 
     Args:
         title: The title of the group.
-        file: A TOML file (`jaxtape.cli.validation.reference_tables`). Each table names a `product` and a
+        file: A TOML file (`jaxtape.cli.reference_tables`). Each table names a `product` and a
             `model`; its columns and constants are their arguments, or figures: value, delta, gamma, vega,
             theta, rho, vanna and volga, by the units of `pricing.Greeks`.
 
@@ -35,16 +31,16 @@ def of_tables(title: str, file: Traversable) -> Group:
         >>> kinds = "product = 'European'\nmodel = 'BlackScholes'\n"
         >>> rows = "strike expiry spot rate vol value\n100 1 100 0.05 0.2 10.45\n"
         >>> _ = path.write_text(f"{head}{kinds}rows = '''\n{rows}'''")
-        >>> [known.name for known in of_tables("Calls", path).references()]
+        >>> [known.name for known in of_tables("Calls", path).checks()]
         ['strike 100, expiry 1, spot 100, rate 0.05, vol 0.2']
     """
     return Group(title, partial(read_tables, file, FIGURES), _contracts)
 
 
-def _contracts(references: Sequence[Reference]) -> Sequence[Found]:
+def _contracts(checks: Sequence[Check]) -> Sequence[Check]:
     from .batches import find
 
-    return find(references)
+    return find(checks)
 
 
 european = of_tables("European options and digitals", _TABLES / "european.toml")

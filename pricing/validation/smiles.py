@@ -6,29 +6,25 @@ from importlib.resources import files
 
 import numpy as np
 
-from jaxtape.cli.validation import (
-    Found,
-    Group,
-    Reference,
-    read_tables,
-)
+from jaxtape.cli.check import Check, Group
+from jaxtape.cli.reference_tables import read_tables
 
 _ARGUMENTS = ("forward", "strike", "expiry", "alpha", "beta", "rho", "nu")
 _TABLES = files("pricing.validation") / "tables"
 
 
-def _vols(references: Sequence[Reference]) -> list[Found]:
-    """Return the vols of references, all of one form of the formula in one call."""
+def _vols(checks: Sequence[Check]) -> list[Check]:
+    """Return checks with their vols, all of one form of the formula in one call."""
     from ..models import sabr_vol
 
     form = lambda known: known.method or "obloj"  # noqa: E731
     vols: dict[str, np.ndarray] = {}
-    rows = [[float(known.cells[name]) for name in _ARGUMENTS] for known in references]
-    for leading in {form(known) for known in references}:
+    rows = [[float(known.cells[name]) for name in _ARGUMENTS] for known in checks]
+    for leading in {form(known) for known in checks}:
         vols[leading] = np.asarray(sabr_vol(*np.array(rows).T, leading=leading))
     return [
-        Found(float(vols[form(known)][at]), f"sabr_vol, {form(known)}")
-        for at, known in enumerate(references)
+        known.found(float(vols[form(known)][at]), f"sabr_vol, {form(known)}")
+        for at, known in enumerate(checks)
     ]
 
 

@@ -27,10 +27,10 @@ from calibration.app.valuing import calibrations_for
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
-from jaxtape.cli.comparison.compare import compare
+from jaxtape.cli.compare import compare
 from jaxtape.cli.escaping import control_character
 from jaxtape.cli.main import app
-from jaxtape.cli.validation.validate import validate
+from jaxtape.cli.validate import validate
 from pricing import Book
 from pricing.fbsde import command as solve_command
 from pricing.ingestion import UnreadableFile

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calibration import read_jobs
 from jaxtape.cli.escaping import control_character
-from jaxtape.cli.validation import read_tables
+from jaxtape.cli.reference_tables import read_tables
 from pricing import Heston
 from pricing.ingestion import UnreadableFile
 from pricing.market import Market

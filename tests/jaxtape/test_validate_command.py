@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from jaxtape.cli.check import Check, Group, Source
+from jaxtape.cli.check_report import GroupResult, as_json
 from jaxtape.cli.main import app
-from jaxtape.cli.validation import (
-    Found,
-    Group,
-    Reference,
-    Table,
-    Verdict,
-    read_tables,
-    verdicts_of,
-)
-from jaxtape.cli.validation.reference_report import Outcome, as_data
+from jaxtape.cli.reference_tables import read_tables
 from pricing.validation import batches
 from pricing.validation.groups import barriers
 from tests.helpers import double
@@ -65,7 +58,7 @@ def mine(tmp_path):
 def kept(tmp_path, monkeypatch):
     """Programs that the commands keep are apart from the user's."""
     monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxtape.cli.validation.validate.configure", lambda precision: None)
+    monkeypatch.setattr("jaxtape.cli.validate.configure", lambda precision: None)
 
 
 def run(*words):
@@ -127,11 +120,9 @@ def test_there_are_at_least_250_values_and_every_one_has_a_source():
     published, everything = re.search(r"^(\d+) of the (\d+) are published", page, re.M).groups()
     assert told == counts and int(everything) == sum(counts.values())
     known = [
-        each
-        for found in entry_points(group="jaxtape.validated")
-        for each in found.load().references()
+        each for found in entry_points(group="jaxtape.validated") for each in found.load().checks()
     ]
-    assert int(published) == sum(each.table.is_published for each in known)
+    assert int(published) == sum(each.source.is_published for each in known)
     assert all(each.tolerance > 0.0 for each in known)
 
 
@@ -184,7 +175,7 @@ def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
     (tmp_path / "file").write_text("")
     for words, told in (
         (["sabre"], "sabre: no such group. There are: american"),
-        ([f"{place[:-4]}number"], "is a float; give a jaxtape.cli.validation.Group"),
+        ([f"{place[:-4]}number"], "is a float; give a jaxtape.cli.check.Group"),
         ([f"{place}s"], "cannot be read"),
         ([place, "--out", tmp_path], "it is a folder"),
         ([place, "--html", tmp_path / "file" / "page.html"], "cannot be written"),
@@ -244,8 +235,8 @@ def test_a_row_that_cannot_be_priced_leaves_the_others(mine):
 
 def test_a_group_that_fails_does_not_hold(tmp_path):
     (tmp_path / "broken.py").write_text(
-        "from jaxtape.cli.validation import Group, Reference, Table\n"
-        "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
+        "from jaxtape.cli.check import Check, Group, Source\n"
+        "known = [Check('a', 'value', 1.0, 0.1, Source('t', 'a test'))]\n"
         "group = Group('Broken', lambda: known, lambda known: 1 / 0)\n"
     )
     out = tmp_path / "out.json"
@@ -256,7 +247,7 @@ def test_a_group_that_fails_does_not_hold(tmp_path):
     assert [x["found"] for x in values if not x["holds"]] == [None] and len(values) == 43
 
 
-# --- references, verdicts -----------------------------------------------------------------------------
+# --- references, checks -------------------------------------------------------------------------------
 
 
 def test_the_tolerance_is_half_a_unit_of_the_last_printed_digit(tmp_path):
@@ -321,32 +312,33 @@ def test_a_wrong_table_is_told_with_its_file(tmp_path, text):
 )
 def test_a_group_of_ones_own_that_breaks_is_told(tmp_path, references, find, told):
     (tmp_path / "broken.py").write_text(
-        "from jaxtape.cli.validation import Group, Reference, Table\n"
-        "known = [Reference(Table('t', 'a test'), 'a', 'value', 1.0, 0.1)]\n"
+        "from jaxtape.cli.check import Check, Group, Source\n"
+        "known = [Check('a', 'value', 1.0, 0.1, Source('t', 'a test'))]\n"
         f"group = Group('Broken', {references}, {find})\n"
     )
     done = run(f"{tmp_path / 'broken.py'}:group")
     assert done.exit_code == 2 and told in done.stderr and done.stderr.count("\n") == 1
 
 
+CHECK = Check("a", "value", 10.0, 0.01, Source("t", "a test"))
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Found(10.009, "m"), ""),
-        (Found(10.011, "m"), "is 1e-02 away, and 1e-02 is allowed"),
-        (Found(10.05, "m", 0.0101), "has a standard error of 1e-02"),
-        (Found(10.045, "m", 0.009), ""),
-        (Found(10.055, "m", 0.009), "is 5e-02 away"),
-        (Found(float("nan"), "m"), "not finite"),
-        (Found(10.0, "m", float("inf")), "not finite"),
-        (Found(float("nan"), "", error="OSError: gone"), "is not found: OSError: gone"),
+        (CHECK.found(10.009, "m"), ""),
+        (CHECK.found(10.011, "m"), "is 1e-02 away, and 1e-02 is allowed"),
+        (CHECK.found(10.05, "m", 0.0101), "has a standard error of 1e-02"),
+        (CHECK.found(10.045, "m", 0.009), ""),
+        (CHECK.found(10.055, "m", 0.009), "is 5e-02 away"),
+        (CHECK.found(float("nan"), "m"), "not finite"),
+        (CHECK.found(10.0, "m", float("inf")), "not finite"),
+        (CHECK.not_found("OSError: gone"), "is not found: OSError: gone"),
     ],
 )
 def test_verdicts(found, told):
-    known = Reference(Table("t", "a test"), "a", "value", 10.0, 0.01)
-    verdict = Verdict("g", known, found)
-    assert verdict.holds == (not told)
-    assert told in verdict.fault
+    assert found.holds == (not told)
+    assert told in found.fault
 
 
 @pytest.mark.parametrize(
@@ -354,16 +346,18 @@ def test_verdicts(found, told):
     [(float("nan"), 0.01), (float("inf"), 0.01), (10.0, float("nan")), (10.0, float("inf"))],
 )
 def test_what_is_known_with_no_finite_number_does_not_hold(value, tolerance):
-    known = Reference(Table("t", "a test"), "a", "value", value, tolerance)
-    (verdict,) = verdicts_of("g", Group("g", lambda: [known], lambda _: [Found(10.0, "m")]))
-    assert not verdict.holds and f"{value} with a tolerance of {tolerance}" in verdict.fault
-    data = json.loads(as_data([Outcome("g", "G", [verdict], 0.0)]), parse_constant=pytest.fail)
+    known = Check("a", "value", value, tolerance, Source("t", "a test"))
+    group = Group("g", lambda: [known], lambda checks: [check.found(10.0, "m") for check in checks])
+    (check,) = group.results()
+    assert not check.holds and f"{value} with a tolerance of {tolerance}" in check.fault
+    results = [GroupResult("g", "G", [check], 0.0)]
+    data = json.loads(as_json(results), parse_constant=pytest.fail)
     assert (data["holds"], len(data["values"])) == (False, 1)
 
 
 def test_the_error_of_a_grid_allows_its_figure_no_more(monkeypatch):
     """That of paths allows four standard errors."""
-    (known,) = (each for each in barriers.references() if "under Heston" in each.table.name)
+    (known,) = (each for each in barriers.checks() if "under Heston" in each.source.name)
 
     def priced(contracts, figures, key):
         return {name: (np.array([9.17]), np.array([0.005])) for name in figures}
@@ -372,11 +366,11 @@ def test_the_error_of_a_grid_allows_its_figure_no_more(monkeypatch):
     for method, holds in ((known.method, False), ("MonteCarlo", True)):
         asked = replace(known, method=method)
         (found,) = batches.find([asked])
-        assert (Verdict("barriers", asked, found).fault == "") is holds, found
+        assert found.holds is holds, found
 
 
 def test_nothing_found_for_something_known_is_an_error():
-    known = [Reference(Table("t", "a test"), "a", "value", 10.0, 0.01)]
-    group = Group("g", lambda: known, lambda references: [])
-    with pytest.raises(ValueError, match="shorter"):
-        verdicts_of("g", group)
+    known = [Check("a", "value", 10.0, 0.01, Source("t", "a test"))]
+    group = Group("g", lambda: known, lambda checks: [])
+    with pytest.raises(ValueError, match="0 results for 1 checks"):
+        group.results()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
-from jaxtape.cli.validation import Group, verdicts_of
+from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
 from tests import references
@@ -27,10 +27,10 @@ LATER = (
 def test_published_values(name):
     group = references.GROUPS[name]
     quick = [
-        known for known in group.references() if not any(word in known.table.name for word in LATER)
+        known for known in group.checks() if not any(word in known.source.name for word in LATER)
     ]
     asked = Group(group.title, lambda: quick, group.find)
-    faults = [(v.reference, v.fault) for v in verdicts_of(name, asked) if not v.holds]
+    faults = [(check, check.fault) for check in asked.results() if not check.holds]
     assert quick and not faults
 
 

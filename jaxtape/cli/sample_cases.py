@@ -8,9 +8,9 @@ import torch  # pyright: ignore[reportMissingImports]
 
 import jaxtape as jt
 
-from ...torch.case import Case
-from ...torch.modules import module_case
-from ...torch.weights import from_state_dict
+from ..torch.case import Case
+from ..torch.modules import module_case
+from ..torch.weights import from_state_dict
 
 _NODES, _WIDTH, _TIMES, _BATCH = 12, 8, 10, 4
 

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..main import (
-    Precision,
-    configure,
-    output_file,
-    path_of,
-    refuse,
-    write,
-)
+from .main import Precision, configure, output_file, path_of, refuse, write
 
 _GROUP = "jaxtape.compared"
 _PRECISIONS, _WAYS = ("double", "single"), ("eager", "func", "compile")
@@ -76,15 +68,14 @@ def compare(
     files = None if out is None else output_file(out)
     configure(Precision.double)
     over = [(precision, way) for precision in kinds for way in chosen]
-    found = _verdicts(names or [], (ours, theirs, inputs), known, over, tolerance, seed)
+    found = _comparisons(names or [], (ours, theirs, inputs), known, over, tolerance, seed)
     console.print(_table(found, leaves))
-    for verdict in found:
-        for text in _faults(verdict):
+    for one in found:
+        for text in _faults(one):
             console.print(text, style="red", soft_wrap=True)
     if out is not None and files is not None:
-        text = json.dumps([asdict(verdict) for verdict in found], indent=1)
-        write(files, {out.name: f"{text}\n"})
-    if not all(verdict.agrees for verdict in found):
+        write(files, {out.name: f"{json.dumps(found, indent=1)}\n"})
+    if not all(one["agrees"] for one in found):
         raise typer.Exit(1)
 
 
@@ -95,17 +86,17 @@ def _some(name: str, text: str, known: tuple[str, ...]) -> list[str]:
     return words
 
 
-def _verdicts(
+def _comparisons(
     names: list[str],
     own: tuple[str | None, str | None, str | None],
     known: Mapping[str, EntryPoint],
     over: list[tuple[str, str]],
     tolerance: float | None,
     seed: int,
-) -> list[Any]:
-    """Return the verdict of each case, precision and way."""
+) -> list[dict[str, Any]]:
+    """Return the comparison of each case in each precision and way, or refuse."""
     try:
-        from . import verdicts
+        from . import compare_cases
     except ModuleNotFoundError as error:
         refuse(f"jaxtape compare needs PyTorch ({error}): pip install 'jaxtape[torch]'")
     if any(own) and not all(own):
@@ -116,46 +107,47 @@ def _verdicts(
         )
     settings: dict[str, Any] = {"tolerance": tolerance, "seed": seed}
     try:
-        asked = verdicts.named_cases(names, known)
+        cases = compare_cases.named_cases(names, known)
         if any(own):
-            asked.append(verdicts.own_case(*map(str, own)))
-        return [verdicts.verdict_of(one, *both, **settings) for one in asked for both in over]
+            cases.append(compare_cases.own_case(*map(str, own)))
+        return [
+            compare_cases.comparison(*case, *both, **settings) for case in cases for both in over
+        ]
     except ValueError as error:
         refuse(str(error))
 
 
-def _faults(verdict: Any) -> list[str]:
-    """Return a description of the disagreements."""
-    of = f"{verdict.case}, {verdict.precision}, {verdict.way}"
-    said = [f"{of}: the weight {text}" for text in verdict.weights]
-    if verdict.parts_at is not None:
-        said.append(f"{of}: both part at {verdict.parts_at}")
-    if not verdict.worst["relative"] <= verdict.tolerance:
-        worst = verdict.worst
-        said.append(
-            f"{of}: the gradient of {worst['name']} is {worst['relative']:.1e} of its largest entry apart"
-        )
-    return said
+def _faults(found: Mapping[str, Any]) -> list[str]:
+    """Return descriptions of the disagreements in a comparison."""
+    of = f"{found['case']}, {found['precision']}, {found['way']}"
+    faults = [f"{of}: the weight {text}" for text in found["weights"]]
+    if found["parts_at"] is not None:
+        faults.append(f"{of}: both part at {found['parts_at']}")
+    worst = found["worst"]
+    if not worst["relative"] <= found["tolerance"]:
+        apart = f"{worst['relative']:.1e} of its largest entry apart"
+        faults.append(f"{of}: the gradient of {worst['name']} is {apart}")
+    return faults
 
 
-def _table(found: list[Any], leaves: bool) -> Table:
+def _table(comparisons: list[dict[str, Any]], leaves: bool) -> Table:
     table = Table(title="gradients in JAX and PyTorch")
     for heading in ("case", "precision", "PyTorch", "gradient of"):
         table.add_column(heading, no_wrap=True)
     for heading in ("shape", "largest", "apart", "relative", "ulp", "cosine", "at most"):
         table.add_column(heading, justify="right")
     table.add_column("agrees")
-    for verdict in found:
-        for row in verdict.gradients if leaves else [verdict.worst]:
-            numbers = (
+    for found in comparisons:
+        for row in found["gradients"] if leaves else [found["worst"]]:
+            table.add_row(
+                *(found["case"], found["precision"], found["way"], row["name"]),
+                "x".join(map(str, row["shape"])) or "number",
                 f"{row['largest']:.4g}",
                 f"{row['max_difference']:.1e}",
                 f"{row['relative']:.1e}",
-            )
-            numbers += f"{row['ulp']:.1f}", f"{row['cosine']:.12f}", f"{verdict.tolerance:g}"
-            shape = "x".join(map(str, row["shape"])) or "number"
-            said = "yes" if verdict.agrees else "NO"
-            table.add_row(
-                verdict.case, verdict.precision, verdict.way, row["name"], shape, *numbers, said
+                f"{row['ulp']:.1f}",
+                f"{row['cosine']:.12f}",
+                f"{found['tolerance']:g}",
+                "yes" if found["agrees"] else "NO",
             )
     return table

@@ -11,25 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..main import (
-    Precision,
-    configure,
-    output_file,
-    path_of,
-    progress_bar,
-    refuse,
-    write,
-)
-from ..user_code import as_value_error, describe_error, load_object
-from .reference import Group, Verdict, verdicts_of
-from .reference_report import (
-    Outcome,
-    as_data,
-    list_of_groups,
-    page,
-    summary,
-    tables,
-)
+from .check import Check, Group
+from .check_report import GroupResult, as_json, list_of_groups, page, summary, tables
+from .main import Precision, configure, output_file, path_of, progress_bar, refuse, write
+from .user_code import as_value_error, describe_error, load_object
 
 _GROUP = "jaxtape.validated"
 
@@ -68,17 +53,17 @@ def validate(
     if show:
         console.print(list_of_groups(groups))
         return
-    outcomes = _outcomes(groups, console)
+    results = _results(groups, console)
     if values:
-        for table in tables(outcomes):
+        for table in tables(results):
             console.print(table)
-    console.print(summary(outcomes))
-    texts = {html: page, out: as_data}
-    for path, file_set in files.items():
-        write(file_set, {path.name: texts[path](outcomes)})
-    faults = [verdict for outcome in outcomes for verdict in outcome.verdicts if not verdict.holds]
-    for verdict in faults:
-        console.print(_sentence(verdict), style="red", soft_wrap=True)
+    console.print(summary(results))
+    texts = {html: page, out: as_json}
+    for path, output in files.items():
+        write(output, {path.name: texts[path](results)})
+    faults = [(x.name, check) for x in results for check in x.checks if not check.holds]
+    for name, check in faults:
+        console.print(_sentence(name, check), style="red", soft_wrap=True)
     if faults:
         raise typer.Exit(1)
 
@@ -95,8 +80,8 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
             group = known[name].load() if name in known else load_object(name)
             if not isinstance(group, Group):
                 kind = type(group).__name__
-                refuse(f"{name}: is a {kind}; give a jaxtape.cli.validation.Group")
-            group.references()
+                refuse(f"{name}: is a {kind}; give a jaxtape.cli.check.Group")
+            group.checks()
         except (ValueError, OSError) as error:
             refuse(str(error) if name in str(error) else f"{name}: {error}")
         except Exception as error:  # of a group of the user's own
@@ -105,15 +90,15 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
     return groups
 
 
-def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
-    """Return the outcome of each group; there is one worker for each core."""
+def _results(groups: Mapping[str, Group], console: Console) -> list[GroupResult]:
+    """Return the results of each group; there is one worker for each core."""
 
-    def of(name: str) -> Outcome:
+    def of(name: str) -> GroupResult:
         start = time.perf_counter()
-        with as_value_error(f"{name}: its figures cannot be used", "return a Found for each"):
-            verdicts = verdicts_of(name, groups[name])
-            all(verdict.holds for verdict in verdicts)
-        return Outcome(name, groups[name].title, verdicts, time.perf_counter() - start)
+        with as_value_error(f"{name}: its figures cannot be used", "return a Check for each"):
+            checks = groups[name].results()
+            all(check.holds for check in checks)
+        return GroupResult(name, groups[name].title, checks, time.perf_counter() - start)
 
     with (
         progress_bar("validate", console) as progress,
@@ -129,9 +114,8 @@ def _outcomes(groups: Mapping[str, Group], console: Console) -> list[Outcome]:
             refuse(str(error))
 
 
-def _sentence(verdict: Verdict) -> str:
-    """Return a description of the verdicts that fail."""
-    known = verdict.reference
-    where = f"{verdict.group}, {known.table.name}"
-    of = f" ({known.name})" if known.name else ""
-    return f"{where}: the {known.figure}{of}, known as {known.value:.10g}, {verdict.fault}"
+def _sentence(group: str, check: Check) -> str:
+    """Return a description of a check that fails."""
+    of = f" ({check.name})" if check.name else ""
+    known = f"known as {check.reference:.10g}"
+    return f"{group}, {check.source.name}: the {check.figure}{of}, {known}, {check.fault}"

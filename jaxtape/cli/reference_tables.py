@@ -1,4 +1,4 @@
-"""Tables of known figures, as TOML: a head with the source, and one line a value.
+"""Read tables of known figures in TOML: a head with the source, and one line a value.
 
 ```toml
 [[table]]
@@ -24,23 +24,23 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from ...output_folder import read_bytes
-from .reference import Reference, Table
+from ..output_folder import read_bytes
+from .check import Check, Source
 
 _OF_A_TABLE = ("name", "source", "kind", "because", "left_out")
 _KINDS = ("published", "computed")
 _HALF_A_UNIT = 0.5 * (1.0 + 1e-9)  # with room for the rounding of binary numbers
 
 
-def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
-    r"""Return the references of a file of tables, in its order.
+def read_tables(file: Traversable, figures: Collection[str]) -> list[Check]:
+    r"""Return the checks of a file of tables, in its order, without values.
 
     Args:
         file: A TOML file.
         figures: The names of columns that hold figures.
 
     Returns:
-        A reference for every figure of every row, and every one of the table's `methods`.
+        A check for every figure of every row, and every one of the table's `methods`.
 
     Raises:
         ValueError: The file is not as it should be; the message names the file, the table and the row.
@@ -50,7 +50,7 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "halves.toml"
         >>> head = "[[table]]\nname = 'halves'\nsource = 'arithmetic'\n"
         >>> _ = path.write_text(head + "rows = '''\nof  value\n1   0.50\n'''")
-        >>> [(known.name, known.value, f"{known.tolerance:.3f}") for known in read_tables(path, {"value"})]
+        >>> [(x.name, x.reference, f"{x.tolerance:.3f}") for x in read_tables(path, {"value"})]
         [('of 1', 0.5, '0.005')]
     """
     try:
@@ -64,12 +64,12 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Reference]:
         ) from None
     if not (isinstance(heads, list) and heads and all(isinstance(head, dict) for head in heads)):
         raise ValueError(f"{file.name}: has no tables: begin each with [[table]]")
-    found: list[Reference] = []
+    found: list[Check] = []
     for head in heads:
         name = head.get("name", "a table without a name")
         try:
             _require_kinds(head)
-            found += _references(head, figures)
+            found += _checks(head, figures)
         except ValueError as error:
             raise ValueError(f"{file.name}, {name}: {error}") from error
     return found
@@ -114,13 +114,13 @@ def _is_map(value: Any, holds: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(map(holds, value.values()))
 
 
-def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Reference]:
-    """Yield the references of one table.
+def _checks(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Check]:
+    """Yield the checks of one table.
 
     Raises:
         ValueError: Its head or one of its rows is not as it should be.
     """
-    table, tolerance = _table(head), head.get("tolerance")
+    source, tolerance = _source(head), head.get("tolerance")
     methods = head.get("methods", [""])
     columns, *rows = (line.split() for line in head["rows"].strip().splitlines())
     if twice := [column for column in dict.fromkeys(columns) if columns.count(column) > 1]:
@@ -134,19 +134,19 @@ def _references(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[R
                 f"{' '.join(words)}: has {len(words)} words for {len(columns)} columns"
             )
         cells = dict(zip(columns, words, strict=True))
-        known = {figure: cells.pop(figure) for figure in columns if figure in figures}
+        printed_figures = {figure: cells.pop(figure) for figure in columns if figure in figures}
         name = ", ".join(f"{column.replace('_', ' ')} {word}" for column, word in cells.items())
         for method in methods:
-            for figure, printed in known.items():
+            for figure, printed in printed_figures.items():
                 if printed == "-":
                     continue
                 allowed = _tolerance(tolerance, figure, printed)
-                value, of = float(printed), constants | cells
-                yield Reference(table, name, figure, value, allowed, of, method)
+                known, of = float(printed), constants | cells
+                yield Check(name, figure, known, allowed, source, of, method)
 
 
-def _table(head: Mapping[str, Any]) -> Table:
-    """Return the table that a head describes.
+def _source(head: Mapping[str, Any]) -> Source:
+    """Return the source that a head describes.
 
     Raises:
         ValueError: Something is missing or not known.
@@ -162,7 +162,7 @@ def _table(head: Mapping[str, Any]) -> Table:
     words = {name: " ".join(head.get(name, "").split()) for name in _OF_A_TABLE if name != "kind"}
     known = {*_OF_A_TABLE, "rows", "methods", "constants", "tolerance"}
     settings = {name: value for name, value in head.items() if name not in known}
-    return Table(**words, is_published=kind == "published", settings=settings)
+    return Source(**words, is_published=kind == "published", settings=settings)
 
 
 def _tolerance(given: Any, figure: str, printed: str) -> float:

@@ -1,1 +1,0 @@
-"""The command `jaxtape compare`, and comparisons by name."""
