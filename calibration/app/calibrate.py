@@ -58,7 +58,9 @@ def calibrate(
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
     seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
-    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Floating-point precision.")
+    ] = Precision.double,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Of many: resume an earlier run from what it kept in OUT."),

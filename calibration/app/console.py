@@ -36,7 +36,9 @@ StartsOption = Annotated[
     int,
     count_option(max=10_000, help="Starting points of a fit: at the money, then random ones."),
 ]
-MaxStepsOption = Annotated[int, count_option(help="Steps of a start of a fit at most.")]
+MaxStepsOption = Annotated[
+    int, count_option(help="Largest number of steps from each starting point of a fit.")
+]
 
 
 def plain_console(*, stderr: bool = False) -> Console:

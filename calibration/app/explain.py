@@ -53,7 +53,9 @@ def explain(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Floating-point precision.")
+    ] = Precision.double,
     budget: BudgetOption = BUDGET,
 ) -> None:
     """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.

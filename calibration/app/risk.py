@@ -60,7 +60,9 @@ def risk(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Floating-point precision.")
+    ] = Precision.double,
     devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
     budget: BudgetOption = BUDGET,
 ) -> None:

@@ -30,7 +30,7 @@ from .fitting import (
 ModelOption = Annotated[
     Model,
     typer.Option(
-        help="Of equities: Heston is calibrated; Black-Scholes reads the surface. Of rates: Hull-White."
+        help="Model of equities: calibrated Heston, or Black-Scholes on the surface; rates have Hull-White."
     ),
 ]
 PathsOption = Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")]

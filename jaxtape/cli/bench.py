@@ -17,25 +17,31 @@ from .main import (
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Benchmarks by name, or all; see --list.")
+        list[str] | None, typer.Argument(help="The names of benchmarks, or all; --list shows them.")
     ] = None,
-    quick: Annotated[bool, typer.Option(help="Smaller problems, fewer repeats.")] = False,
+    quick: Annotated[bool, typer.Option(help="Run smaller problems, fewer times.")] = False,
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, help="Rounds in which a benchmark and its peers take turns."),
+        typer.Option(
+            min=1, help="The number of rounds in which a benchmark and its peers take turns."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(parser=path_of, metavar="PATH", help="A folder for the figures, as JSON."),
+        typer.Option(
+            parser=path_of, metavar="PATH", help="Write the figures to this folder, as JSON."
+        ),
     ] = None,
     page: Annotated[
         Path | None,
         typer.Option(
-            parser=path_of, metavar="PATH", help="An HTML file: the latest results, and pictures."
+            parser=path_of,
+            metavar="PATH",
+            help="Write the latest results and their pictures to this HTML file.",
         ),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--list", help="Show the names of the benchmarks, and end.")
+        bool, typer.Option("--list", help="Show the names of the benchmarks and exit.")
     ] = False,
 ) -> None:
     """Run benchmarks beside their peers, and write a page of the latest results.

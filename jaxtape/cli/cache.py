@@ -95,12 +95,13 @@ def _usable(folder: Path) -> Path:
 
 def cache(
     clear: Annotated[
-        bool, typer.Option("--clear/--info", help="Remove all of it, or say how much there is.")
+        bool,
+        typer.Option("--clear/--info", help="Remove the cache, or show its size (the default)."),
     ] = False,
 ) -> None:
-    """Show, or clear, what commands keep so that the next one traces and compiles nothing again.
+    """Show or clear the cache of programs, which saves later commands tracing and compiling.
 
-    Exit status: 0; 1 if a file could not be removed; 2 if there can be no cache, or it cannot be read.
+    Exit status: 0; 1 if a file could not be removed; 2 if there is no cache, or it cannot be read.
 
     Raises:
         Exit: Always.

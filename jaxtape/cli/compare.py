@@ -20,34 +20,50 @@ _PRECISIONS, _WAYS = ("double", "single"), ("eager", "func", "compile")
 def compare(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Cases by name, all, or FILE.py:CASE (module:CASE); see --list."),
+        typer.Argument(
+            help="The names of cases, all, or FILE.py:CASE (module:CASE); --list shows the names."
+        ),
     ] = None,
     ours: Annotated[
         str | None,
-        typer.Option("--jax", help="A function or eqx.Module: FILE.py:NAME or module:NAME."),
+        typer.Option(
+            "--jax", help="A function or eqx.Module of yours: FILE.py:NAME or module:NAME."
+        ),
     ] = None,
     theirs: Annotated[
-        str | None, typer.Option("--torch", help="The same in PyTorch: a function or nn.Module.")
+        str | None, typer.Option("--torch", help="The same function in PyTorch, or nn.Module.")
     ] = None,
     inputs: Annotated[
-        str | None, typer.Option(help="A tuple of arrays, or a function that returns one.")
+        str | None,
+        typer.Option(help="The inputs: a tuple of arrays, or a function that returns one."),
     ] = None,
     ways: Annotated[
-        str, typer.Option(help="PyTorch's: some of eager,func,compile.")
+        str,
+        typer.Option(help="The ways of computing PyTorch's gradient: some of eager,func,compile."),
     ] = "eager,func",
-    precisions: Annotated[str, typer.Option(help="Some of double,single.")] = "double,single",
+    precisions: Annotated[
+        str, typer.Option(help="The floating-point precisions: some of double,single.")
+    ] = "double,single",
     tolerance: Annotated[
-        float | None, typer.Option(min=0.0, help="Of the largest entry; else 1e-10 and 1e-4.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="The largest difference allowed, as a share of the largest entry; by default 1e-10 "
+            "(double) and 1e-4 (single).",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of random inputs.")] = 0,
     leaves: Annotated[
-        bool, typer.Option(help="A row for every gradient, not for the worst.")
+        bool, typer.Option(help="Show a row for every gradient, and not only for the worst.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--list", help="Show the names of the cases, and end.")
+        bool, typer.Option("--list", help="Show the names of the cases and exit.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file.")
+        Path | None,
+        typer.Option(
+            parser=path_of, metavar="PATH", help="Write all gradients and nodes to this JSON file."
+        ),
     ] = None,
 ) -> None:
     """Compare values and gradients of functions in JAX and in PyTorch, input by input and node by node.

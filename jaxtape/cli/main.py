@@ -8,8 +8,10 @@ import contextlib
 import errno
 import gc
 import importlib.util
+import inspect
 import io
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -82,8 +84,13 @@ def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
 
 def _command(name: str, function: Callable[..., None]):
     single = _app()
-    single.command(name)(function)
+    single.command(name, help=_help_of(function))(function)
     return typer.main.get_command(single)
+
+
+def _help_of(function: Callable[..., None]) -> str:
+    """Return a function's docstring without its sections, which are of use to who calls it in Python."""
+    return re.split(r"\n+(?:Args|Returns|Raises|Examples):\n", inspect.getdoc(function) or "")[0]
 
 
 def _app(**options) -> typer.Typer:

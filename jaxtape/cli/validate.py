@@ -22,24 +22,28 @@ _GROUP = "jaxtape.validated"
 def validate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups by name, all, or FILE.py:GROUP (module:GROUP); see --list."),
+        typer.Argument(
+            help="The names of groups, all, or FILE.py:GROUP (module:GROUP); --list shows the names."
+        ),
     ] = None,
     show: Annotated[
-        bool, typer.Option("--list", help="Show the groups and how many values each has, and end.")
+        bool, typer.Option("--list", help="Show the groups and their numbers of values, and exit.")
     ] = False,
     values: Annotated[
-        bool, typer.Option(help="Every value, and not only how many hold in each group.")
+        bool, typer.Option(help="Show every value, or only the number that hold in each group.")
     ] = True,
     html: Annotated[
-        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A page with all of it.")
+        Path | None,
+        typer.Option(parser=path_of, metavar="PATH", help="Write all values to this HTML page."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(parser=path_of, metavar="PATH", help="A JSON file.")
+        Path | None,
+        typer.Option(parser=path_of, metavar="PATH", help="Write all values to this JSON file."),
     ] = None,
 ) -> None:
-    """Set published and computed values beside those that this library finds, each with its tolerance.
+    """Compare published and computed values with those that this library finds, each with its tolerance.
 
-    Exit status: 0 if all are within their tolerance, 1 if any is not, 2 if something cannot be asked for.
+    Exit status: 0 if all are within their tolerance, 1 if any is not, 2 if a group cannot be used.
 
     Raises:
         typer.Exit: Some value is out of its tolerance.

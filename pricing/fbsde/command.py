@@ -85,7 +85,9 @@ def solve(
     certify: Annotated[
         int, typer.Option(min=0, help="Fresh paths for standard errors of the first seed; 0: none.")
     ] = 0,
-    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.single,
+    precision: Annotated[
+        Precision, typer.Option(help="Floating-point precision.")
+    ] = Precision.single,
 ) -> None:
     """Solve published backward equations, and set what was found beside what is known of them.
 

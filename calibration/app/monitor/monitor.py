@@ -28,48 +28,70 @@ def _limit(default: float, what: str) -> Any:
 
 def monitor(
     run: Annotated[
-        Path, typer.Argument(parser=path_of, metavar="RUN", help="A folder of jaxtape risk --out.")
+        Path,
+        typer.Argument(
+            parser=path_of, metavar="RUN", help="The folder that jaxtape risk --out wrote."
+        ),
     ],
     yesterday: Annotated[
         Path | None, console.path_option(help="The folder of the run before.")
     ] = None,
-    out: Annotated[Path | None, console.path_option(help="A JSON file, beside stdout.")] = None,
+    out: Annotated[
+        Path | None, console.path_option(help="Write the JSON to this file as well as to stdout.")
+    ] = None,
     max_rms: Annotated[
-        float, _limit(_USUAL.rms_vol_points, "Root mean square residual of a fit, in vol points.")
+        float,
+        _limit(_USUAL.rms_vol_points, "Largest root mean square residual of a fit, in vol points."),
     ] = _USUAL.rms_vol_points,
     max_residual: Annotated[
-        float, _limit(_USUAL.residual_vol_points, "Residual of a quote, in vol points.")
+        float, _limit(_USUAL.residual_vol_points, "Largest residual of a quote, in vol points.")
     ] = _USUAL.residual_vol_points,
     max_relative_error: Annotated[
-        float, _limit(_USUAL.relative_error, "Standard error of a parameter, as a share of it.")
+        float,
+        _limit(
+            _USUAL.relative_error,
+            "Largest standard error of a parameter, as a fraction of the parameter.",
+        ),
     ] = _USUAL.relative_error,
     max_condition: Annotated[
-        float, _limit(_USUAL.condition_number, "Condition number of a fit.")
+        float, _limit(_USUAL.condition_number, "Largest condition number of a fit.")
     ] = _USUAL.condition_number,
     max_std_error: Annotated[
-        float, _limit(_USUAL.std_error, "Standard error of a trade, as a share of the gross value.")
+        float,
+        _limit(
+            _USUAL.std_error, "Largest standard error of a trade, as a fraction of the gross value."
+        ),
     ] = _USUAL.std_error,
     max_non_finite: Annotated[
-        int, typer.Option(min=0, help="Trades with figures that are not finite.")
+        int, typer.Option(min=0, help="Largest number of trades with figures that are not finite.")
     ] = _USUAL.non_finite,
-    max_failed: Annotated[int, typer.Option(min=0, help="Trades without figures.")] = _USUAL.failed,
+    max_failed: Annotated[
+        int, typer.Option(min=0, help="Largest number of trades without figures.")
+    ] = _USUAL.failed,
     max_value_drift: Annotated[
-        float, _limit(_USUAL.value_drift, "Change of the book, as a share of the gross value.")
+        float,
+        _limit(_USUAL.value_drift, "Largest change of the book, as a fraction of the gross value."),
     ] = _USUAL.value_drift,
     max_trade_drift: Annotated[
-        float, _limit(_USUAL.trade_drift, "Change of a trade, as a share of the gross value.")
+        float,
+        _limit(_USUAL.trade_drift, "Largest change of a trade, as a fraction of the gross value."),
     ] = _USUAL.trade_drift,
     max_sensitivity_drift: Annotated[
-        float, _limit(_USUAL.sensitivity_drift, "Of the largest sensitivity in its unit.")
+        float,
+        _limit(
+            _USUAL.sensitivity_drift,
+            "Largest change of a sensitivity, as a fraction of the largest in its unit.",
+        ),
     ] = _USUAL.sensitivity_drift,
     max_rms_bp: Annotated[
-        float, _limit(_USUAL.rms_bp, "Root mean square residual of a fit to normal vols, in bp.")
+        float,
+        _limit(_USUAL.rms_bp, "Largest root mean square residual of a fit to normal vols, in bp."),
     ] = _USUAL.rms_bp,
     max_residual_bp: Annotated[
-        float, _limit(_USUAL.residual_bp, "Residual of a normal vol, in bp.")
+        float, _limit(_USUAL.residual_bp, "Largest residual of a normal vol, in bp.")
     ] = _USUAL.residual_bp,
 ) -> None:
-    """Set a run of jaxtape risk against its bounds and against the run before, as JSON.
+    """Check a run of jaxtape risk against bounds and against the run before; print JSON.
 
     Exit status: 0; 1 if there is an alarm; 2 if a run cannot be read.
     """

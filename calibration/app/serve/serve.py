@@ -55,7 +55,9 @@ def serve(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[Precision, typer.Option(help="Of numbers.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Floating-point precision.")
+    ] = Precision.double,
     budget: BudgetOption = BUDGET,
     warm: Annotated[
         Path | None,
@@ -65,11 +67,15 @@ def serve(
         bool, typer.Option("--forget-quotes", help="Forget quotes that moved in another market.")
     ] = False,
     max_body: Annotated[
-        int, console.size_option(help="Of a request.", show_default="4MiB")
+        int, console.size_option(help="Largest body of a request.", show_default="4MiB")
     ] = _USUAL.body_bytes,
-    max_trades: Annotated[int, console.count_option(help="Of a book.")] = _USUAL.trades,
+    max_trades: Annotated[
+        int, console.count_option(help="Largest number of trades of a book.")
+    ] = _USUAL.trades,
     max_books: Annotated[int, console.count_option(help="Books that are kept.")] = _USUAL.books,
-    max_requests: Annotated[int, console.count_option(help="In work at once.")] = _USUAL.requests,
+    max_requests: Annotated[
+        int, console.count_option(help="Largest number of requests in work at once.")
+    ] = _USUAL.requests,
     max_queue: Annotated[
         int, console.count_option(help="Valuations that wait or run.")
     ] = _USUAL.queue,
@@ -80,21 +86,22 @@ def serve(
         float,
         typer.Option(
             min=0.0,
-            help="Of a quote in one request: as a share of a price or a vol; of 10 points of a rate.",
+            help="Largest move of a quote in a request, as a fraction of a price or vol, or of 10 points of a rate.",
             show_default=f"{_USUAL.move:g}",
         ),
     ] = _USUAL.move,
     max_connections: Annotated[
-        int, console.count_option(help="Open at once.")
+        int, console.count_option(help="Largest number of connections that are open at once.")
     ] = _USUAL.connections,
     body_seconds: Annotated[
-        float, _seconds(_USUAL.body_seconds, "For a request to arrive.")
+        float, _seconds(_USUAL.body_seconds, "Seconds in which a request must arrive.")
     ] = _USUAL.body_seconds,
     request_seconds: Annotated[
-        float, _seconds(_USUAL.request_seconds, "For its figures to be found.")
+        float, _seconds(_USUAL.request_seconds, "Seconds in which a request is answered.")
     ] = _USUAL.request_seconds,
     stop_seconds: Annotated[
-        float, _seconds(_USUAL.stop_seconds, "For requests in work when the service stops.")
+        float,
+        _seconds(_USUAL.stop_seconds, "Seconds that requests in work have when the service stops."),
     ] = _USUAL.stop_seconds,
 ) -> None:
     """Serve values, Greeks and sensitivities of books in a market whose quotes move, over HTTP.
