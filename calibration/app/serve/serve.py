@@ -86,7 +86,7 @@ def serve(
         float,
         typer.Option(
             min=0.0,
-            help="Largest move of a quote in a request, as a fraction of a price or vol, or of 10 points of a rate.",
+            help="Largest move of a quote: a fraction of a price or a vol, or of 10 points of a rate.",
             show_default=f"{_USUAL.move:g}",
         ),
     ] = _USUAL.move,
