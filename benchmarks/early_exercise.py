@@ -59,7 +59,7 @@ def cases():
         dates = np.arange(1, 50 * expiry + 1) / 50.0
         put = Bermudan(European(40.0, float(expiry), "put"), dates)
         yield f"put {spot:g}, {vol:.0%}, {expiry}y", put, BlackScholes(spot, 0.06, vol), answer
-    call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
+    call = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)
     for assets, answer in _BEST_OF.items():
         spots, vols, yields = (assets * [x] for x in (100.0, 0.2, 0.1))
         model = BlackScholes(spots, 0.05, vols, yields, correlation=np.eye(assets))

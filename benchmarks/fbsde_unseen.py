@@ -174,7 +174,7 @@ def best_of_two(dates: np.ndarray, num_steps: int) -> Case:
     """A call on the better of two assets of unlike vols, exercised on dates."""
 
     def make() -> Problem:
-        option = Bermudan(Basket(100.0, dates[-1], kind="max"), dates)  # pyright: ignore
+        option = Bermudan(Basket(100.0, dates[-1], average="max"), dates)  # pyright: ignore
         model = BlackScholes(2 * [100.0], 0.05, list(UNLIKE), 2 * [0.1])  # pyright: ignore
         return from_product(option, model, num_steps)
 

@@ -38,7 +38,7 @@ COLUMNS = (
     *("id", "type", "underlying", "quantity", "option", "strike", "expiry"),
     *("barrier", "barrier_type", "rebate", "payout", "amount"),
     *("exercise_dates", "averaging_dates", "average", "monitoring_dates", "lower", "upper"),
-    *("coupons", "protection", "initial_spot", "notional", "kind", "weights"),
+    *("coupons", "protection", "initial_spot", "notional", "weights"),
     *("side", "fixed_rate", "start", "maturity"),
 )
 

@@ -140,16 +140,16 @@ all_products: dict[str, Callable] = {
     "autocallable": lambda: Autocallable(
         [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 85.0, 100.0, 50.0
     ),
-    "american put": lambda: American(105.0, 0.8),
+    "american put": lambda: American(105.0, 0.8, "put"),
     "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
     "geometric asian": lambda: Asian(98.0, [0.3, 0.55, 0.8], "put", "geometric"),
     "basket": lambda: Basket(98.0, 0.8),
     "geometric basket": lambda: Basket(98.0, 0.8, "put", "geometric"),
-    "best of": lambda: Basket(110.0, 0.8, kind="max"),
+    "best of": lambda: Basket(110.0, 0.8, average="max"),
     "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
     "bermudan put": lambda: Bermudan(European(105.0, 0.8, "put"), [0.3, 0.55, 0.8]),
-    "bermudan best of": lambda: Bermudan(Basket(110.0, 0.8, kind="max"), [0.4, 0.8]),
+    "bermudan best of": lambda: Bermudan(Basket(110.0, 0.8, average="max"), [0.4, 0.8]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
     "bermudan swaption": lambda: BermudanSwaption(

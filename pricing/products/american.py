@@ -30,7 +30,7 @@ class American(CallOrPut, EarlyExercise, SpotOption):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="put")
+    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates

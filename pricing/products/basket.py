@@ -20,13 +20,13 @@ MEANS = ("arithmetic", "geometric", "max", "min")
 
 
 class Basket(CallOrPut, Average, SpotOption):
-    """A basket option pays max(side * (B - strike), 0) at expiry, B the function `kind` of the assets' spots.
+    """A basket option pays max(side * (B - strike), 0) at expiry, B the `average` of the assets' spots.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
         expiry: The time of payment in years, above 0.
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        kind: One of "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
+        average: One of "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
             and "min" (which do not read the weights): another word is another program.
         weights: One weight for each asset, not below 0, of shape (assets,); None for equal ones that sum to
             1.
@@ -41,14 +41,10 @@ class Basket(CallOrPut, Average, SpotOption):
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
     option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
-    kind: str = word("kind", MEANS, default="arithmetic")
+    average: str = word("average", MEANS, default="arithmetic")
     weights: Converted[Float[Array, "*batch assets"] | None] = non_negative(
         "weights", core=1, optional=True, default=None
     )
-
-    @property
-    def average(self) -> str:
-        return self.kind
 
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:
@@ -75,10 +71,10 @@ class BasketTrade(OptionTrade):
     type = "basket"
     product = Basket
     renamed: ClassVar[dict[str, str]] = {"weights": "all_weights"}
-    neutral = ("kind",)
+    neutral = ("average",)
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
-    kind: Annotated[str, one_of(*MEANS)] = "arithmetic"
+    average: Annotated[str, one_of(*MEANS)] = "arithmetic"
     weights: Annotated[tuple[float, ...], numbers("weight", above=0.0)] | None = None
 
     @property
@@ -110,7 +106,7 @@ class BasketTrade(OptionTrade):
 
     @property
     def shape(self) -> tuple[int, str]:
-        return len(self.underlyings), self.kind
+        return len(self.underlyings), self.average
 
     def payoff(self, observed: Observed) -> float:
         spots = [observed.spot(name, self.expiry) for name in self.underlyings]
@@ -121,4 +117,4 @@ class BasketTrade(OptionTrade):
             "max": max(spots),
             "min": min(spots),
         }
-        return self.intrinsic(level[self.kind])
+        return self.intrinsic(level[self.average])

@@ -79,7 +79,7 @@ class SpotOption(Exercisable):
         >>> from pricing import Basket
         >>> from pricing.market import MarketState
         >>> state = MarketState(spot=jnp.array([90.0, 120.0]))
-        >>> float(Basket(100.0, 1.0, kind="max").exercise_value(jnp.array(1.0), state))
+        >>> float(Basket(100.0, 1.0, average="max").exercise_value(jnp.array(1.0), state))
         20.0
     """
 

@@ -20,7 +20,7 @@ COLUMNS = [
     *("id", "type", "underlying", "quantity", "option", "strike", "expiry", "barrier"),
     *("barrier_type", "rebate", "payout", "amount", "averaging_dates", "exercise_dates"),
     *("notional", "fixed_rate", "monitoring_dates", "average", "lower", "upper", "coupons"),
-    *("protection", "initial_spot", "kind", "weights"),
+    *("protection", "initial_spot", "weights"),
     *("side", "start", "maturity", "frequency", "day_count", "calendar"),
 ]
 """Every column a trades file may have, in the order of a header; a new kind of trade adds its own behind."""

@@ -27,7 +27,7 @@ def terms(trade: Trade) -> str:
 
 
 def _kind(given: dict[str, Any]) -> list[str]:
-    return [str(given[name]) for name in ("average", "kind", "side") if name in given]
+    return [str(given[name]) for name in ("average", "side") if name in given]
 
 
 def _claim(given: dict[str, Any]) -> list[str]:

@@ -135,7 +135,7 @@ def test_vega_moves_the_vol_at_the_money():
 def test_early_exercise_is_refused():
     """It would be that of a flat vol."""
     with pytest.raises(TypeError, match="Sabr"):
-        price(American(100.0, 0.5), sabr())
+        price(American(100.0, 0.5, "put"), sabr())
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_parameters_come_back_from_few_paths():
 @pytest.mark.slow
 def test_an_american_option_is_fitted_by_the_rule_that_is_held():
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.06, 0.6, -0.7)
-    puts = American([95.0, 105.0], 0.5)
+    puts = American([95.0, 105.0], 0.5, "put")
     flat = PriceQuotes((puts,), [1.0, 1.0], [0.01, 0.01])
     by = {"key": KEY, "bytes": 2**26}
     error = SimulatedPriceError.for_quotes(flat, model, 1024, 8, **by)

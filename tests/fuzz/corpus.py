@@ -83,7 +83,7 @@ BOOK: tuple[dict, ...] = (
         "type": "basket",
         **_OPTION,
         "expiry": "2003-03-18",
-        "kind": "max",
+        "average": "max",
         "underlying": "DAX|SX5E",
         "weights": "0.5|0.5",
     },

@@ -416,8 +416,8 @@ def test_a_surface_of_one_expiry_is_read_at_the_strike():
     strike, t = 104.0, 0.8
     flat = VolSurface([0.5], surface().strikes, surface().vols[:1])
     vol = float(flat.vol(jnp.asarray(t), jnp.asarray(strike)))
-    found = price(American(strike, t), BlackScholes(STRIKE, 0.03, flat, 0.02))
-    flat = price(American(strike, t), BlackScholes(STRIKE, 0.03, vol, 0.02))
+    found = price(American(strike, t, "put"), BlackScholes(STRIKE, 0.03, flat, 0.02))
+    flat = price(American(strike, t, "put"), BlackScholes(STRIKE, 0.03, vol, 0.02))
     assert isinstance(found.stats["method"], IntegralEquation)
     np.testing.assert_allclose(found.value, flat.value, rtol=1e-12)
 

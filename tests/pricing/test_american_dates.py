@@ -110,7 +110,7 @@ def test_twice_the_dates_are_nearer():
     ids=["constants", "surface", "curve", "vol curve", "curve and surface"],
 )
 def test_the_default_is_exact_for_the_model(rate, vol, method):
-    found = applicable(American(105.0, 0.8), BlackScholes(SPOT, rate, vol))
+    found = applicable(American(105.0, 0.8, "put"), BlackScholes(SPOT, rate, vol))
     assert isinstance(found, method)
 
 
@@ -156,7 +156,7 @@ def test_term_structures_give_what_quantlib_gives():
 def test_the_gradient_to_every_pillar_is_that_of_central_differences():
     def value(zero_rates, vols):
         terms = model(zero_rates, vols, 0.03)
-        return price(American(105.0, 0.8), terms, Quadrature(num_dates=8)).value
+        return price(American(105.0, 0.8, "put"), terms, Quadrature(num_dates=8)).value
 
     at, pillars = jax.jit(value), (STEEP.rate.zero_rates, STEEP.vol.vols)
     slopes = jax.jit(jax.grad(value, (0, 1)))(*pillars)

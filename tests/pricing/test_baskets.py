@@ -31,7 +31,7 @@ pytestmark = double
 CORRELATION = [[1.0, 0.6], [0.6, 1.0]]
 KEY = jax.random.key(5)
 METHODS = (ClosedForm(), MonteCarlo(8192, 4))
-HEADER = "id,type,underlying,quantity,option,strike,expiry,kind,weights"
+HEADER = "id,type,underlying,quantity,option,strike,expiry,average,weights"
 BOOK = f"""{HEADER}
 K1,basket,DAX|SX5E,2,call,3800,2003-03-18,arithmetic,0.5|0.5
 K2,basket,SX5E|DAX,-1,put,3900,2003-03-18,geometric,
@@ -58,7 +58,7 @@ def test_a_surface_is_read_at_the_forward_and_stays_there():
     singles = [BlackScholes(spot, curve(), surface(), 0.02) for spot in (100.0, 90.0)]
     model = joined(singles, jnp.asarray(CORRELATION))
     expiry, strike = 0.8, 95.0
-    product = Basket(strike, expiry, kind="geometric")
+    product = Basket(strike, expiry, average="geometric")
     forwards = jnp.stack([single.forward(jnp.asarray(expiry)) for single in singles])
     std = surface().vol(expiry, forwards) * np.sqrt(expiry)
     variance = 0.25 * std @ jnp.asarray(CORRELATION) @ std
@@ -94,7 +94,7 @@ def test_models_of_several_types_are_not_joined():
 def test_delta_and_gamma_by_asset_are_those_of_bumped_spots(kind):
     """Common random numbers: the difference quotient of the paths is the paths' derivative."""
     model = joined([heston(1.0), heston(0.9)], jnp.asarray(CORRELATION))
-    product, method = Basket(95.0, 0.8, kind=kind), MonteCarlo(4096, 4)
+    product, method = Basket(95.0, 0.8, average=kind), MonteCarlo(4096, 4)
     found = greeks(product, model, method, key=KEY)
     assert found.delta.shape == (2,) and found.gamma.shape == (2, 2)
     assert found.std_errors.delta.shape == (2,)

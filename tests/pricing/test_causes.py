@@ -51,7 +51,7 @@ def test_at_the_kink_it_has_a_value_and_no_derivatives():
 @pytest.mark.parametrize(
     ("product", "model"),
     [
-        (American(100.0, 1.0), STILL),
+        (American(100.0, 1.0, "put"), STILL),
         (Barrier(100.0, 1.0, 90.0), STILL),
         (DoubleBarrier(100.0, 80.0, 120.0, [0.5, 1.0]), STILL),
         (European(100.0, 1.0), Heston(100.0, 0.03, 0.0, 1.0, 0.0, 0.5, -0.7)),

@@ -109,7 +109,7 @@ def test_what_cannot_be_padded_says_so():
 
 HEADER = (
     "id,type,underlying,option,strike,expiry,averaging_dates,average,barrier,barrier_type,"
-    "monitoring_dates,exercise_dates,kind,weights"
+    "monitoring_dates,exercise_dates,weights"
 )
 MONTHS = ("2002-08-05", "2002-09-05", "2002-10-07", "2002-11-05", "2002-12-05", "2003-01-06")
 
@@ -121,7 +121,7 @@ def book(*rows):
 
 
 def asian(name, count, average="geometric"):
-    return f"{name},asian,DAX,call,4400,,{'|'.join(MONTHS[:count])},{average},,,,,,"
+    return f"{name},asian,DAX,call,4400,,{'|'.join(MONTHS[:count])},{average},,,,,"
 
 
 def test_lists_of_various_lengths_are_one_batch_in_the_order_of_the_trades():
@@ -139,8 +139,8 @@ def test_lists_of_various_lengths_are_one_batch_in_the_order_of_the_trades():
 
 
 def test_keys_tell_programs_apart():
-    barrier = "X{},barrier,DAX,call,4400,{},,,4000,down-and-out,{},,,"
-    basket = "K{},basket,DAX|SX5E{},call,4400,2003-01-06,,,,,,,{},"
+    barrier = "X{},barrier,DAX,call,4400,{},,,4000,down-and-out,{},,"
+    basket = "K{},basket,DAX|SX5E{},call,4400,2003-01-06,,{},,,,,"
     trades = book(
         asian("A", 3),
         asian("B", 3, "arithmetic"),
@@ -155,14 +155,14 @@ def test_keys_tell_programs_apart():
 
 
 def test_a_barrier_without_dates_is_watched_all_the_time():
-    row = "X{},barrier,DAX,call,4400,2003-01-06,,,4000,down-and-out,{},,,"
+    row = "X{},barrier,DAX,call,4400,2003-01-06,,,4000,down-and-out,{},,"
     (watched,), (looked_at,) = book(row.format(1, "")), book(row.format(2, "2003-01-06"))
     assert isinstance(products_of([watched], dax()), Barrier)
     assert isinstance(products_of([looked_at], dax()), Monitored)
 
 
 def test_the_weights_of_a_basket_are_equal_unless_given():
-    row = "K{},basket,DAX|SX5E,call,4400,2003-01-06,,,,,,,arithmetic,{}"
+    row = "K{},basket,DAX|SX5E,call,4400,2003-01-06,,arithmetic,,,,,{}"
     batch = products_of(book(row.format(1, ""), row.format(2, "0.7|0.4")), dax())
     np.testing.assert_allclose(batch.weights, [[0.5, 0.5], [0.7, 0.4]], rtol=1e-6)
 

@@ -48,7 +48,7 @@ def test_a_basket_pays_the_difference_of_its_mean_and_the_strike(kind, option, s
     "product",
     [
         European(105.0, 0.8, "put"),
-        American(105.0, 0.8),
+        American(105.0, 0.8, "put"),
         Bermudan(European(105.0, 0.8, "put"), [0.4, 0.8]),
     ],
     ids=lambda product: type(product).__name__,
@@ -69,11 +69,11 @@ def test_a_swaption_pays_what_the_swap_is_worth_then():
 def test_exercise_times_are_the_products_own_or_a_grid():
     np.testing.assert_allclose(European(100.0, 0.8).exercise_times(4), [0.8], rtol=1e-6)
     np.testing.assert_allclose(
-        American(100.0, 0.8).exercise_times(4), [0.2, 0.4, 0.6, 0.8], rtol=1e-6
+        American(100.0, 0.8, "put").exercise_times(4), [0.2, 0.4, 0.6, 0.8], rtol=1e-6
     )
     swaption = Swaption(0.05, 0.55, *LEG)
     np.testing.assert_allclose(swaption.exercise_times(4), [0.55], rtol=1e-6)
-    batch = American([90.0, 100.0], [0.5, 1.0])
+    batch = American([90.0, 100.0], [0.5, 1.0], "put")
     np.testing.assert_allclose(batch.exercise_times(2), [[0.25, 0.5], [0.5, 1.0]], rtol=1e-6)
 
 

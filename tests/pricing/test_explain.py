@@ -237,10 +237,11 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
             *(0.0, {"exercise_dates": (date(2026, 6, 1),), "coupons": (0.2,)}),
         ),
         ("basket", CALL | {"underlying": "S|T", "strike": 60}, 0.5 * (108.0 + 40.0) - 60.0, None),
-        ("basket", CALL | {"underlying": "S|T", "kind": "min", "option": "put"}, 60.0, None),
+        ("basket", CALL | {"underlying": "S|T", "average": "min", "option": "put"}, 60.0, None),
         (
             "basket",
-            CALL | {"underlying": "S|T", "kind": "geometric", "weights": "0.25|0.75", "strike": 50},
+            CALL
+            | {"underlying": "S|T", "average": "geometric", "weights": "0.25|0.75", "strike": 50},
             *(108.0**0.25 * 40.0**0.75 - 50.0, None),
         ),
     ],

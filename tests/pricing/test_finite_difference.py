@@ -180,7 +180,7 @@ def american_puts(variance: float, method: FiniteDifference) -> np.ndarray:
         model = _CLARKE_PARROTT(
             spot=spot, initial_variance=variance, vol_of_vol=0.9, correlation=0.1
         )
-        return price(American(10.0, 0.25), model, method).value
+        return price(American(10.0, 0.25, "put"), model, method).value
 
     return np.array([value(spot) for spot in _SPOTS])
 
@@ -198,7 +198,7 @@ def test_american_puts_of_clarke_and_parrott(variance):
 @pytest.mark.parametrize(
     "product",
     [
-        American([90.0, 110.0], 0.8),
+        American([90.0, 110.0], 0.8, "put"),
         American([90.0, 110.0], 0.8, "call"),
         Bermudan(European([90.0, 110.0], 0.8, "put"), [0.1, 0.5, 0.8]),
         pytest.param(Bermudan(European([90.0, 110.0], 0.8, "put"), [0.8]), marks=pytest.mark.slow),
@@ -217,7 +217,7 @@ def test_early_exercise_tends_to_black_scholes_as_the_variance_stops_moving(prod
 
 def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
     call = European(110.0, 1.0)
-    rights = American(90.0, 0.8), Bermudan(call, [1.0]), Bermudan(call, [0.5, 1.0])
+    rights = American(90.0, 0.8, "put"), Bermudan(call, [1.0]), Bermudan(call, [0.5, 1.0])
     forms = [FiniteDifference().in_form(right) for right in rights]
     chex.assert_trees_all_equal_shapes_and_dtypes(*forms)
     american, european, bermudan = forms
@@ -230,7 +230,7 @@ def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
 
 @double
 def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
-    put, grid = American(105.0, 0.8), FiniteDifference(240, 24, 80)
+    put, grid = American(105.0, 0.8, "put"), FiniteDifference(240, 24, 80)
     _, delta, gamma = value_delta_and_gamma(put, _STILL, grid)
     _, exact_delta, exact_gamma = value_delta_and_gamma(put, _FLAT, IntegralEquation())
     np.testing.assert_allclose(delta, exact_delta, atol=2e-4)
@@ -240,7 +240,7 @@ def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
 @double
 def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
     model = eqx.tree_at(lambda m: m.spot, _MODEL, jnp.asarray(60.0))
-    np.testing.assert_allclose(price(American(100.0, 0.5), model).value, 40.0, rtol=1e-9)
+    np.testing.assert_allclose(price(American(100.0, 0.5, "put"), model).value, 40.0, rtol=1e-9)
 
 
 @double

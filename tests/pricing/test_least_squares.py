@@ -56,7 +56,7 @@ def test_puts_of_longstaff_and_schwartz(spot, vol, expiry, value):
     enclosed(found, value, 5e-5)
 
 
-_BEST_OF = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)
+_BEST_OF = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)
 
 
 def assets(count: int) -> BlackScholes:
@@ -97,7 +97,7 @@ def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     model = BlackScholes(
         [80.0, 100.0, 115.0], 0.05, [0.5, 0.2, 0.1], [0.0, 0.1, 0.05], correlation=np.eye(3)
     )
-    call = Bermudan(Basket(100.0, 1.0, kind=kind), [0.5, 1.0])
+    call = Bermudan(Basket(100.0, 1.0, average=kind), [0.5, 1.0])
     found = bounds(call, model, LeastSquares(8192), key=KEY)
     assert -3.0 * found.std_errors.gap < found.gap < 5e-3 * found.lower
 
@@ -148,7 +148,9 @@ def test_bounds_under_heston_are_close(exercise):
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)
     put = European(100.0, 0.5, "put")
     product = (
-        Bermudan(put, np.arange(1, 7) / 12.0) if exercise == "bermudan" else American(100.0, 0.5)
+        Bermudan(put, np.arange(1, 7) / 12.0)
+        if exercise == "bermudan"
+        else American(100.0, 0.5, "put")
     )
     found = bounds(product, model, LeastSquares(8192, num_steps=50), key=KEY)
     held = price(put, model).value

@@ -412,7 +412,7 @@ def test_a_key_figure_has_the_decimals_that_it_needs(tmp_path, result, book, mar
 
 HEADER = (
     "id,type,underlying,option,strike,expiry,exercise_dates,averaging_dates,monitoring_dates,"
-    "lower,upper,barrier,coupons,protection,initial_spot,kind,weights"
+    "lower,upper,barrier,coupons,protection,initial_spot,average,weights"
 )
 DATES = "2002-12-17|2003-06-15"
 

@@ -142,7 +142,7 @@ def test_an_average_of_one_date_and_a_basket_of_one_asset_are_options_on_its_spo
     pairs = [
         *((Asian(97.0, [T], average=word), model) for word in ("arithmetic", "geometric")),
         *(
-            (Basket(97.0, T, kind=kind), alone)
+            (Basket(97.0, T, average=kind), alone)
             for kind in ("arithmetic", "geometric", "max", "min")
         ),
     ]
@@ -176,7 +176,7 @@ def test_a_geometric_average_of_one_date_is_a_power_of_the_spot(model):
 def test_every_method_and_a_basket_of_one_asset_have_the_law_of_a_power():
     model, alone = surface(), joined([surface()], jnp.ones((1, 1)))
     wanted = value(AverageClaim(10.0, [T], 1.0, [0.5], "geometric"), model)
-    basket = Basket(10.0, T, kind="geometric", weights=[0.5])
+    basket = Basket(10.0, T, average="geometric", weights=[0.5])
     np.testing.assert_allclose(value(basket, alone), wanted, rtol=1e-12)
     paths = MonteCarlo(65536, 4, sampler=Sobol())
     np.testing.assert_allclose(value(basket, alone, paths), wanted, rtol=3e-4)

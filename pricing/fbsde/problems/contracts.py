@@ -23,7 +23,7 @@ def max_call(dim: int = 5, spot: float = 100.0, num_steps: int = 36) -> Problem:
         (1, 2, 3, 4, 5, 6, 7, 8, 9)
     """
     # fields of contracts and models turn numbers into arrays, which the checker does not see
-    call = Bermudan(Basket(100.0, 3.0, kind="max"), np.arange(1, 10) / 3.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    call = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
     model = BlackScholes(dim * [spot], 0.05, dim * [0.2], dim * [0.1])  # pyright: ignore[reportArgumentType]
     return from_product(call, model, num_steps)
 
@@ -62,7 +62,7 @@ def geometric_put(dim: int = 10, num_steps: int = 50) -> Problem:
 
 
 def _geometric(option, dim, expiry, rate, dividend_yield, vol, rho, num_steps) -> Problem:
-    basket = Basket(100.0, expiry, option, kind="geometric")  # pyright: ignore[reportArgumentType]
+    basket = Basket(100.0, expiry, option, average="geometric")  # pyright: ignore[reportArgumentType]
     put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)  # pyright: ignore
     correlation = np.full((dim, dim), rho) + (1.0 - rho) * np.eye(dim)
     yields = dim * [dividend_yield]

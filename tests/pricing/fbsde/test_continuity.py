@@ -149,7 +149,7 @@ def on_geometric_mean(pays, num_steps: int = 8) -> Problem:
     """A contract on the geometric mean of equal assets, with the step of Black and Scholes."""
     correlation = np.full((DIM, DIM), RHO) + (1.0 - RHO) * np.eye(DIM)
     model = BlackScholes(DIM * [100.0], RATE, DIM * [VOL], correlation=correlation)
-    call = from_product(Basket(100.0, 1.0, kind="geometric"), model, num_steps)
+    call = from_product(Basket(100.0, 1.0, average="geometric"), model, num_steps)
     return call.replace(terminal=lambda x: pays(jnp.exp(jnp.mean(jnp.log(x)))))
 
 

@@ -170,7 +170,9 @@ def best_call(spot):
 def test_smooth_maxima_span_the_best_of_five(dispersion):
     """Starts that are dispersed determine Gamma; where all are x0, at least value and Delta are right."""
     spot = jnp.full(5, 100.0)
-    problem = from_product(Basket(120.0, 1.0, kind="max"), BlackScholes(spot, 0.05, 5 * [0.2]), 12)
+    problem = from_product(
+        Basket(120.0, 1.0, average="max"), BlackScholes(spot, 0.05, 5 * [0.2]), 12
+    )
     bases = Hermite(1), SmoothMaximum(), Payoffs()
     found = solved(problem, *bases, num_paths=32768, initial_dispersion=dispersion)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)

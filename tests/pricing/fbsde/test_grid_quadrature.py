@@ -61,7 +61,7 @@ def test_a_driver_that_bends():
 @pytest.mark.repeat
 def test_two_assets():
     vols, dates = (0.2, 0.4), np.array([0.5, 1.0])
-    option = Bermudan(Basket(100.0, 1.0, kind="max"), dates)
+    option = Bermudan(Basket(100.0, 1.0, average="max"), dates)
     model = BlackScholes(2 * [100.0], 0.05, list(vols), 2 * [0.1])
     found = figures(from_product(option, model, 2))
     paid = lambda a, b: np.maximum(np.maximum(a, b) - 100.0, 0.0)  # noqa: E731
