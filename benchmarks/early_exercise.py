@@ -62,7 +62,7 @@ def cases():
     call = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)
     for assets, answer in _BEST_OF.items():
         spots, vols, yields = (assets * [x] for x in (100.0, 0.2, 0.1))
-        model = BlackScholes(spots, 0.05, vols, yields, correlation=np.eye(assets))
+        model = BlackScholes(spots, 0.05, vols, yields, asset_correlation=np.eye(assets))
         yield f"best of {assets}", call, model, answer
     swaption = BermudanSwaption(
         0.0499664907, np.arange(1.0, 6.0), np.arange(2.0, 7.0), np.ones(5), "payer", 1000.0

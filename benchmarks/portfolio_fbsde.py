@@ -35,7 +35,7 @@ Figure = dict[str, Any]
 
 def model() -> BlackScholes:
     vols, correlation = np.linspace(0.15, 0.35, DIM), 0.3 + 0.7 * np.eye(DIM)
-    return BlackScholes(DIM * [100.0], 0.05, vols, np.zeros(DIM), correlation=correlation)
+    return BlackScholes(DIM * [100.0], 0.05, vols, np.zeros(DIM), asset_correlation=correlation)
 
 
 def book(count: int) -> Bermudan:

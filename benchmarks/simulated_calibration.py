@@ -61,7 +61,7 @@ def error_of(quotes: PriceQuotes, options, seed: int = 7) -> SimulatedPriceError
     model, size = heston(START), options.megabytes * 10**6
     counts = options.paths, options.steps
     return SimulatedPriceError.for_quotes(
-        quotes, model, *counts, key=jax.random.key(seed), bytes=size
+        quotes, model, *counts, key=jax.random.key(seed), budget=size
     )
 
 

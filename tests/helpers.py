@@ -108,7 +108,7 @@ all_models: dict[str, Callable] = {
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
     "bates on curve": lambda: Bates(100.0, curve(), *_HESTON[:5], 0.4, -0.1, 0.15, 0.01),
     "three lognormal assets": lambda: BlackScholes(
-        [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], correlation=_CORRELATION
+        [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], asset_correlation=_CORRELATION
     ),
     "two heston assets": lambda: Heston(
         [100.0, 95.0],

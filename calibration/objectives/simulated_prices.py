@@ -101,13 +101,13 @@ class SimulatedPriceError(AbstractObjective):
         num_steps: int = 256,
         *,
         key: PRNGKeyArray,
-        bytes: int = 2**28,
+        budget: int = 2**28,
         schedule: jt.AbstractSchedule | None = None,
     ) -> "SimulatedPriceError":
         """Return the objective for these quotes, with `num_paths` paths and `num_steps` steps.
 
-        A product that neither `MonteCarlo` nor `LeastSquares` values under the model is a TypeError; bytes that
-        do not hold a block of 64 paths are a ValueError.
+        A product that neither `MonteCarlo` nor `LeastSquares` values under the model is a TypeError, a budget
+        that does not hold a block of 64 paths a ValueError.
 
         Args:
             quotes: The quotes to fit: the dates of all contracts make one grid.
@@ -116,7 +116,7 @@ class SimulatedPriceError(AbstractObjective):
             num_paths: Paths.
             num_steps: Steps to the last date.
             key: Key of the paths.
-            bytes: Maximum bytes of a gradient's temporaries, over all paths: blocks are as large as fits.
+            budget: Maximum bytes of a gradient's temporaries, over all paths: blocks are as large as fits.
             schedule: Checkpoint schedule of the reverse sweep over a block's steps; the default stores all.
 
         Returns:
@@ -141,14 +141,14 @@ class SimulatedPriceError(AbstractObjective):
             )
 
         error = cls(tuple(method_of(batch) for batch in quotes.products), key)
-        return error.in_blocks_of(min(num_paths, error.paths_within(bytes, model, quotes)))
+        return error.in_blocks_of(min(num_paths, error.paths_within(budget, model, quotes)))
 
     def in_blocks_of(self, block: int) -> "SimulatedPriceError":
         """Return the objective with `block` paths at a time."""
         return replace(self, methods=tuple(replace(by, block=block) for by in self.methods))
 
-    def paths_within(self, bytes: int, model: AbstractModel, quotes: PriceQuotes) -> int:
-        """Return the paths, a power of two, for which a gradient needs `bytes` at most.
+    def paths_within(self, budget: int, model: AbstractModel, quotes: PriceQuotes) -> int:
+        """Return the paths, a power of two, for which a gradient needs `budget` bytes at most.
 
         Half of the bytes are for the states that the reverse sweep of a block keeps, counted from its trace.
 
@@ -164,11 +164,11 @@ class SimulatedPriceError(AbstractObjective):
         kept = jax.tree.leaves(eqx.filter_eval_shape(pullback, model))
         arrays = [leaf for leaf in kept if isinstance(leaf, jax.ShapeDtypeStruct)]
         of_path = sum(leaf.size * leaf.dtype.itemsize for leaf in arrays) / _LEAST
-        paths = int(bytes / (2.0 * of_path))
+        paths = int(budget / (2.0 * of_path))
         if paths < _LEAST:
             raise ValueError(
-                f"{bytes:,} bytes hold {paths} paths of {of_path:,.0f} bytes: give {2 * _LEAST * of_path:,.0f} "
-                "or more, or a schedule that keeps less"
+                f"budget: {budget:,} bytes hold {paths} paths of {of_path:,.0f} bytes: give "
+                f"{2 * _LEAST * of_path:,.0f} or more, or a schedule that keeps less"
             )
         return 1 << (paths.bit_length() - 1)
 

@@ -74,7 +74,7 @@ def use_cache(job: str) -> Callable[[], None]:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
     share_executables_among_devices()
-    set_program_store(folder / "programs", max_bytes=_MAX_PROGRAM_BYTES)
+    set_program_store(folder / "programs", budget=_MAX_PROGRAM_BYTES)
     store = store_in_use()
     return (lambda: None) if store is None else store.prefetch(job)
 

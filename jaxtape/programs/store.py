@@ -55,10 +55,10 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class ProgramStore:
-    """The programs in a folder, of `max_bytes` together at most."""
+    """The programs in a folder, of `budget` bytes at most together."""
 
-    def __init__(self, folder: Path, max_bytes: int):
-        self.folder, self.max_bytes = folder, max_bytes
+    def __init__(self, folder: Path, budget: int):
+        self.folder, self.budget = folder, budget
         self._used: dict[str, None] = {}
         self._prefetched: dict[str, Future[Program | None]] = {}
 
@@ -121,7 +121,7 @@ class ProgramStore:
         except OSError as error:
             _warn_once(str(self.folder), error.strerror or str(error))
         else:
-            trim(self.folder, self.max_bytes)
+            trim(self.folder, self.budget)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -152,12 +152,12 @@ def stored_files(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]
     return sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime))
 
 
-def trim(folder: Path, max_bytes: int, pattern: str = PROGRAMS) -> None:
-    """Remove the files that were not used for the longest time, until they are of `max_bytes` at most."""
+def trim(folder: Path, budget: int, pattern: str = PROGRAMS) -> None:
+    """Remove the files that were not used for the longest time, until they take `budget` bytes at most."""
     total = 0
     for path, status in stored_files(folder, pattern):
         total += status.st_size
-        if total > max_bytes:
+        if total > budget:
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -165,7 +165,7 @@ def trim(folder: Path, max_bytes: int, pattern: str = PROGRAMS) -> None:
 _current: ProgramStore | None = None
 
 
-def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**29) -> None:
+def set_program_store(folder: str | os.PathLike | None, *, budget: int = 2**29) -> None:
     """Keep the programs of this library in a folder, where other processes find them; None: do not.
 
     A program is found again if its function, the structure and shapes of its arguments, the sources of its
@@ -175,7 +175,7 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
 
     Args:
         folder: The folder of the programs. Give one that only you can write: programs are run.
-        max_bytes: The size of all programs; the least recently used are removed.
+        budget: The bytes of all programs; the least recently used are removed.
 
     Examples:
         >>> import jaxtape as jt
@@ -184,8 +184,8 @@ def set_program_store(folder: str | os.PathLike | None, *, max_bytes: int = 2**2
     global _current
     if folder is None:
         _current = None
-    elif _current is None or (_current.folder, _current.max_bytes) != (Path(folder), max_bytes):
-        _current = ProgramStore(local_path(folder), max_bytes)
+    elif _current is None or (_current.folder, _current.budget) != (Path(folder), budget):
+        _current = ProgramStore(local_path(folder), budget)
 
 
 def store_in_use() -> ProgramStore | None:

@@ -160,7 +160,7 @@ class Plan:
 
 
 def plan(
-    tape: Tape | Callable, x: Any, *, bytes: int | str | None = None, slots: int | None = None
+    tape: Tape | Callable, x: Any, *, budget: int | str | None = None, slots: int | None = None
 ) -> Plan:
     """Find the cheapest schedule for a tape within a budget, and its cost.
 
@@ -172,7 +172,7 @@ def plan(
     Args:
         tape: The tape; nothing of it is run.
         x: The first state, or its types (`jax.ShapeDtypeStruct`).
-        bytes: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
+        budget: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
         slots: The states kept at a time, counted over all segments; each needs one. The state before a
             segment's last node, which the value passes in any case, has a slot of its own beside them.
 
@@ -180,7 +180,7 @@ def plan(
         The schedules and their costs.
 
     Raises:
-        TypeError: If `tape` is no tape, both `bytes` and `slots` are given, or one is no number. It is a
+        TypeError: If `tape` is no tape, both `budget` and `slots` are given, or one is no number. It is a
             `ValueError` if they hold less than the first state of every segment.
 
     Examples:
@@ -194,10 +194,10 @@ def plan(
             "Of a function with a jt.scan(f, init, xs) in it, that is jt.Tape().append(lambda x, carry: "
             "f(carry, x)[0], xs), and its first state is init."
         )
-    if bytes is not None and slots is not None:
-        raise TypeError(f"bytes is {bytes} and slots is {slots}: give one of them.")
-    if bytes is not None:
-        tape = tape.with_schedule(Budget(bytes))
+    if budget is not None and slots is not None:
+        raise TypeError(f"budget is {budget} and slots is {slots}: give one of them.")
+    if budget is not None:
+        tape = tape.with_schedule(Budget(budget))
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
         tape = tape.with_schedule(Revolve(int(slots)))

@@ -25,7 +25,7 @@ class Limits:
     Attributes:
         max_paths: Maximum number of paths of a certificate.
         max_seconds: The time in which all is expected to end; None for any.
-        max_bytes: The memory of trainings and certificates; None for any.
+        budget: The bytes of memory of trainings and certificates; None for any.
         started: The start of the time.
 
     Raises:
@@ -34,7 +34,7 @@ class Limits:
 
     max_paths: int
     max_seconds: float | int | None = None
-    max_bytes: float | int | None = None
+    budget: float | int | None = None
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self):
@@ -43,7 +43,7 @@ class Limits:
                 raise ValueError(f"{name}={number}: give a number above zero.")
 
     def _given(self) -> dict[str, float | int]:
-        limits = {name: getattr(self, name) for name in ("max_paths", "max_seconds", "max_bytes")}
+        limits = {name: getattr(self, name) for name in ("max_paths", "max_seconds", "budget")}
         return {name: number for name, number in limits.items() if number is not None}
 
     @property
@@ -80,7 +80,7 @@ class Limits:
         return min(max(count, least), self.max_paths)
 
     def _has_memory(self, problem: Problem, solver: Any) -> bool:
-        return self.max_bytes is None or bytes_of(problem, solver) <= self.max_bytes
+        return self.budget is None or bytes_of(problem, solver) <= self.budget
 
 
 def bytes_of(problem: Problem, solver: Any) -> int:

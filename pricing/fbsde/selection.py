@@ -97,7 +97,7 @@ def choose(
     train: Callable[..., Solution],
     *,
     key: PRNGKeyArray,
-    rtol: Tolerance,
+    tolerance: Tolerance,
     limits: Limits,
     progress: Progress | None = None,
 ) -> Solution:
@@ -110,7 +110,7 @@ def choose(
         problem: The equation.
         train: (solver, key=, problem=) -> solution; the problem is the one above by default.
         key: Key of all paths.
-        rtol: The tolerances of value, Delta and Gamma.
+        tolerance: The tolerances of value, Delta and Gamma.
         limits: Limits of paths, time and memory.
         progress: Called as each pilot ends, the training, and the certificate.
 
@@ -148,12 +148,12 @@ def choose(
     say(best)
     if has_defects:
         spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check + has_bound)
-        excess = lambda found: _most(told(found).worst(), rtol)  # noqa: E731
+        excess = lambda found: _most(told(found).worst(), tolerance)  # noqa: E731
         judge, found = _certified(solution, keys, excess, limits, spared)
     else:
         judge, found = without_noise, without_noise(solution)
     spared = limits.seconds_left - needs_check * reserved
-    upper = _upper(solution, found, keys, rtol, spared) if has_bound else None
+    upper = _upper(solution, found, keys, tolerance, spared) if has_bound else None
     say(best)
     other, known = None, told(found, None, upper)
     if needs_check:
@@ -247,7 +247,7 @@ def _upper(
     solution: Solution,
     found: Certificate,
     keys: Iterator[PRNGKeyArray],
-    rtol: Tolerance,
+    tolerance: Tolerance,
     seconds: float,
 ) -> Estimate | None:
     """Return an upper bound of what any rule of exercise earns, on as many paths as needed and time allows.
@@ -273,7 +273,7 @@ def _upper(
     started = time.perf_counter()
     pilot = on_paths(_LEAST_OF_BOUND)
     left = seconds / (time.perf_counter() - started) - 1.0
-    excess = float(jnp.max(pilot.std_error)) / (_NOISE_OF_BOUND * rtol.value * size)
+    excess = float(jnp.max(pilot.std_error)) / (_NOISE_OF_BOUND * tolerance.value * size)
     most = min(_MOST_OF_BOUND, _LEAST_OF_BOUND * left)
     if not 1.0 < excess**2 < math.inf or most <= _LEAST_OF_BOUND:
         return pilot

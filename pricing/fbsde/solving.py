@@ -41,10 +41,10 @@ def solve(
     solver: AbstractSolver | None = None,
     *,
     key: Keys,
-    rtol: Tolerance | float = ASKED,
+    tolerance: Tolerance | float = ASKED,
     max_paths: int = 2**18,
     max_seconds: float | int | None = None,
-    max_bytes: float | int | None = None,
+    budget: float | int | None = None,
     progress: Progress | None = None,
     metrics: Path | None = None,
     checkpoint: Path | None = None,
@@ -60,17 +60,17 @@ def solve(
         solver: The scheme and its settings. None: GridQuadrature in one or two dimensions; in more, regressions
             on several sets of functions are tried on few paths (`selection.candidates`), and the one that did
             best is solved on many. Value, Delta and Gamma of today are certified on fresh paths (`certify`), as
-            many as `rtol` takes, and the value of a right to exercise is held against an upper bound.
+            many as `tolerance` takes, and the value of a right to exercise is held against an upper bound.
         key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
             solution has an axis for them in front.
-        rtol: The relative tolerance of value, Delta and Gamma today where no solver is given: three standard
-            errors must be within. A number holds for all three.
+        tolerance: The relative tolerance of value, Delta and Gamma today where no solver is given: three
+            standard errors must be within. A number holds for all three.
         max_paths: Maximum number of paths of the certificate.
         max_seconds: Time budget where no solver is named. It limits pilots and paths, but at least one pilot
             and 8,192 paths run, and their programs are compiled; a figure that then misses its tolerance is
-            refused. None: the time that `rtol` needs.
-        max_bytes: The memory that such a solution may take for paths and computations on them; None: the memory
-            for 65,536 paths.
+            refused. None: the time that `tolerance` needs.
+        budget: The bytes of memory that such a solution may take for paths and computations on them; None: the
+            memory for 65,536 paths.
         progress: Callback at the end of each stage, with the stages done, their number, and the latest loss in
             words (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
@@ -95,14 +95,14 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
-    rtol = tolerance_of(rtol)
+    tolerance = tolerance_of(tolerance)
     if solver is None:
         if key.ndim or metrics is not None or checkpoint is not None:
             raise ValueError(
                 "a solver is chosen for one key, without metrics or checkpoint: name one."
             )
         return _chosen(
-            problem, key, rtol, Limits(max_paths, max_seconds, max_bytes), progress, throw
+            problem, key, tolerance, Limits(max_paths, max_seconds, budget), progress, throw
         )
     folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}
     return _trained(problem, solver, key, progress, throw, **folders)
@@ -167,7 +167,7 @@ def _trained(
 def _chosen(
     problem: Problem,
     key: PRNGKeyArray,
-    rtol: Tolerance,
+    tolerance: Tolerance,
     limits: Limits,
     progress: Progress | None,
     throw: bool,
@@ -178,11 +178,11 @@ def _chosen(
         RuntimeError: A figure misses its tolerance, and `throw`.
     """
     train = lambda solver, key, problem=problem: _trained(problem, solver, key)  # noqa: E731
-    settings: dict[str, Any] = {"rtol": rtol, "limits": limits, "progress": progress}
+    settings: dict[str, Any] = {"tolerance": tolerance, "limits": limits, "progress": progress}
     solution = choose(problem, train, key=key, **settings)
-    if throw and (lacking := shortcomings(solution, rtol)):
+    if throw and (lacking := shortcomings(solution, tolerance)):
         raise RuntimeError(
-            f"{lacking}: give more than {limits.words}, a wider rtol, or a solver with functions that "
+            f"{lacking}: give more than {limits.words}, a wider tolerance, or a solver with functions that "
             "suit the payoff; or throw=False, and look at stats['certificate']"
         )
     return solution

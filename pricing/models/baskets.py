@@ -6,13 +6,15 @@ from .model import AbstractEquityModel, Joinable
 from .shapes import Correlation
 
 
-def joined(models: Sequence[AbstractEquityModel], correlation: Correlation) -> AbstractEquityModel:
+def joined(
+    models: Sequence[AbstractEquityModel], asset_correlation: Correlation
+) -> AbstractEquityModel:
     """Return one model of several assets from models of one asset each, all of one type, on one curve.
 
     Args:
         models: The models, all of one type with the ability `Joinable`.
-        correlation: The correlation that `joined` of that type takes: of the log-spots under Black and Scholes,
-            `asset_correlation` under Heston.
+        asset_correlation: The correlation of the log-spots, of shape (assets, assets); under Heston, of their
+            residual drivers.
 
     Returns:
         A model of that type.
@@ -28,4 +30,4 @@ def joined(models: Sequence[AbstractEquityModel], correlation: Correlation) -> A
             f"models of {names} cannot be joined: give models of one type that is Joinable, such as Heston or "
             "BlackScholes"
         )
-    return kind.joined(models, correlation)
+    return kind.joined(models, asset_correlation)

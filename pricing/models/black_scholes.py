@@ -65,7 +65,8 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         vol: sigma per square root of a year, not below 0: a number (or one for each asset), a term structure
             (`VolCurve`) or a surface.
         dividend_yield: q per year, continuous, of each asset.
-        correlation: The correlations of several assets, of shape (assets, assets); None for independent ones.
+        asset_correlation: The correlations of several assets, of shape (assets, assets); None for
+            independent ones.
 
     Examples:
         >>> from pricing import BlackScholes, European, price
@@ -77,7 +78,9 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     rate: Any = flat_or_curve("rate")
     vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms), non_negative)
     dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
-    correlation: Converted[Correlation | None] = correlations("correlation", default=None)
+    asset_correlation: Converted[Correlation | None] = correlations(
+        "asset_correlation", default=None
+    )
 
     label: ClassVar[str] = "Black-Scholes"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
@@ -134,7 +137,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
             spot=first(self.spot),
             vol=first(self.vol) if isinstance(self.vol, Array) else self.vol,
             dividend_yield=first(self.dividend_yield),
-            correlation=None,
+            asset_correlation=None,
         )
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
@@ -142,13 +145,15 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         return replace(self, vol=moved)
 
     @classmethod
-    def joined(cls, models: Sequence["BlackScholes"], correlation: Correlation) -> "BlackScholes":
+    def joined(
+        cls, models: Sequence["BlackScholes"], asset_correlation: Correlation
+    ) -> "BlackScholes":
         """Return one model; a surface among several is read at the forward of each time (`AtTheMoney`)."""
         if len(models) == 1 and isinstance(models[0].vol, ImpliedVols):
-            return stacked(models, correlation=correlation, vol=models[0].vol)
+            return stacked(models, asset_correlation=asset_correlation, vol=models[0].vol)
         if all(isinstance(model.vol, Array) for model in models):
-            return stacked(models, correlation=correlation)
-        return stacked(models, correlation=correlation, vol=AtTheMoney(tuple(models)))
+            return stacked(models, asset_correlation=asset_correlation)
+        return stacked(models, asset_correlation=asset_correlation, vol=AtTheMoney(tuple(models)))
 
 
 class AtStrike(eqx.Module):

@@ -165,8 +165,8 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         return with_parameters(self, **starts_at_the_money(self, quotes))
 
     @classmethod
-    def joined(cls, models: Sequence["Heston"], correlation: Correlation) -> "Heston":
-        return stacked(models, asset_correlation=correlation)
+    def joined(cls, models: Sequence["Heston"], asset_correlation: Correlation) -> "Heston":
+        return stacked(models, asset_correlation=asset_correlation)
 
 
 def starts_at_the_money(model: AbstractEquityModel, quotes: Quotes) -> dict[str, float]:

@@ -25,8 +25,8 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
     step is exact.
 
     Attributes:
-        correlation: The correlation of the log-spots of several assets, of shape (assets, assets); None where
-            they are independent.
+        asset_correlation: The correlation of the log-spots of several assets, of shape (assets, assets); None
+            where they are independent.
 
     Examples:
         >>> from pricing.models import BlackScholes
@@ -34,7 +34,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         (2, 2)
     """
 
-    correlation: AbstractVar[Correlation | None]
+    asset_correlation: AbstractVar[Correlation | None]
 
     def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         """Return the discount factor: rates do not depend on the state."""
@@ -45,7 +45,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
 
     @property
     def residual_correlation(self) -> Correlation:
-        return correlation_of(self.correlation, self.spot)
+        return correlation_of(self.asset_correlation, self.spot)
 
     def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
         del schedule
@@ -67,15 +67,15 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
 
     def diffusion(self, t: Scalar, x: State) -> Array:
         scale = jnp.sqrt(time_derivative(self.state_variance, t)).reshape(-1) * x
-        if self.correlation is None:
+        if self.asset_correlation is None:
             return scale
-        return scale[:, None] * jnp.linalg.cholesky(self.correlation)
+        return scale[:, None] * jnp.linalg.cholesky(self.asset_correlation)
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
         growth = (self.forward(t + dt) / self.forward(t)).reshape(-1)
         variance = (self.state_variance(t + dt) - self.state_variance(t)).reshape(-1)
-        if self.correlation is not None:
-            dw = jnp.linalg.cholesky(self.correlation) @ dw
+        if self.asset_correlation is not None:
+            dw = jnp.linalg.cholesky(self.asset_correlation) @ dw
         return x * growth * jnp.exp(jnp.sqrt(variance / dt) * dw - 0.5 * variance)
 
     def observed(self, t: Scalar, x: State) -> MarketState:

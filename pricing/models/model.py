@@ -219,8 +219,8 @@ class Joinable(AbstractEquityModel):
 
     @classmethod
     @abc.abstractmethod
-    def joined(cls, models: Sequence[Any], correlation: Correlation) -> Any:
-        """Return the model of several assets; correlation: of the drivers of their log-spots."""
+    def joined(cls, models: Sequence[Any], asset_correlation: Correlation) -> Any:
+        """Return the model of several assets; asset_correlation: of the drivers of their log-spots."""
 
 
 class BlackVol(AbstractEquityModel):

@@ -32,7 +32,7 @@ def two_assets(
     matrix: Any = [[1.0, correlation], [correlation, 1.0]]
     yields: Any = np.broadcast_to(dividend_yields, spots.shape)
     assets: Any = BlackScholes
-    return assets(spots, rate, vols, yields, correlation=matrix)
+    return assets(spots, rate, vols, yields, asset_correlation=matrix)
 
 
 def flat_local_vol(

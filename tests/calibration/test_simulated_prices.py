@@ -96,7 +96,7 @@ def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
 
     np.testing.assert_allclose(slope(POINT), compiled()(POINT)[1], rtol=1e-9)
     with pytest.raises(ValueError, match="bytes hold 0 paths"):
-        SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, key=KEY, bytes=1000)
+        SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, key=KEY, budget=1000)
 
 
 @pytest.mark.repeat

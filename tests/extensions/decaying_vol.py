@@ -39,7 +39,7 @@ class DecayingVol(BlackVol, CharacteristicFunction, LognormalSpots, Calibratable
     vol: Converted[Scalar] = positive("vol")
     decay: Converted[Scalar] = real("decay")
     dividend_yield: Converted[Scalar] = real("dividend_yield", default=0.0)
-    correlation: None = None
+    asset_correlation: None = None
 
     label: ClassVar[str] = "Decaying vol"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

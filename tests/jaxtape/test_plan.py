@@ -229,13 +229,13 @@ def test_a_named_budget_over_segments_is_not_passed():
         tape = tape.append(step, jnp.linspace(0.5, 1.0, 20))
     x = jnp.ones(10)
     with pytest.raises(ValueError, match="give at least") as refused:
-        jt.plan(tape, x, bytes=1)
+        jt.plan(tape, x, budget=1)
     least = 1 + int(re.search(r"([\d,]+) more", str(refused.value))[1].replace(",", ""))
-    plan = jt.plan(tape, x, bytes=least)
+    plan = jt.plan(tape, x, budget=least)
     assert plan.peak_bytes <= least
     assert temp_bytes(tape.with_schedule(plan.schedule), x) <= least
     with pytest.raises(ValueError, match="give at least"):
-        jt.plan(tape, x, bytes=least - 1)
+        jt.plan(tape, x, budget=least - 1)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -268,7 +268,7 @@ def test_types_are_enough():
 def test_a_budget_is_filled_but_not_passed():
     tape, x = heston_tape(365, 512), heston_state(512)
     for budget in (2**16, 2**17, 2**18, 2**20, 2**24):
-        plan = jt.plan(tape, x, bytes=budget)
+        plan = jt.plan(tape, x, budget=budget)
         used = temp_bytes(tape.with_schedule(jt.Budget(budget)), x)
         assert used <= budget
         assert used == pytest.approx(plan.peak_bytes, rel=0.01)
@@ -291,7 +291,7 @@ def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
     state, found = x.nbytes, {}
     desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
     for budget in (200_000 + n * state, 200_000 + 7 * n * state):
-        plan = jt.plan(tape, x, bytes=budget)
+        plan = jt.plan(tape, x, budget=budget)
         fit = tape.with_schedule(jt.Budget(budget))
         used = temp_bytes(fit, x)
         assert used <= budget and plan.peak_bytes == pytest.approx(used, rel=0.01)
@@ -304,7 +304,7 @@ def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
 def test_where_a_budget_keeps_states_alone():
     """Where no product is saved, nodes are appended to a recording, or it is asked for."""
     budget = 2**26
-    kept = lambda tape, x: {type(one) for one in jt.plan(tape, x, bytes=budget).schedules}  # noqa: E731
+    kept = lambda tape, x: {type(one) for one in jt.plan(tape, x, budget=budget).schedules}  # noqa: E731
     tape, x = network(12)
     assert kept(heston_tape(40, 64), heston_state(64)) == {jt.Revolve}
     of_states = jt.plan(tape.with_schedule(jt.Budget(budget, residuals=False)), x)
@@ -316,7 +316,7 @@ def test_a_budget_over_segments_keeps_the_products_of_those_where_they_fit():
     tape, x = network(12)
     tape = tape.append(turn, jnp.ones(5)).append(lambda p, s: layer(p, s), layers(4, 32, 128))
     desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
-    some, plan = (jt.plan(tape, x, bytes=budget) for budget in (2**20, 2**22))
+    some, plan = (jt.plan(tape, x, budget=budget) for budget in (2**20, 2**22))
     assert some.schedules == (jt.Revolve(12), jt.Revolve(5), jt.StoreAll(DOTS))
     assert plan.schedules == (jt.StoreAll(DOTS), jt.Revolve(5), jt.StoreAll(DOTS))
     for budget, planned in ((2**20, some), (2**22, plan)):
@@ -364,7 +364,7 @@ def test_a_batch_counts_with_all_its_members():
 def test_segments_share_a_budget():
     tape = jt.Tape().append(layer, layers(9, 64, 64)).append(layer, layers(30, 64, 16))
     tape, x, budget = tape.append(turn, jnp.ones(50)), jnp.ones((64, 64)), 2**20
-    plan = jt.plan(tape, x, bytes=budget)
+    plan = jt.plan(tape, x, budget=budget)
     assert 0.9 * budget < temp_bytes(tape.with_schedule(plan.schedule), x) <= budget
     assert 0.9 * budget < temp_bytes(tape.with_schedule(jt.Budget(budget)), x) <= budget
     alike = jt.plan(tape.with_schedule(jt.Revolve(3)), x)
@@ -485,12 +485,12 @@ NAMED = {
 def test_the_bytes_that_a_small_budget_names_are_enough(name):
     tape, x = NAMED[name](), heston_state(64)
     with pytest.raises(ValueError, match="so give at least") as refusal:
-        jt.plan(tape, x, bytes=100)
+        jt.plan(tape, x, budget=100)
     least = int(str(refusal.value).split("at least ")[1].rstrip(".").replace(",", ""))
-    plan = jt.plan(tape, x, bytes=least)
+    plan = jt.plan(tape, x, budget=least)
     assert temp_bytes(tape.with_schedule(plan.schedule), x) <= plan.peak_bytes <= least
     with pytest.raises(ValueError, match=f"so give at least {least:,}"):
-        jt.plan(tape, x, bytes=least - 1)
+        jt.plan(tape, x, budget=least - 1)
     if not tape.segments[0].edits:
         assert temp_bytes(tape.with_schedule(jt.Budget(least)), x) <= least
 
@@ -498,7 +498,7 @@ def test_the_bytes_that_a_small_budget_names_are_enough(name):
 def test_a_budget_may_be_text():
     assert jt.Budget("8MiB") == jt.Budget(2**23) and jt.Budget("8MiB").budget == 2**23
     tape, x = heston_tape(40, 64), heston_state(64)
-    assert jt.plan(tape, x, bytes="16 KiB") == jt.plan(tape, x, bytes=2**14)
+    assert jt.plan(tape, x, budget="16 KiB") == jt.plan(tape, x, budget=2**14)
     with pytest.raises(ValueError, match="'8 apples' is not a size: give one such as 512MiB"):
         jt.Budget("8 apples")
 

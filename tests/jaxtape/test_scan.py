@@ -294,7 +294,7 @@ def test_a_second_plan_compiles_nothing():
 
     def plan():
         tape = jt.Tape().append(lambda p, state: jnp.sin(state) * p, jnp.arange(9.0))
-        return jt.plan(tape, jnp.ones(1000), bytes=60_000).parts[0].slots
+        return jt.plan(tape, jnp.ones(1000), budget=60_000).parts[0].slots
 
     slots = plan()
     with compilations() as compiled:

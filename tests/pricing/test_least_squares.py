@@ -61,7 +61,7 @@ _BEST_OF = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)
 
 def assets(count: int) -> BlackScholes:
     spots, vols, yields = (count * [x] for x in (100.0, 0.2, 0.1))
-    return BlackScholes(spots, 0.05, vols, yields, correlation=np.eye(count))
+    return BlackScholes(spots, 0.05, vols, yields, asset_correlation=np.eye(count))
 
 
 @pytest.mark.repeat
@@ -95,7 +95,7 @@ def test_inner_points_tighten_the_upper_bound():
 def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     """Each bound holds whatever the regression: that they are close says that it is right."""
     model = BlackScholes(
-        [80.0, 100.0, 115.0], 0.05, [0.5, 0.2, 0.1], [0.0, 0.1, 0.05], correlation=np.eye(3)
+        [80.0, 100.0, 115.0], 0.05, [0.5, 0.2, 0.1], [0.0, 0.1, 0.05], asset_correlation=np.eye(3)
     )
     call = Bermudan(Basket(100.0, 1.0, average=kind), [0.5, 1.0])
     found = bounds(call, model, LeastSquares(8192), key=KEY)

@@ -41,23 +41,23 @@ class Tolerance(NamedTuple):
 ASKED = Tolerance()
 
 
-def tolerance_of(rtol: "Tolerance | float") -> Tolerance:
+def tolerance_of(tolerance: "Tolerance | float") -> Tolerance:
     """Return the tolerance of each figure; a number is the tolerance of all three.
 
     Raises:
         TypeError: It is neither a `Tolerance` nor a number.
         ValueError: A tolerance is not above zero.
     """
-    if isinstance(rtol, (int, float)):
-        rtol = Tolerance(rtol, rtol, rtol)
-    if not isinstance(rtol, Tolerance):
+    if isinstance(tolerance, (int, float)):
+        tolerance = Tolerance(tolerance, tolerance, tolerance)
+    if not isinstance(tolerance, Tolerance):
         raise TypeError(
-            f"rtol={rtol!r}: give a Tolerance, or one number for value, Delta and Gamma."
+            f"tolerance={tolerance!r}: give a Tolerance, or one number for value, Delta and Gamma."
         )
-    for name, asked in zip(Tolerance._fields, rtol, strict=True):
+    for name, asked in zip(Tolerance._fields, tolerance, strict=True):
         if not asked > 0.0:
-            raise ValueError(f"rtol has {name}={asked}: give a number above zero.")
-    return rtol
+            raise ValueError(f"tolerance has {name}={asked}: give a number above zero.")
+    return tolerance
 
 
 class EntryErrors(NamedTuple):
@@ -134,9 +134,9 @@ def without_noise(solution: Solution) -> Certificate:
     return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
 
 
-def shortcomings(solution: Solution, rtol: Tolerance) -> str:
+def shortcomings(solution: Solution, tolerance: Tolerance) -> str:
     """Return the figures that miss their tolerances, in words; an empty string if there are none."""
-    trios = zip(Tolerance._fields, solution.stats["entry_errors"], rtol, strict=True)
+    trios = zip(Tolerance._fields, solution.stats["entry_errors"], tolerance, strict=True)
     return ", ".join(
         f"{name} is {known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
         for name, error, asked in trios

@@ -66,7 +66,7 @@ def _geometric(option, dim, expiry, rate, dividend_yield, vol, rho, num_steps) -
     put = Bermudan(basket, expiry * np.arange(1, 51) / 50.0)  # pyright: ignore
     correlation = np.full((dim, dim), rho) + (1.0 - rho) * np.eye(dim)
     yields = dim * [dividend_yield]
-    model = BlackScholes(dim * [100.0], rate, dim * [vol], yields, correlation=correlation)
+    model = BlackScholes(dim * [100.0], rate, dim * [vol], yields, asset_correlation=correlation)
     return from_product(put, model, num_steps)
 
 

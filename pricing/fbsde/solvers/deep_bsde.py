@@ -85,7 +85,7 @@ class DeepBSDE(AbstractSolver):
         optimizer: Any optimizer of optax in place of Adam.
         schedule: Checkpoint schedule of the reverse sweep over dates (`jaxtape.scan`).
         num_pilot_paths: The paths whose means and deviations normalize all others.
-        iterations_a_stage: The iterations between two checkpoints.
+        iterations_per_stage: The iterations between two checkpoints.
         mesh: The devices that share the paths (axis "paths"), or None.
 
     Raises:
@@ -105,7 +105,7 @@ class DeepBSDE(AbstractSolver):
     optimizer: optax.GradientTransformation | None = eqx.field(static=True, default=None)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
     num_pilot_paths: int = eqx.field(static=True, default=4096)
-    iterations_a_stage: int = eqx.field(static=True, default=100)
+    iterations_per_stage: int = eqx.field(static=True, default=100)
     mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def unsupported(self, problem: Problem) -> str | None:
@@ -117,7 +117,7 @@ class DeepBSDE(AbstractSolver):
 
     def num_stages(self, problem: Problem) -> int:
         del problem
-        return -(-self.num_iterations // self.iterations_a_stage)
+        return -(-self.num_iterations // self.iterations_per_stage)
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
         pilot, weights = jax.random.split(key)
@@ -143,7 +143,7 @@ class DeepBSDE(AbstractSolver):
             return jnp.mean((residuals / normalization.scale[None]) ** 2)
 
         last, losses = minimize(
-            loss, self._optimizer, state.optimizer_state, self.iterations_a_stage, key=key
+            loss, self._optimizer, state.optimizer_state, self.iterations_per_stage, key=key
         )
         return _State(last, normalization), (), losses
 
@@ -154,8 +154,8 @@ class DeepBSDE(AbstractSolver):
 
     def describe_stage(self, problem: Problem, stage: int) -> str:
         del problem
-        first = stage * self.iterations_a_stage
-        return f"iterations {first} to {first + self.iterations_a_stage - 1}, all dates"
+        first = stage * self.iterations_per_stage
+        return f"iterations {first} to {first + self.iterations_per_stage - 1}, all dates"
 
     def metrics(self, state: _State) -> dict[str, Array]:
         return {"value": state.normalization.value_today(state.optimizer_state.parameters.y0)}

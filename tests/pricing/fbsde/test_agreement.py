@@ -26,7 +26,7 @@ from .backward_problems import apart, figures_of_pricing
 
 ONE = BlackScholes(100.0, 0.05, 0.2, 0.01)
 TWO = BlackScholes(
-    [100.0, 90.0], 0.05, [0.2, 0.3], [0.0, 0.02], correlation=[[1.0, 0.4], [0.4, 1.0]]
+    [100.0, 90.0], 0.05, [0.2, 0.3], [0.0, 0.02], asset_correlation=[[1.0, 0.4], [0.4, 1.0]]
 )
 RANDOM = Heston(100.0, 0.03, 0.04, 1.5, 0.05, 0.4, -0.6)
 # without mean reversion the state moves the zero rates in parallel, as Delta of `pricing` does

@@ -271,7 +271,7 @@ def test_a_rule_that_moves_with_the_state_is_differentiated(monkeypatch):
 @pytest.fixture(scope="module")
 def chosen():
     problem = asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4)
-    return problem, solve(problem, key=OWN, max_paths=65536, rtol=Tolerance(0.01, 0.02, 0.1))
+    return problem, solve(problem, key=OWN, max_paths=65536, tolerance=Tolerance(0.01, 0.02, 0.1))
 
 
 def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
@@ -390,7 +390,7 @@ def test_what_is_not_known_well_enough_is_refused(chosen):
     with pytest.raises(
         RuntimeError, match=r"gamma is known to .* % of its size \(0.01 % is asked\)"
     ):
-        solve(problem, key=OWN, max_paths=8192, rtol=Tolerance(gamma=1e-4))
+        solve(problem, key=OWN, max_paths=8192, tolerance=Tolerance(gamma=1e-4))
 
 
 def test_mistakes_are_named(chosen):

@@ -148,7 +148,7 @@ DIM, VOL, RHO, RATE = 4, 0.25, 0.3, 0.03
 def on_geometric_mean(pays, num_steps: int = 8) -> Problem:
     """A contract on the geometric mean of equal assets, with the step of Black and Scholes."""
     correlation = np.full((DIM, DIM), RHO) + (1.0 - RHO) * np.eye(DIM)
-    model = BlackScholes(DIM * [100.0], RATE, DIM * [VOL], correlation=correlation)
+    model = BlackScholes(DIM * [100.0], RATE, DIM * [VOL], asset_correlation=correlation)
     call = from_product(Basket(100.0, 1.0, average="geometric"), model, num_steps)
     return call.replace(terminal=lambda x: pays(jnp.exp(jnp.mean(jnp.log(x)))))
 

@@ -189,7 +189,7 @@ def book(count: int):
     puts = Bermudan(Basket(strikes, np.ones(count), "put", weights=weights), dates)
     correlation = 0.3 + 0.7 * np.eye(4)
     vols = np.linspace(0.15, 0.35, 4)
-    return puts, BlackScholes(4 * [100.0], 0.05, vols, np.zeros(4), correlation=correlation)
+    return puts, BlackScholes(4 * [100.0], 0.05, vols, np.zeros(4), asset_correlation=correlation)
 
 
 def test_contracts_of_a_book_are_what_they_are_alone():

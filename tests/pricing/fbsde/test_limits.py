@@ -53,10 +53,10 @@ def test_memory_is_no_less_than_the_compilers(dim, solver):
 def test_a_regression_has_as_many_paths_as_there_is_memory_for():
     problem, solver = problems.max_call(5), GradientRegression(65536, bases=(Hermite(2),))
     most = bytes_of(problem, solver)
-    assert Limits(1, max_bytes=most).smaller(problem, solver) == solver
-    half = Limits(1, max_bytes=most - 1).smaller(problem, solver)
+    assert Limits(1, budget=most).smaller(problem, solver) == solver
+    half = Limits(1, budget=most - 1).smaller(problem, solver)
     assert half.num_paths == 32768 and bytes_of(problem, half) < most
-    assert Limits(1, max_bytes=1e6).smaller(problem, solver) is None
+    assert Limits(1, budget=1e6).smaller(problem, solver) is None
     few = Limits(1).smaller(problem, solver, 3000.0)
     assert few.num_paths == few.block == 2048
 
@@ -86,7 +86,7 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     assert _another(on_dates, [few], one_pilot, Limits(1), 0.5) is None
     grid = [Tried(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
-    assert _another(two, [GridQuadrature()], grid, Limits(1, max_bytes=1e6), 0.5) is None
+    assert _another(two, [GridQuadrature()], grid, Limits(1, budget=1e6), 0.5) is None
     other = _another(problems.hjb_riccati(2), [GridQuadrature()], grid, Limits(1), 0.5)
     assert other is not None and other[0] == GridQuadrature() and other[1].num_steps == 10
 
@@ -101,5 +101,5 @@ def test_without_time_fewer_paths_are_tried_and_what_is_not_known_is_refused():
 def test_a_limit_that_nothing_fits_is_named():
     with pytest.raises(ValueError, match=r"max_seconds=0.0: give a number above zero"):
         solve(problems.max_call(2), key=KEY, max_seconds=0.0)
-    with pytest.raises(ValueError, match=r"max_bytes=1000: this is not enough memory"):
-        solve(problems.max_call(2), key=KEY, max_bytes=1000)
+    with pytest.raises(ValueError, match=r"budget=1000: this is not enough memory"):
+        solve(problems.max_call(2), key=KEY, budget=1000)

@@ -63,7 +63,9 @@ def test_one_training_is_for_all_strikes(make, product, method):
 def rate_and_strike(features):
     rate, strike = features
     correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
-    model = BlackScholes([100.0, 80.0], rate, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
+    model = BlackScholes(
+        [100.0, 80.0], rate, [0.2, 0.3], [0.01, 0.0], asset_correlation=correlation
+    )
     put = Bermudan(Basket(strike, 1.0, "put"), [0.5, 1.0])
     return from_product(put, model, 4)
 

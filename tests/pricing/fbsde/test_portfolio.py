@@ -30,7 +30,7 @@ REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, l
 def model(dim: int) -> BlackScholes:
     correlation = 0.3 + 0.7 * np.eye(dim)
     vols = np.linspace(0.15, 0.35, dim)
-    return BlackScholes(dim * [100.0], 0.05, vols, np.zeros(dim), correlation=correlation)
+    return BlackScholes(dim * [100.0], 0.05, vols, np.zeros(dim), asset_correlation=correlation)
 
 
 def book(count: int, dim: int) -> Bermudan:
@@ -92,7 +92,7 @@ def test_a_portfolio_is_the_sum_of_its_contracts(solver):
 
 def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
     problem, quantities = brownian(3), np.array([2.0, -1.0, 0.5])
-    solution = solve(problem, DeepBSDE(3, iterations_a_stage=3), key=jax.random.key(0))
+    solution = solve(problem, DeepBSDE(3, iterations_per_stage=3), key=jax.random.key(0))
     portfolio = solution.portfolio(quantities)
     for figure in ("value", "delta"):
         each, one = (getattr(s, figure)(0.0, problem.x0) for s in (solution, portfolio))

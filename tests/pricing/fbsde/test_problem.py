@@ -259,7 +259,9 @@ def test_paths_stop_where_they_are_not_alive():
 
 def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     correlation = np.array([[1.0, 0.4], [0.4, 1.0]])
-    model = BlackScholes([100.0, 80.0], 0.05, [0.2, 0.3], [0.01, 0.0], correlation=correlation)
+    model = BlackScholes(
+        [100.0, 80.0], 0.05, [0.2, 0.3], [0.01, 0.0], asset_correlation=correlation
+    )
     basket = Basket(
         [100.0, 70.0], [1.0, 1.0], "call", average="arithmetic", weights=[[0.5, 0.5], [0.1, 0.9]]
     )

@@ -29,7 +29,7 @@ from pricing.fbsde.storage import Checkpoints
 
 from .backward_problems import single
 
-SOLVER = DeepBSDE(60, iterations_a_stage=10)
+SOLVER = DeepBSDE(60, iterations_per_stage=10)
 FLAT = {
     "drift": lambda t, x: jnp.zeros_like(x),
     "diffusion": lambda t, x: 1.0,
@@ -153,7 +153,7 @@ def exploding() -> Problem:
 
 
 def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
-    solver = DeepBSDE(600, batch_size=4, iterations_a_stage=2, num_pilot_paths=8)
+    solver = DeepBSDE(600, batch_size=4, iterations_per_stage=2, num_pilot_paths=8)
     key = jax.random.key(3)
     with pytest.raises(RuntimeError, match=r"not finite at iteration \d of stage \d+ \(iterations"):
         solve(exploding(), solver, key=key, checkpoint=tmp_path)
@@ -241,7 +241,7 @@ def test_devices_share_the_paths():
     mesh = Mesh(np.array(jax.devices()), ("paths",))
     problem, key = problems.allen_cahn(3), jax.random.key(8)
     alone = solve(problem, SOLVER, key=key).value(0.0, problem.x0)
-    shared = solve(problem, DeepBSDE(60, iterations_a_stage=10, mesh=mesh), key=key)
+    shared = solve(problem, DeepBSDE(60, iterations_per_stage=10, mesh=mesh), key=key)
     np.testing.assert_allclose(shared.value(0.0, problem.x0), alone, rtol=1e-9)
 
 
@@ -251,15 +251,15 @@ def test_every_must_be_positive(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rtol", "message"),
+    ("tolerance", "message"),
     [
-        (0.0, "rtol has value=0.0: give a number above zero"),
-        (Tolerance(gamma=float("nan")), "rtol has gamma=nan"),
+        (0.0, "tolerance has value=0.0: give a number above zero"),
+        (Tolerance(gamma=float("nan")), "tolerance has gamma=nan"),
     ],
 )
-def test_a_tolerance_that_is_none_is_refused_at_once(rtol, message):
+def test_a_tolerance_that_is_none_is_refused_at_once(tolerance, message):
     with pytest.raises(ValueError, match=message):
-        solve(problems.allen_cahn(3), rtol=rtol, key=jax.random.key(0))
+        solve(problems.allen_cahn(3), tolerance=tolerance, key=jax.random.key(0))
 
 
 def test_one_number_is_the_tolerance_of_all_figures():
