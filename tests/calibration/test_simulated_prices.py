@@ -29,7 +29,7 @@ POINT = np.array(list(TRUE.values()))
 @functools.cache
 def small() -> tuple[PriceQuotes, SimulatedPriceError]:
     quotes = PriceQuotes(products(), np.linspace(4.0, 8.0, 12), np.linspace(0.01, 0.02, 12))
-    by = {"key": KEY, "bytes": 2**24}
+    by = {"key": KEY, "budget": 2**24}
     return quotes, SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, **by)
 
 
@@ -84,7 +84,7 @@ def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
     size = compiled().memory_analysis().temp_size_in_bytes
     assert error.methods[0].block < 1024 and size < 2**24
     assert error.methods[0].grid.size == 32 == error.methods[1].grid.size
-    by = {"key": KEY, "bytes": 2**24, "schedule": jt.Periodic(8)}
+    by = {"key": KEY, "budget": 2**24, "schedule": jt.Periodic(8)}
     other = SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, **by)
     other = other.in_blocks_of(error.methods[0].block)
 
@@ -159,7 +159,7 @@ def test_an_american_option_is_fitted_by_the_rule_that_is_held():
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.06, 0.6, -0.7)
     puts = American([95.0, 105.0], 0.5, "put")
     flat = PriceQuotes((puts,), [1.0, 1.0], [0.01, 0.01])
-    by = {"key": KEY, "bytes": 2**26}
+    by = {"key": KEY, "budget": 2**26}
     error = SimulatedPriceError.for_quotes(flat, model, 1024, 8, **by)
     quotes = eqx.tree_at(
         lambda q: q.prices, flat, eqx.filter_jit(error.residuals)(model, flat) * 0.01 + 1.0

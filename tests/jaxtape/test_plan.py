@@ -428,7 +428,7 @@ def heavy(params, state):
     return jax.lax.scan(lambda s, _: (jnp.sin(s) * params, None), state, length=200)[0]
 
 
-@pytest.mark.parametrize("budget", [{"slots": 10}, {"bytes": 332_700}])
+@pytest.mark.parametrize("budget", [{"slots": 10}, {"budget": 332_700}])
 def test_slots_go_where_they_save_most_work(budget):
     """Forty light nodes and forty that take 200 times the work: 2 and 8 slots, not 5 and 5."""
     tape = jt.Tape().append(turn, jnp.ones(40)).append(heavy, jnp.ones(40))
@@ -598,9 +598,9 @@ def test_a_plan_is_taken_up_by_its_tape():
 @pytest.mark.parametrize(
     ("budget", "error", "message"),
     [
-        ({"bytes": 1000}, ValueError, r"1,000 bytes does not hold .* give at least [\d,]+"),
+        ({"budget": 1000}, ValueError, r"1,000 bytes does not hold .* give at least [\d,]+"),
         ({"slots": 0}, ValueError, "slots is 0: .* at least 1"),
-        ({"bytes": 10**6, "slots": 3}, TypeError, "give one of them"),
+        ({"budget": 10**6, "slots": 3}, TypeError, "give one of them"),
     ],
 )
 def test_budgets_that_are_none(budget, error, message):
