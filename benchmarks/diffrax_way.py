@@ -7,8 +7,6 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
-from .ways import length_of
-
 
 class _Nodes(diffrax.AbstractSolver):
     """A solver whose step from time k to k + 1 is node k, whatever the term says."""
@@ -35,14 +33,15 @@ class _Nodes(diffrax.AbstractSolver):
 
 def by_diffrax(checkpoints, f, init, xs):
     """`diffeqsolve` by steps of 1 from time 0 to n, and its `RecursiveCheckpointAdjoint`."""
+    length = len(jax.tree.leaves(xs)[0])
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: y),
         _Nodes(f, xs),
         t0=0.0,
-        t1=float(length_of(xs)),
+        t1=float(length),
         dt0=1.0,
         y0=init,
-        max_steps=length_of(xs),
+        max_steps=length,
         adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints=checkpoints),
         throw=False,
     )

@@ -25,51 +25,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pricing import Asian, Barrier, BlackScholes, European, MonteCarlo
+from pricing import MonteCarlo
 from pricing.sampling import AbstractSampler, PseudoRandom, Sobol
 
+from .accuracy_contracts import FIRST, Contract, Figures, contracts
 from .beside import Turns
 from .command import Run, parser_of, table_of
 from .timing import Timed, take_turns
 
-FIRST = ("value", "delta", "vega")
 KINDS = ["European", "Asian", "barrier"]
 JOBS = {"value, Delta, vega": FIRST, "and Gamma": (*FIRST, "gamma")}
-SPOT, STRIKE, LEVEL = 100.0, 100.0, 90.0
-BUMPS = {"spot": 1.0, "vol": 0.01}
 SAMPLERS = {"Sobol": Sobol(), "pseudo-random": PseudoRandom()}
 FEWEST, MOST = 2**9, 2**22  # paths of ours
-
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Contract:
-    """kind: names PyTorch's payoff; is_continuous: so that it may be differentiated."""
-
-    kind: str
-    name: str
-    product: European | Asian | Barrier
-    rate: float
-    vol: float
-    dates: np.ndarray
-    is_continuous: bool
-
-    @property
-    def model(self) -> BlackScholes:
-        return BlackScholes(SPOT, self.rate, self.vol)
-
-
-def contracts() -> list[Contract]:
-    year, month, days = np.ones(1), np.arange(1, 13) / 12.0, 0.2 * np.arange(1, 51) / 50.0
-    out = Barrier(STRIKE, 0.2, LEVEL, dates=days)
-    call, average = European(STRIKE, 1.0), Asian(STRIKE, month)
-    return [
-        Contract("European", "European call", call, 0.05, 0.2, year, True),
-        Contract("Asian", "Asian call, 12 dates", average, 0.05, 0.2, month, True),
-        Contract("barrier", "call, out below 90 on 50 dates", out, 0.1, 0.3, days, False),
-    ]
-
 
 # --- jaxtape ------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .equal_accuracy import BUMPS, FIRST, LEVEL, SPOT, STRIKE, Contract, Figures
+from .accuracy_contracts import BUMPS, FIRST, LEVEL, SPOT, STRIKE, Contract, Figures
 from .timing import Timed
 
 

@@ -1,3 +1,4 @@
+from jaxtape.public_names import public_dir as _public_dir
 from pricing.models import Exp as Exp
 from pricing.models import ForwardVols as ForwardVols
 from pricing.models import Identity as Identity
@@ -36,3 +37,5 @@ from .trust import cooks_distance as cooks_distance
 from .trust import identifiability as identifiability
 from .trust import leverage as leverage
 from .trust import profile as profile
+
+__dir__ = _public_dir(globals())

@@ -7,13 +7,14 @@ startup.guard()  # before JAX is imported
 # ruff: noqa: E402
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
-from .jax_settings.xla_flags import without_ynn_fusions
+from .jax_settings.xla_flags import without_ynn_fusions as _without_ynn_fusions
 from .programs.exported import Program as Program
 from .programs.exported import export as export
 from .programs.exported import load as load
 from .programs.no_inline import no_inline as no_inline
 from .programs.store import set_program_store as set_program_store
 from .programs.store import stored_jit as stored_jit
+from .public_names import public_dir as _public_dir
 from .schedules.online import loop_advances as loop_advances
 from .schedules.schedule import AbstractSchedule as AbstractSchedule
 from .schedules.schedule import Budget as Budget
@@ -34,4 +35,5 @@ from .tape.plan import plan as plan
 from .tape.recording import Recording as Recording
 from .tape.tape import Tape as Tape
 
-without_ynn_fusions()
+__dir__ = _public_dir(globals(), "torch")
+_without_ynn_fusions()

@@ -1,3 +1,5 @@
+from jaxtape.public_names import public_dir as _public_dir
+
 from .market import CurveQuotes as CurveQuotes
 from .market import Market as Market
 from .market import VolCurve as VolCurve
@@ -44,3 +46,5 @@ from .sensitivities import greeks as greeks
 from .valuation import Valuation as Valuation
 from .valuation import price as price
 from .value_bounds import bounds as bounds
+
+__dir__ = _public_dir(globals(), "fbsde", "market", "methods", "models", "products", "sampling")

@@ -7,6 +7,7 @@ except ModuleNotFoundError as error:
         "jaxtape.torch needs PyTorch: pip install 'jaxtape[torch]'."
     ) from error
 
+from ..public_names import public_dir as _public_dir
 from .case import Case as Case
 from .compare import ArrayDifference as ArrayDifference
 from .compare import GradientTable as GradientTable
@@ -16,3 +17,5 @@ from .modules import module_case as module_case
 from .weights import WeightDifference as WeightDifference
 from .weights import from_state_dict as from_state_dict
 from .weights import weight_differences as weight_differences
+
+__dir__ = _public_dir(globals())

@@ -1,3 +1,5 @@
+from jaxtape.public_names import public_dir as _public_dir
+
 from ..results import Bounds as Bounds
 from . import problems as problems
 from .catalogue import CATALOGUE as CATALOGUE
@@ -38,3 +40,5 @@ from .solving import solve as solve
 from .storage import export as export
 from .storage import load as load
 from .storage import save as save
+
+__dir__ = _public_dir(globals(), "problems")

@@ -1,0 +1,19 @@
+"""Show the public names of a package in `dir` and in tab completion, and not the modules that define them."""
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+
+def public_dir(names: Mapping[str, Any], *packages: str) -> Callable[[], list[str]]:
+    """Return the `__dir__` of a package: its names without an underscore, modules left out.
+
+    Args:
+        names: The package's `globals()`.
+        packages: The names of its public packages, such as "fbsde", which are shown.
+    """
+
+    def is_public(name: str) -> bool:
+        return name[0] != "_" and (name in packages or not isinstance(names[name], ModuleType))
+
+    return lambda: sorted(filter(is_public, names))
