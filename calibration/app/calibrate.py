@@ -50,7 +50,7 @@ def calibrate(
     out: Annotated[Path, console.path_option(help="Folder for the parameters and the report.")],
     underlying: Annotated[
         str | None,
-        typer.Option(help="Of one market: an equity, or the curve of its swaption vols."),
+        typer.Option(help="Underlying in a market: an equity, or the curve of its swaption vols."),
     ] = None,
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
@@ -63,20 +63,31 @@ def calibrate(
     ] = Precision.double,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Of many: resume an earlier run from what it kept in OUT."),
+        typer.Option(
+            "--resume",
+            help="With a table of quotes: resume an earlier run from what it kept in OUT.",
+        ),
     ] = False,
     keep_every: Annotated[
-        int, console.count_option(help="Of many: the surfaces after which the run is kept.")
+        int,
+        console.count_option(
+            help="With a table of quotes: number of surfaces after which the run is kept."
+        ),
     ] = 1024,
     devices: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Of many: devices of a process that share them.", show_default="all"
+            min=1,
+            help="With a table of quotes: number of devices of a process that share them.",
+            show_default="all",
         ),
     ] = None,
     processes: Annotated[
         int,
-        console.count_option(max=4096, help="Of many: processes that share them, started here."),
+        console.count_option(
+            max=4096,
+            help="With a table of quotes: number of processes that share them, started here.",
+        ),
     ] = 1,
     coordinator: Annotated[
         str | None,
@@ -86,7 +97,7 @@ def calibrate(
         ),
     ] = None,
     process_id: Annotated[
-        int, typer.Option(min=0, help="Which of them this is, from 0; with --coordinator.")
+        int, typer.Option(min=0, help="Number of this process, from 0; with --coordinator.")
     ] = 0,
     cluster: Annotated[
         bool,

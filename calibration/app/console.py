@@ -34,7 +34,9 @@ seed_option = functools.partial(typer.Option, min=0, max=MAX_SEED)
 
 StartsOption = Annotated[
     int,
-    count_option(max=10_000, help="Starting points of a fit: at the money, then random ones."),
+    count_option(
+        max=10_000, help="Number of starting points of a fit: at the money, then random ones."
+    ),
 ]
 MaxStepsOption = Annotated[
     int, count_option(help="Largest number of steps from each starting point of a fit.")

@@ -63,7 +63,9 @@ def risk(
     precision: Annotated[
         Precision, typer.Option(help="Floating-point precision.")
     ] = Precision.double,
-    devices: Annotated[int, typer.Option(min=1, help="Devices that share the trades.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, help="Number of devices that share the trades.")
+    ] = 1,
     budget: BudgetOption = BUDGET,
 ) -> None:
     """Value a book and its risk to every quote, and write a report.

@@ -33,14 +33,14 @@ ModelOption = Annotated[
         help="Model of equities: calibrated Heston, or Black-Scholes on the surface; rates have Hull-White."
     ),
 ]
-PathsOption = Annotated[int, console.count_option(help="Paths of Monte Carlo methods.")]
+PathsOption = Annotated[int, console.count_option(help="Number of paths of Monte Carlo methods.")]
 SeedOption = Annotated[
     int, console.seed_option(help="Seed of Monte Carlo methods and of random starts.")
 ]
 BudgetOption = Annotated[
     int,
     console.size_option(
-        help="Memory of the tiles of trades that run at once.", show_default="1GiB"
+        help="Largest memory of the tiles of trades that run at once.", show_default="1GiB"
     ),
 ]
 BUDGET = 2**30

@@ -72,18 +72,21 @@ class Row:
 
 def solve(
     names: Annotated[list[str], typer.Argument(help=f"Problems: {_NAMES}; or all.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Solves of each problem.")] = 5,
-    out: Annotated[Path | None, _path_option(help="A JSON file for the table.")] = None,
-    progress: Annotated[bool, typer.Option(help="A bar for each solve.")] = True,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of solves of each problem.")] = 5,
+    out: Annotated[Path | None, _path_option(help="Write the table to this JSON file.")] = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar for each solve.")] = True,
     checkpoint: Annotated[
-        Path | None, _path_option(help="A folder from which a killed run resumes.")
+        Path | None, _path_option(help="Keep runs in this folder, from which a killed run resumes.")
     ] = None,
     metrics: Annotated[
         Path | None,
-        _path_option(help="A folder for the losses: JSON lines and TensorBoard events."),
+        _path_option(help="Write the losses to this folder: JSON lines and TensorBoard events."),
     ] = None,
     certify: Annotated[
-        int, typer.Option(min=0, help="Fresh paths for standard errors of the first seed; 0: none.")
+        int,
+        typer.Option(
+            min=0, help="Number of fresh paths for standard errors of the first seed; 0 for none."
+        ),
     ] = 0,
     precision: Annotated[
         Precision, typer.Option(help="Floating-point precision.")

@@ -34,8 +34,10 @@ def serve(
         Path | None,
         console.path_option(help="A book that is kept by its file's name: CSV or JSON."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8117,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen at; 0 for a free one.")
+    ] = 8117,
     state: Annotated[
         Path | None,
         console.path_option(
@@ -48,7 +50,7 @@ def serve(
         console.path_option(help="A file of mode 600 with the token.", show_default="STATE/token"),
     ] = None,
     guard_reads: Annotated[
-        bool, typer.Option("--guard-reads", help="Reading needs the token, too, on loopback.")
+        bool, typer.Option("--guard-reads", help="Require the token for reading, too, on loopback.")
     ] = False,
     model: ModelOption = Model.heston,
     paths: PathsOption = PATHS,
@@ -72,15 +74,17 @@ def serve(
     max_trades: Annotated[
         int, console.count_option(help="Largest number of trades of a book.")
     ] = _USUAL.trades,
-    max_books: Annotated[int, console.count_option(help="Books that are kept.")] = _USUAL.books,
+    max_books: Annotated[
+        int, console.count_option(help="Largest number of books that are kept.")
+    ] = _USUAL.books,
     max_requests: Annotated[
         int, console.count_option(help="Largest number of requests in work at once.")
     ] = _USUAL.requests,
     max_queue: Annotated[
-        int, console.count_option(help="Valuations that wait or run.")
+        int, console.count_option(help="Largest number of valuations that wait or run.")
     ] = _USUAL.queue,
     max_workers: Annotated[
-        int, console.count_option(help="Books that are valued at once.")
+        int, console.count_option(help="Largest number of books that are valued at once.")
     ] = _USUAL.workers,
     max_move: Annotated[
         float,
