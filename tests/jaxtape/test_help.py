@@ -1,4 +1,4 @@
-"""What `--help` shows of every command: sentences for who types it, and no section for who calls it in Python."""
+"""`--help` of every command: sentences for who types it, and no section of a Python docstring."""
 
 import re
 from importlib.metadata import entry_points
