@@ -15,18 +15,17 @@ from .helpers_tape import all_schedules, assert_close
 # None is StoreAll(), and for chains this short Revolve(100) is Revolve(23)
 _twins = jt.StoreAll(), jt.Revolve(100)
 _one_program = jt.Revolve(23), jt.Periodic(5), jt.Marked()  # that of slots on the host
+_its_kinds = jt.Revolve(5), jt.Recursive(3), jt.MultiStage(device=2, host=3)
 
 
-def _each_schedule(repeats=()):
-    marks = {
-        **dict.fromkeys(repeats, pytest.mark.slow),
-        **dict.fromkeys(_twins, pytest.mark.slow),
-    }
+def _each_schedule(slow, later=()):
+    marks = dict.fromkeys(later, pytest.mark.repeat) | dict.fromkeys(slow, pytest.mark.slow)
     cases = [pytest.param(s, id=str(s), marks=marks.get(s, [])) for s in (None, *all_schedules)]
     return pytest.mark.parametrize("schedule", cases)
 
 
-each_schedule, each_program = _each_schedule(), _each_schedule(_one_program)
+each_schedule = _each_schedule(_twins)
+each_program = _each_schedule(_twins + _one_program, _its_kinds)
 few_schedules = pytest.mark.parametrize("schedule", [jt.Revolve(1), jt.Revolve(3)], ids=str)
 
 

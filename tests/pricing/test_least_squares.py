@@ -78,6 +78,7 @@ def test_the_best_of_several_assets(count, value, known_to, most):
     enclosed(bounds(_BEST_OF, assets(count), method, key=KEY), value, known_to, most)
 
 
+@pytest.mark.repeat
 def test_inner_points_tighten_the_upper_bound():
     """The usual ones, in the program of the test above, and none."""
     model = assets(2)
@@ -91,6 +92,7 @@ def test_inner_points_tighten_the_upper_bound():
     assert by_points.std_errors.upper < 0.5 * known.std_errors.upper
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     """Each bound holds whatever the regression: that they are close says that it is right."""
@@ -209,6 +211,7 @@ def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
     np.testing.assert_allclose(slopes_of_held, slopes, rtol=1e-6)
 
 
+@pytest.mark.repeat
 def test_a_held_rule_is_not_fitted_again():
     put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
     method = LeastSquares(4096)
