@@ -438,9 +438,9 @@ def test_a_book_of_every_kind_is_the_same_on_two_devices(run):
     ("name", "peer"),
     [
         ("noise", "torch"),
-        ("one_step_malliavin", "torch"),
-        ("malliavin_floor", "torch"),
-        ("bermudan", "QuantLib"),
+        pytest.param("one_step_malliavin", "torch", marks=pytest.mark.slow),
+        pytest.param("malliavin_floor", "torch", marks=pytest.mark.slow),
+        pytest.param("bermudan", "QuantLib", marks=pytest.mark.slow),
         ("quantlib_peer", "QuantLib"),
     ],
 )

@@ -82,7 +82,7 @@ def undisturbed(folder) -> bytes:
 
 @pytest.mark.parametrize(
     ("processes", "devices"),
-    [(2, 2), (1, 8)],
+    [(2, 2), pytest.param(1, 8, marks=pytest.mark.slow)],
     ids=["two processes of two devices", "eight devices"],
 )
 def test_any_number_of_devices_and_processes_finds_the_same_bytes(
