@@ -51,7 +51,6 @@ def _market() -> Any:
 
 
 def _dax_fit(settings: Settings) -> Figures:
-    """Return the parameters of the fit, and its sum of squares."""
     from ..calibration import calibrate
 
     fitted = calibrate(*_dax(settings))
@@ -61,7 +60,6 @@ def _dax_fit(settings: Settings) -> Figures:
 
 
 def _dax_start(settings: Settings) -> Figures:
-    """Return the sum of squares at the start."""
     import equinox as eqx
     import numpy as np
 

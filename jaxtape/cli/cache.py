@@ -80,11 +80,6 @@ def use_cache(job: str) -> Callable[[], None]:
 
 
 def _usable(folder: Path) -> Path:
-    """Return a folder, which is made if there is none.
-
-    Raises:
-        ValueError: It cannot be written.
-    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

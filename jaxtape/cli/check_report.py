@@ -121,7 +121,6 @@ def page(results: Sequence[GroupResult]) -> str:
 
 
 def _by_source(checks: Sequence[Check]) -> Iterator[tuple[Source, list[Check]]]:
-    """Yield each source with its checks."""
     for _, found in itertools.groupby(checks, lambda check: id(check.source)):
         rows = list(found)
         yield rows[0].source, rows
@@ -150,7 +149,6 @@ def _cells(check: Check) -> tuple[str, ...]:
 
 
 def _record(group: str, check: Check) -> dict[str, Any]:
-    """Return one check as data; a number that is not finite is null."""
     finite = lambda x: x if math.isfinite(x) else None  # noqa: E731
     return {
         "group": group,

@@ -134,7 +134,6 @@ def _comparisons(
 
 
 def _faults(found: Mapping[str, Any]) -> list[str]:
-    """Return descriptions of the disagreements in a comparison."""
     of = f"{found['case']}, {found['precision']}, {found['way']}"
     faults = [f"{of}: the weight {text}" for text in found["weights"]]
     if found["parts_at"] is not None:

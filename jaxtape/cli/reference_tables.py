@@ -76,11 +76,6 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Check]:
 
 
 def _require_kinds(head: Mapping[str, Any]) -> None:
-    """Check that each key of a head holds a value of its kind.
-
-    Raises:
-        ValueError: One does not.
-    """
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         **dict.fromkeys((*_OF_A_TABLE, "rows"), (_is_text, "text")),
         "methods": (_are_texts, "a list of names, one at least"),
@@ -115,11 +110,6 @@ def _is_map(value: Any, holds: Callable[[Any], bool]) -> bool:
 
 
 def _checks(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Check]:
-    """Yield the checks of one table.
-
-    Raises:
-        ValueError: Its head or one of its rows is not as it should be.
-    """
     source, tolerance = _source(head), head.get("tolerance")
     methods = head.get("methods", [""])
     columns, *rows = (line.split() for line in head["rows"].strip().splitlines())
@@ -146,11 +136,6 @@ def _checks(head: Mapping[str, Any], figures: Collection[str]) -> Iterator[Check
 
 
 def _source(head: Mapping[str, Any]) -> Source:
-    """Return the source that a head describes.
-
-    Raises:
-        ValueError: Something is missing or not known.
-    """
     for name in ("name", "source", "rows"):
         if not str(head.get(name, "")).strip():
             raise ValueError(f"has no {name}: give one")

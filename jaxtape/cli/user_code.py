@@ -69,11 +69,6 @@ def load_object(place: str) -> Any:
 
 
 def _module_of(where: str) -> Any:
-    """Return the module of that name, or of a file.
-
-    Raises:
-        ValueError: It is no file.
-    """
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = Path(where).resolve()

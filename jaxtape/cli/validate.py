@@ -73,7 +73,6 @@ def validate(
 
 
 def _groups(names: Sequence[str]) -> dict[str, Group]:
-    """Return the groups that are asked for, or refuse."""
     known = {found.name: found for found in entry_points(group=_GROUP)}
     groups: dict[str, Group] = {}
     for name in sorted(known) if names in ([], ["all"]) else names:
@@ -119,7 +118,6 @@ def _results(groups: Mapping[str, Group], console: Console) -> list[GroupResult]
 
 
 def _sentence(group: str, check: Check) -> str:
-    """Return a description of a check that fails."""
     of = f" ({check.name})" if check.name else ""
     known = f"known as {check.reference:.10g}"
     return f"{group}, {check.source.name}: the {check.figure}{of}, {known}, {check.fault}"

@@ -94,7 +94,6 @@ def _require_imports_of_others(function: types.FunctionType) -> None:
 
 
 def _operands(code: types.CodeType, *operations: str) -> set[str]:
-    """The names that these operations of a function's code use, inner functions included."""
     own = {i.argval for i in dis.get_instructions(code) if i.opname in operations}
     return own.union(*(_operands(inner, *operations) for inner in _inner(code)))
 
@@ -125,6 +124,5 @@ def _is_users_module(name: str) -> bool:
 
 
 def _is_installed(path: str) -> bool:
-    """Whether a file belongs to an installed package or to Python."""
     is_package = any(f"/{folder}/" in path.replace("\\", "/") for folder in _INSTALLED)
     return is_package or path.startswith(sysconfig.get_path("stdlib"))

@@ -244,11 +244,6 @@ def _packed(header: dict[str, Any], program: bytes) -> bytes:
 
 
 def _unpacked(file: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the header and the program of a file.
-
-    Raises:
-        ValueError: The file does not begin with the mark, or its digest does not match its content.
-    """
     start = len(_MARK) + _DIGEST
     mark, digest, content = file[: len(_MARK)], file[len(_MARK) : start], file[start:]
     if mark != _MARK or hashlib.sha256(content).digest() != digest:

@@ -2,7 +2,9 @@
 
 Two trees have the same description if `jax.jit` would run one program for both: classes and functions are
 described by their names, a closure by its code and the values it holds, static fields by value. Anything that
-another process could not understand raises TypeError. `from_json` is the inverse, for trees of plain data,
+another process could not understand raises TypeError. The serialization of `jax.export` does less (up to JAX
+0.12): every class must be registered for the whole process, keys of dictionaries must be strings, and words and
+numbers of results must be arrays. `from_json` is the inverse, for trees of plain data,
 modules and named tuples; it looks classes up among the modules that are already imported, and runs no code.
 """
 
@@ -109,11 +111,6 @@ class PytreeSpec:
         return inner.json
 
     def _name(self, x: Any, what: str = "") -> list[str]:
-        """Return the module and the name of a class or a function.
-
-        Raises:
-            TypeError: Another object has that name, or none.
-        """
         module, name = _place(x)
         if not what and not has_name(x):
             kind = f"{type(x).__module__}.{type(x).__qualname__}"
@@ -224,11 +221,6 @@ def _found(module: str, name: str) -> Any:
 
 
 def _class(name: Any, base: type) -> Any:
-    """Return the class of that module and name.
-
-    Raises:
-        LookupError: No imported module has it, or it is no subclass of `base`.
-    """
     module, qualified_name = name
     found = _found(module, qualified_name)
     if not (isinstance(found, type) and issubclass(found, base)):

@@ -223,7 +223,6 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
 
 
 def _weights(outputs, seed: int) -> tuple:
-    """Return the weights of the outputs."""
     rng = np.random.default_rng(seed)
     drawn = (rng.standard_normal(y.shape) if y.ndim else 1.0 for y in outputs)
     return tuple(torch.tensor(w, dtype=y.dtype) for w, y in zip(drawn, outputs, strict=True))

@@ -238,7 +238,6 @@ class _Pull(torch.autograd.Function):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _pullback(static: "_Static", bars: list, residuals: list) -> list:
-    """The cotangents of the active inputs."""
     call = static.call
 
     def of_one(bars: list, residuals: list) -> list:

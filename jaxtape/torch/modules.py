@@ -115,11 +115,6 @@ def module_case(
 def _require_full_precision(
     module: eqx.Module, torch_module: torch.nn.Module, inputs: tuple
 ) -> None:
-    """Refuse half precision, since values would be compared in single or double.
-
-    Raises:
-        ValueError: A weight or an input has it.
-    """
     ours = [str(x.dtype) for x in jax.tree.leaves((module, inputs)) if eqx.is_array(x)]
     theirs = [dtype_name(x) for x in torch_module.state_dict().values()]
     for kind in ("float16", "bfloat16"):

@@ -152,7 +152,6 @@ def _difference(ours: np.ndarray, theirs: np.ndarray) -> WeightDifference:
 
 
 def _parts(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield every module with its name."""
     if isinstance(node, eqx.Module):
         yield name, node
         children = dict(vars(node))
@@ -274,11 +273,6 @@ def _shaped(name: str, found: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _require_no_state(parts: Mapping[str, list[Any]]) -> None:
-    """Refuse a module with layers that keep statistics in an `eqx.nn.State`.
-
-    Raises:
-        ValueError: There is one.
-    """
     for name, several in parts.items():
         if any(isinstance(part, eqx.nn.StateIndex) for part in several):
             owner = name.rpartition(".")[0]

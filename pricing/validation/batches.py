@@ -41,13 +41,12 @@ def find(checks: Sequence[Check]) -> list[Check]:
     for batch in batches.values():
         figures = tuple(sorted({checks[at].figure for _, places in batch for at in places}))
         priced = _priced([contract for contract, _ in batch], figures, key)
-        for row, (contract, places) in enumerate(batch):
+        for row, ((*_, method), places) in enumerate(batch):
             for at in places:
                 value, std_error = priced[checks[at].figure]
-                method = type(contract.method).__name__
                 # a grid's error by a second grid allows its figure no more
-                error = float(std_error[row]) if contract.method.is_random else 0.0
-                found[at] = checks[at].found(float(value[row]), method, error)
+                error = float(std_error[row]) if method.is_random else 0.0
+                found[at] = checks[at].found(float(value[row]), type(method).__name__, error)
     return [found[at] for at in range(len(checks))]
 
 
@@ -61,7 +60,7 @@ def _rows(checks: Sequence[Check]) -> list[list[int]]:
 
 def _program(contract: Contract) -> Hashable:
     """Return the key that contracts of one program share: structures and shapes."""
-    leaves, structure = jax.tree.flatten((contract.product, contract.model, contract.method))
+    leaves, structure = jax.tree.flatten(contract)
     return structure, tuple(np.shape(leaf) for leaf in leaves)
 
 
@@ -72,10 +71,10 @@ def _priced(
 
     The method's best number of contracts are side by side in memory; copies of the last one fill up the rest.
     """
-    method, count = contracts[0].method, len(contracts)
+    (*_, method), count = contracts[0], len(contracts)
     side = min(count, tiling(method).trades)
     padded = [*contracts, *contracts[-1:] * (-count % side)]
-    pairs = [(each.product, each.model) for each in padded]
+    pairs = [pair for *pair, _ in padded]
     batch = jax.tree.map(lambda *leaves: _stacked(leaves, side), *pairs)
     priced = _figures(batch, method, key if method.is_random else None, figures)
     return jax.tree.map(lambda x: np.asarray(x).ravel()[:count], priced)

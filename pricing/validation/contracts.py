@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,23 +54,11 @@ _METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class Contract:
-    """The contract, model and method that price a reference.
-
-    Attributes:
-        product: The contract, in canonical form.
-        model: The model.
-        method: The method: the one that is named, or the best one that applies.
-    """
-
-    product: AbstractProduct
-    model: AbstractModel
-    method: AbstractMethod
+Contract = tuple[AbstractProduct, AbstractModel, AbstractMethod]
 
 
 def contract_of(check: Check, key: Any) -> Contract:
-    """Return the contract that a row describes.
+    """Return the product, the model and the method that a row describes.
 
     Args:
         check: A check whose source names a `product` and a `model`: classes of the library by their
@@ -79,7 +66,7 @@ def contract_of(check: Check, key: Any) -> Contract:
         key: The seed of random methods.
 
     Returns:
-        The product, the model and the method.
+        The product in canonical form, the model, and the method that is named or the best one that applies.
 
     Raises:
         ValueError: The row has a word that no argument takes, or a name is not known.
@@ -90,17 +77,12 @@ def contract_of(check: Check, key: Any) -> Contract:
     if cells:
         raise ValueError(f"{check.source.name}: no argument takes {', '.join(sorted(cells))}")
     method = _method(check.method) if check.method else None
-    return Contract(product.canonical, model, applicable(product, model, method, key=key))
+    return product.canonical, model, applicable(product, model, method, key=key)
 
 
 def _maker(
     settings: Mapping[str, Any], kind: str, own: Mapping[str, Callable], package: Any
 ) -> Callable[..., Any]:
-    """Return the maker of a product or a model from the arguments in a row.
-
-    Raises:
-        ValueError: There is none of that name.
-    """
     name = settings.get(kind, "")
     found = own.get(name) or getattr(package, name, None)
     if found is None:
@@ -139,11 +121,6 @@ def value_of(text: str) -> Any:
 
 
 def _method(name: str) -> AbstractMethod:
-    """Return the method of a name.
-
-    Raises:
-        ValueError: There is none.
-    """
     found = _METHODS.get(name) or getattr(methods, name, None)
     if found is None:
         raise ValueError(f"no method is called {name!r}")

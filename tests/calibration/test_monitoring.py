@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibration.app.monitor.alarms import Thresholds, alarms, summary
-from calibration.app.monitor.runs import UnusableRun, read_run
+from calibration.app.monitor.runs import read_run
 from jaxtape.cli.main import app
 from jaxtape.output_folder import AtomicOutput
 from pricing import Book, Figures, Market, RiskResult, TradeRisk
@@ -195,7 +195,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, name, content, said):
     file.unlink()
     if content is not None:
         file.write_text(content)
-    with pytest.raises(UnusableRun, match=said):
+    with pytest.raises(ValueError, match=said):
         read_run(tmp_path)
 
 
@@ -205,7 +205,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path, name):
     file = run(tmp_path) / name
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(UnusableRun, match=f"{name}: cannot be read: it is a pipe"):
+    with pytest.raises(ValueError, match=f"{name}: cannot be read: it is a pipe"):
         read_run(tmp_path)
 
 
@@ -218,7 +218,7 @@ def test_a_file_that_was_cut_short_is_refused_or_an_alarm_wherever_it_ends(tmp_p
         file.write_bytes(content[:end])
         try:
             assert found(tmp_path)[0].check == "complete"
-        except UnusableRun as error:
+        except ValueError as error:
             assert str(tmp_path) in str(error) and "run it again" in str(error)
 
 

@@ -119,7 +119,6 @@ def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
 
 
 def _changes(today: Run, yesterday: Run) -> dict[str, float]:
-    """Return currency -> the change of the value of its trades."""
     both = yesterday.values | today.values
     return {name: today.values.get(name, 0.0) - yesterday.values.get(name, 0.0) for name in both}
 

@@ -17,7 +17,7 @@ from jaxtape.cli.main import (
 from .. import console
 from ..fit_report import finite
 from .alarms import Thresholds, alarms, summary
-from .runs import FILES, UnusableRun, read_run
+from .runs import FILES, read_run
 
 _USUAL = Thresholds()
 
@@ -105,7 +105,7 @@ def monitor(
     files = None if out is None else output_file(out, inputs)
     try:
         today, before = read_run(run), None if yesterday is None else read_run(yesterday)
-    except UnusableRun as error:
+    except ValueError as error:
         refuse(str(error))
     found = alarms(today, before, limits)
     document = {

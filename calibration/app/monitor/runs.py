@@ -1,4 +1,4 @@
-"""The files of one run of `jaxtape risk`, as numbers again."""
+"""Read the files of a run of `jaxtape risk`."""
 
 import csv
 import functools
@@ -16,10 +16,6 @@ from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit
 
 FILES = "npv.csv", "sensitivity.csv", "calibration.json", MANIFEST  # what is read of a run
 _NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
-
-
-class UnusableRun(Exception):
-    """A folder that holds no run; the message has the reason and a remedy."""
 
 
 class Fit(BaseModel):
@@ -63,8 +59,8 @@ class Fit(BaseModel):
         squares = self.sum_squared_bp if in_bp else self.sum_squared_vol_points
         if squares is None or not self.residuals:
             return None
-        told_in = BASIS_POINTS if in_bp else VOL_POINTS
-        return math.sqrt(squares / len(self.residuals)) * self.unit.per_one / told_in.per_one
+        given = BASIS_POINTS if in_bp else VOL_POINTS
+        return math.sqrt(squares / len(self.residuals)) * self.unit.per_one / given.per_one
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def read_run(folder: Path) -> Run:
     """Return the run in a folder.
 
     Raises:
-        UnusableRun: The folder lacks a file of a run, or one of them is not what a run writes.
+        ValueError: The folder lacks a file of a run, or one of them is not what a run writes.
     """
     try:
         mismatched = tuple(mismatched_files(folder))
@@ -139,10 +135,10 @@ def read_run(folder: Path) -> Run:
     except OSError as error:
         reason = error.strerror or str(error)
         message = f"{error.filename or folder}: cannot be read: {reason}"
-        raise UnusableRun(f"{message}; give a folder that jaxtape risk --out has written") from None
+        raise ValueError(f"{message}; give a folder that jaxtape risk --out has written") from None
     except (ValueError, KeyError, csv.Error) as error:
         message = f"{folder}: is not what jaxtape risk writes ({error!r})"
-        raise UnusableRun(f"{message}; run it again (its {MANIFEST} names the command)") from None
+        raise ValueError(f"{message}; run it again (its {MANIFEST} names the command)") from None
     return Run(folder, mismatched, trades, sensitivities, calibrations)
 
 
@@ -168,11 +164,6 @@ def _text(cell: str) -> str:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row whose figures are numbers; an empty cell has none.
-
-    Raises:
-        ValueError: A trade of status "ok" has no value.
-    """
     found: dict[str, Any] = {name: _text(row[name]) for name in _NOT_A_NUMBER}
     found |= {name: float(cell) for name, cell in row.items() if name not in found and cell}
     if found["status"] == "ok" and "value" not in found:
