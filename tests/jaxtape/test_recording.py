@@ -143,7 +143,9 @@ kinds_of_schedule = [
 ]
 # what an edit runs depends on the states that a schedule keeps: many, few, those marked, those that fit
 few_kinds = others_later(
-    kinds_of_schedule, [jt.StoreAll(), jt.Revolve(4), jt.Marked(), jt.Budget(bytes=600)]
+    kinds_of_schedule,
+    [jt.Revolve(4), jt.Marked()],
+    [jt.StoreAll(), jt.Budget(bytes=600)],
 )
 
 

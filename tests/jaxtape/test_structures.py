@@ -10,6 +10,7 @@ import pytest
 
 import jaxtape as jt
 
+from ..cases import others_later
 from ..helpers_tape import assert_close
 
 X = jnp.array([0.3, -0.8])
@@ -56,7 +57,9 @@ def gradient(f, tape, x):
 
 
 SCHEDULES = jt.StoreAll(), jt.Revolve(2), jt.Budget(bytes=2800)
-each_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+each_schedule = pytest.mark.parametrize(
+    "schedule", others_later(SCHEDULES, [jt.Revolve(2)], SCHEDULES), ids=str
+)
 
 
 @each_schedule
@@ -89,10 +92,10 @@ EDITS = {
 
 
 def _edited():
-    """Every edit with few slots; under the other schedules every third, the rest where there is time."""
+    """Every edit with few slots; in CI every third under the other schedules too."""
     for (i, name), (j, schedule) in itertools.product(enumerate(EDITS), enumerate(SCHEDULES)):
-        rare = schedule != jt.Revolve(2) and (i + j) % 3
-        marks = [pytest.mark.slow] if rare else []
+        rare = pytest.mark.slow if (i + j) % 3 else pytest.mark.repeat
+        marks = [rare] if schedule != jt.Revolve(2) else []
         yield pytest.param(schedule, EDITS[name], marks=marks, id=f"{name}-{schedule}")
 
 
