@@ -65,7 +65,7 @@ def _faults(found) -> Iterator[str]:
     sections = {section.kind.value: section for section in parsed}
     if "text" not in sections:
         yield f"{path}: has no docstring"
-    if not found.is_attribute and "examples" not in sections:
+    if found.is_function and "examples" not in sections:
         yield f"{path}: has no `Examples:`"
     if found.is_function and (missing := _unnamed(found, sections.get("parameters"))):
         yield f"{path}: `Args:` lacks {', '.join(missing)}"

@@ -21,10 +21,6 @@ class Source:
         because: The reason for the tolerance, if it is not half a unit of the last digit.
         left_out: The figures of the source that are left out, and the reason.
         settings: The other entries of the table, for the group that reads it.
-
-    Examples:
-        >>> Source("calls", "Black and Scholes (1973)").is_published
-        True
     """
 
     name: str

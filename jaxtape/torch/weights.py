@@ -83,11 +83,6 @@ class WeightDifference(NamedTuple):
         ulp: The largest difference, in units of the last place of PyTorch's entry.
         difference: The difference there.
         at: The index of that entry.
-
-    Examples:
-        >>> from jaxtape.torch import WeightDifference
-        >>> WeightDifference(0.5, 1e-8, (0, 1)).is_apart
-        False
     """
 
     ulp: float

@@ -28,11 +28,6 @@ class Thresholds:
         sensitivity_drift: The change of a sensitivity, as a share of the largest of its unit.
         rms_bp: The root mean square of the residuals of a fit to normal vols, in basis points.
         residual_bp: The largest residual of such a fit.
-
-    Examples:
-        >>> from calibration.app.monitor.alarms import Thresholds
-        >>> Thresholds(failed=3).failed
-        3
     """
 
     rms_vol_points: float = 2.0
