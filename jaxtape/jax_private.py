@@ -61,24 +61,21 @@ def uncommitted(array: jax.Array) -> jax.Array:
     return ArrayImpl(array.aval, array.sharding, [array], committed=False)
 
 
-def replace_linearization_rule(make: Callable[[Callable], Callable]) -> None:
-    """Replace the rule by which `jax.vjp` and `jax.linearize` treat a `HiPrimitive`, for the whole process.
+linearize_hi_primitive: Callable = primitive_linearizations[call_hi_primitive_p]
+"""JAX's rule by which `jax.vjp` and `jax.linearize` treat a `HiPrimitive`."""
 
-    Args:
-        make: A function of JAX's rule that returns the new one.
-    """
-    primitive_linearizations[call_hi_primitive_p] = make(
-        primitive_linearizations[call_hi_primitive_p]
-    )
+check_hi_primitive: Callable = checkify.error_checks[call_hi_primitive_p]
+"""JAX's rule by which `jax.experimental.checkify` treats a `HiPrimitive`."""
 
 
-def replace_check_rule(make: Callable[[Callable], Callable]) -> None:
-    """Replace the rule by which `jax.experimental.checkify` treats a `HiPrimitive`, for the whole process.
+def replace_linearization_rule(rule: Callable) -> None:
+    """Replace `linearize_hi_primitive` by a rule of the same arguments, for the whole process."""
+    primitive_linearizations[call_hi_primitive_p] = rule
 
-    Args:
-        make: A function of JAX's rule that returns the new one.
-    """
-    checkify.error_checks[call_hi_primitive_p] = make(checkify.error_checks[call_hi_primitive_p])
+
+def replace_check_rule(rule: Callable) -> None:
+    """Replace `check_hi_primitive` by a rule of the same arguments, for the whole process."""
+    checkify.error_checks[call_hi_primitive_p] = rule
 
 
 def check_jaxpr(context: tuple, jaxpr: ClosedJaxpr, kinds: frozenset, error: Any, *args: Any):
