@@ -54,7 +54,6 @@ from pricing import (
 from pricing.methods.method import held
 from pricing.portfolio.batching import products_of
 from pricing.valuation import lacking
-from tests import references
 
 NUM_PLAIN = (
     2000  # the first trades of the sample book: European, digital and barrier options on the DAX
@@ -284,10 +283,3 @@ def dax_black_scholes() -> BlackScholes:
     """The DAX, each contract at the quoted vol of its strike and expiry."""
     equity = dax().equities["DAX"]
     return BlackScholes(equity.spot, dax().curves["EUR"], equity.surface, equity.dividend_yield)
-
-
-def dax_heston(parameters: dict[str, float] = references.DAX_OPTIMUM) -> Heston:
-    """The DAX under the Heston model that its surface calibrates to, or with other parameters."""
-    equity = dax().equities["DAX"]
-    market = (equity.spot, dax().curves["EUR"])
-    return Heston(*market, **parameters, dividend_yield=equity.dividend_yield)

@@ -10,8 +10,10 @@ from typing import Any
 
 from calibration.validation.fits import fits
 from jaxtape.cli.check import Check, Group
+from pricing import Heston
 from pricing.validation.groups import american, averages, barriers, european, heston, rates
 from pricing.validation.smiles import sabr
+from tests.helpers import dax
 
 GROUPS: dict[str, Group] = {
     "european": european,
@@ -64,6 +66,14 @@ DAX_START: dict[str, float] = dict(_FITTED[0].source.settings["start"])
 DAX_OPTIMUM = {each.figure: each.reference for each in _FITTED if each.figure in DAX_START}
 DAX_SSE_AT_OPTIMUM = next(x.reference for x in _FITTED if x.figure == "squared_vol_points")
 DAX_SSE_AT_START = of_table(fits, "sum of squares at the standard start")[0].value
+
+
+def dax_heston(parameters: dict[str, float] = DAX_OPTIMUM) -> Heston:
+    """The DAX under the Heston model that its surface calibrates to, or with other parameters."""
+    equity = dax().equities["DAX"]
+    market = (equity.spot, dax().curves["EUR"])
+    return Heston(*market, **parameters, dividend_yield=equity.dividend_yield)
+
 
 _SWAPTIONS = of_table(fits, "Hull and White")
 HULL_WHITE: dict[str, Any] = {

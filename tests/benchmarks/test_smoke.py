@@ -20,8 +20,8 @@ import benchmarks
 import jaxtape as jt
 from benchmarks import harness, pareto_figure, quantlib_heston, quantlib_peer
 from benchmarks.command import Run, installed, parser_of
-from tests.helpers import dax_heston, double
-from tests.references import DAX_SSE_AT_OPTIMUM
+from tests.helpers import double
+from tests.references import DAX_SSE_AT_OPTIMUM, dax_heston
 
 pytestmark = pytest.mark.repeat
 

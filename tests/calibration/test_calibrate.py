@@ -25,7 +25,8 @@ from calibration.parameters import Parameters, random_starts
 from calibration.problem import Problem
 from pricing import BlackScholes, ClosedForm, European, Fourier, Heston, VolSurface
 from tests import references
-from tests.helpers import dax, dax_heston, double
+from tests.helpers import dax, double
+from tests.references import dax_heston
 
 pytestmark = double
 

@@ -17,7 +17,8 @@ from calibration.parameters import Parameters
 from calibration.problem import Problem
 from pricing import Book, Heston, price, risk
 from pricing.portfolio.batching import products_of
-from tests.helpers import dax, dax_book, dax_heston, double
+from tests.helpers import dax, dax_book, double
+from tests.references import dax_heston
 
 pytestmark = double
 

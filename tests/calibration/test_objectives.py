@@ -35,7 +35,8 @@ from pricing import (
 from pricing.market import SmileQuotes, SwaptionVols
 from tests import references
 from tests.cases import others_later
-from tests.helpers import dax, dax_heston, double
+from tests.helpers import dax, double
+from tests.references import dax_heston
 
 pytestmark = double
 

@@ -12,7 +12,8 @@ import pytest
 from calibration import Job, Prior, SwaptionVolError, calibrate, calibrate_many, fit
 from pricing import Heston, HullWhite, VolSurface
 from pricing.market import SwaptionVols
-from tests.helpers import dax, dax_heston, double, first_difference
+from tests.helpers import dax, double, first_difference
+from tests.references import dax_heston
 
 pytestmark = double
 

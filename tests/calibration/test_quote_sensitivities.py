@@ -12,8 +12,9 @@ import pytest
 
 from calibration import Calibration, calibrate, fit, market_sensitivities, quote_sensitivities
 from pricing import BermudanSwaption, European, HullWhite, Market, price
-from tests.helpers import dax, dax_heston, double, first_difference, sample_market
+from tests.helpers import dax, double, first_difference, sample_market
 from tests.pricing import quoted_market
+from tests.references import dax_heston
 
 pytestmark = double
 

@@ -12,7 +12,8 @@ from jaxtyping import Array
 from calibration import Exp, ForwardVols, Identity, Tanh, calibrate
 from calibration.parameters import Parameters, random_starts
 from pricing.models import LognormalSpots
-from tests.helpers import dax, dax_heston, double
+from tests.helpers import dax, double
+from tests.references import dax_heston
 
 pytestmark = double
 

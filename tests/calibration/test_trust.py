@@ -25,7 +25,8 @@ from calibration import (
 from calibration.objectives import model_vols
 from pricing import Heston, HullWhite, Sabr, VolSurface
 from pricing.market import SmileQuotes, SwaptionVols
-from tests.helpers import dax, dax_heston, double, sample_market
+from tests.helpers import dax, double, sample_market
+from tests.references import dax_heston
 
 pytestmark = double
 

@@ -31,11 +31,11 @@ from tests.helpers import (
     dax,
     dax_batches,
     dax_black_scholes,
-    dax_heston,
     double,
     first_difference,
     second_difference,
 )
+from tests.references import dax_heston
 
 pytestmark = double
 

@@ -16,7 +16,8 @@ from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, RiskResult
 from pricing.portfolio.batching import products_of
 from pricing.portfolio.sweep import fitted_models, workers
 from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
-from tests.helpers import dax, dax_book, dax_heston, double
+from tests.helpers import dax, dax_book, double
+from tests.references import dax_heston
 
 pytestmark = double
 
