@@ -8,11 +8,11 @@ command does not ask.
 from datetime import date
 from typing import Any
 
-from calibration.validation.fits import fits
+from calibration.validation.fit_checks import fits
 from jaxtape.cli.check import Check, Group
 from pricing import Heston
-from pricing.validation.groups import american, averages, barriers, european, heston, rates
-from pricing.validation.smiles import sabr
+from pricing.validation.price_tables import american, averages, barriers, european, heston, rates
+from pricing.validation.smile_checks import sabr
 from tests.helpers import dax
 
 GROUPS: dict[str, Group] = {

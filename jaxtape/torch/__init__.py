@@ -9,10 +9,10 @@ except ModuleNotFoundError as error:
 
 from ..public_names import public_dir as _public_dir
 from .case import Case as Case
-from .compare import ArrayDifference as ArrayDifference
-from .compare import GradientTable as GradientTable
-from .compare import compare_gradients as compare_gradients
 from .function import to_torch as to_torch
+from .gradients import ArrayDifference as ArrayDifference
+from .gradients import GradientTable as GradientTable
+from .gradients import compare_gradients as compare_gradients
 from .modules import module_case as module_case
 from .weights import WeightDifference as WeightDifference
 from .weights import from_state_dict as from_state_dict

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from .compare import ArrayDifference, GradientTable, array_difference, compare_gradients
+from .gradients import ArrayDifference, GradientTable, array_difference, compare_gradients
 from .weights import WeightDifference
 
 TOLERANCES = {"double": 1e-10, "single": 1e-4}  # of the largest entry

@@ -1,3 +1,3 @@
 """Published values of contracts, and this library's figures for them: groups of `jaxtape validate`."""
 
-from .groups import of_tables as of_tables
+from .price_tables import of_tables as of_tables

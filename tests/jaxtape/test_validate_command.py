@@ -15,8 +15,8 @@ from jaxtape.cli.check import Check, Group, Source
 from jaxtape.cli.check_report import GroupResult, as_json
 from jaxtape.cli.main import app
 from jaxtape.cli.reference_tables import read_tables
-from pricing.validation import batches
-from pricing.validation.groups import barriers
+from pricing.validation import price_checks
+from pricing.validation.price_tables import barriers
 from tests.helpers import double
 
 pytestmark = double
@@ -362,10 +362,10 @@ def test_the_error_of_a_grid_allows_its_figure_no_more(monkeypatch):
     def priced(contracts, figures, key):
         return {name: (np.array([9.17]), np.array([0.005])) for name in figures}
 
-    monkeypatch.setattr(batches, "_priced", priced)
+    monkeypatch.setattr(price_checks, "_priced", priced)
     for method, holds in ((known.method, False), ("MonteCarlo", True)):
         asked = replace(known, method=method)
-        (found,) = batches.find([asked])
+        (found,) = price_checks.find([asked])
         assert found.holds is holds, found
 
 

@@ -16,7 +16,7 @@ from ..methods import AbstractMethod
 from ..methods.method import tiling
 from ..sensitivities import greeks
 from ..valuation import price
-from .contracts import Contract, contract_of
+from .table_rows import Contract, contract_of
 
 
 def find(checks: Sequence[Check]) -> list[Check]:

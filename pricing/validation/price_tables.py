@@ -38,7 +38,7 @@ def of_tables(title: str, file: Traversable) -> Group:
 
 
 def _contracts(checks: Sequence[Check]) -> Sequence[Check]:
-    from .batches import find
+    from .price_checks import find
 
     return find(checks)
 
