@@ -9,10 +9,10 @@ evicted at longer and longer intervals: the table stays short.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import operator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -171,16 +171,16 @@ def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
     end = min(length, REFRESHED)
     n = int(held.position[-1]) + 2
     while True:
-        n, index = held.choice.next_exchange(n, end)
+        n, index = held.next_exchange(n, end)
         if n >= end:
             break
         held = held.exchanged(index, n)
         n += _stride(n)
     if length <= REFRESHED:
         return np.array(held.rows, int).reshape(-1, 2).T, held.most
-    since = REFRESHED - held.choice.start
-    between = held.choice.steps < held.choice.last_instead(since)
-    held = held.exchanged(held.choice.index if between else held.choice.last, REFRESHED)
+    index, steps, *_ = held.costs
+    between = steps < held.last_instead(REFRESHED - held.start)
+    held = held.exchanged(index if between else len(held.position) - 1, REFRESHED)
     return _refreshed(held, length)
 
 
@@ -192,9 +192,9 @@ def _refreshed(held: "_Held", length: int) -> tuple[np.ndarray, int]:
     n = REFRESHED + _stride(REFRESHED)
     while n < length:
         held = held.refreshed(n)
-        choice, reach = held.choice, n + _stride(n) - held.choice.start
-        if choice.steps + _with_two_slots(reach) < choice.last_instead(reach):
-            held = held.exchanged(choice.index, n)
+        (index, steps, *_), reach = held.costs, n + _stride(n) - held.start
+        if steps + _with_two_slots(reach) < held.last_instead(reach):
+            held = held.exchanged(index, n)
         n += _stride(n)
     most = held.refreshed(length).most
     return np.array(held.rows, int).reshape(-1, 2).T, most
@@ -247,73 +247,73 @@ def _until(longest: int, s: int) -> list[int]:
     return [*found, beta(s, len(found))]
 
 
-class _Choice(NamedTuple):
-    """The cost of giving up a held state for a new one after the last of them.
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """The states that are held, by position, and the rows that led there."""
 
-    Without state `index`, the best of those between the first and the last, the way back takes `steps` more.
-    Without the last state, the nodes of the `gap` before it and all nodes since are run together.
-    """
-
-    last: int
-    start: int
-    gap: int
-    gap_steps: int
-    steps: float
-    index: int
-    repetition: int
+    position: np.ndarray
+    slot: np.ndarray
+    rows: list
+    sums: BinomialForms
+    most_before: int = 0
 
     @classmethod
-    def among(cls, position: np.ndarray, sums: BinomialForms) -> "_Choice":
-        """Choose among the states at these positions; each has a slot."""
-        size, free = np.diff(position), np.arange(len(position), 1, -1)
-        steps = sums.advances(size, free)
-        joined = sums.advances(size[:-1] + size[1:], free[:-1]) - steps[:-1] - steps[1:]
-        saved = steps[1:] - sums.advances(size[1:], free[:-1])  # with the slot that is given up
+    def at_first(cls, slots: int, sums: BinomialForms) -> "_Held":
+        """Return the states held at the last position where no step need be advanced more than twice."""
+        position = np.cumsum([0, *range(slots + 1, 2, -1)])
+        return cls(position, np.append(0, np.arange(slots - 1, 0, -1)), [], sums)
+
+    @functools.cached_property
+    def costs(self) -> tuple[int, float, int, int]:
+        """The cheapest state to give up between the first and the last, and what it costs.
+
+        Returns its index, the steps more that the way back then takes, the steps of the nodes before the last
+        state, and the most repetitions of a step.
+        """
+        size, free = np.diff(self.position), np.arange(len(self.position), 1, -1)
+        steps = self.sums.advances(size, free)
+        joined = self.sums.advances(size[:-1] + size[1:], free[:-1]) - steps[:-1] - steps[1:]
+        saved = steps[1:] - self.sums.advances(
+            size[1:], free[:-1]
+        )  # with the slot that is given up
         more = joined - (saved.sum() - saved.cumsum())
         index = int(more.argmin()) if more.size else -1
         least = int(more[index]) if more.size else math.inf
-        repetition = int(sums.repetition(size, free).max())
-        last = len(size), int(position[-1]), int(size[-1]), int(steps[-1])
-        return cls(*last, least, index + 1, repetition)
+        return index + 1, least, int(steps[-1]), int(self.sums.repetition(size, free).max())
+
+    @property
+    def start(self) -> int:
+        """The last position."""
+        return int(self.position[-1])
+
+    @property
+    def most(self) -> int:
+        """The most repetitions of a step so far."""
+        return max(self.most_before, self.costs[-1])
 
     def last_instead(self, since: int) -> int:
-        """Return the extra steps of having the last state `since` nodes later, with two slots."""
-        return _with_two_slots(self.gap + since) - self.gap_steps
+        """Return the extra steps of having the last state `since` nodes later, with two slots.
+
+        The nodes before it and all nodes since are then run together.
+        """
+        gap = self.start - int(self.position[-2])
+        return _with_two_slots(gap + since) - self.costs[2]
 
     def next_exchange(self, n: int, end: int) -> tuple[int, int]:
         """Return the next position worth an exchange, from n on and before `end`, and the state to give up.
 
         The nodes since the last state then have two slots.
         """
+        index, steps, *_ = self.costs
         while n < end:
             since = n - self.start
-            between, last = self.steps + _with_two_slots(since), self.last_instead(since)
+            between, last = steps + _with_two_slots(since), self.last_instead(since)
             ahead = _stride(n)
-            kept_on, anew = ((k * (k - 1)) // 2 for k in (since + ahead, ahead))
-            if min(between, last) + anew < kept_on:
-                return n, self.index if between <= last else self.last
+            kept_on, restarted = ((k * (k - 1)) // 2 for k in (since + ahead, ahead))
+            if min(between, last) + restarted < kept_on:
+                return n, index if between <= last else len(self.position) - 1
             n += ahead
         return n, 0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Held:
-    """The states that are held, by position, the rows that led there, and the most repetitions so far."""
-
-    position: np.ndarray
-    slot: np.ndarray
-    rows: list
-    sums: BinomialForms
-    choice: _Choice
-    most: int
-
-    @classmethod
-    def at_first(cls, slots: int, sums: BinomialForms) -> "_Held":
-        """Return the states held at the last position where no step need be advanced more than twice."""
-        position = np.cumsum([0, *range(slots + 1, 2, -1)])
-        slot = np.append(0, np.arange(slots - 1, 0, -1))
-        choice = _Choice.among(position, sums)
-        return cls(position, slot, [], sums, choice, choice.repetition)
 
     def exchanged(self, index: int, n: int) -> "_Held":
         """Give up state `index` for the one at position n."""
@@ -329,6 +329,4 @@ class _Held:
         return self._with(position, self.slot)
 
     def _with(self, position: np.ndarray, slot: np.ndarray) -> "_Held":
-        choice = _Choice.among(position, self.sums)
-        most = max(self.most, choice.repetition)
-        return dataclasses.replace(self, position=position, slot=slot, choice=choice, most=most)
+        return dataclasses.replace(self, position=position, slot=slot, most_before=self.most)

@@ -14,6 +14,12 @@ from .table import Table, block_table, check_count, equal_sizes, multi_stage_tab
 from .weighted import weighted_table
 
 
+def _count(why: str) -> Any:
+    """Return a field that holds a count; `why` explains the need for at least one."""
+    return dataclasses.field(metadata={"why": why})
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class AbstractSchedule(abc.ABC):
     """The states that a chain keeps for its reverse sweep. A schedule is a hashable value, not an array.
 
@@ -21,7 +27,9 @@ class AbstractSchedule(abc.ABC):
     the number of times.
 
     Attributes:
-        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
+        checkpoint_dtype: The dtype of real floating-point leaves in slots, such as `jnp.float32`; None leaves
+            them as they are. The reverse sweep then starts from rounded states, so gradients carry that
+            rounding; values do not.
         budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
         keeps_residuals: Whether `lax.scan` runs the chain, and keeps all that the pullbacks read.
         policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all.
@@ -32,10 +40,27 @@ class AbstractSchedule(abc.ABC):
         True
     """
 
-    checkpoint_dtype: Any = None
-    budget: int | None = None
-    keeps_residuals: bool = False
-    policy: Any = None
+    checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
+    budget: int | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    keeps_residuals: bool = dataclasses.field(default=False, init=False, repr=False, compare=False)
+    policy: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if why := field.metadata.get("why"):
+                check_count(field.name, getattr(self, field.name), why)
+        if self.checkpoint_dtype is not None:
+            if not jnp.issubdtype(self.checkpoint_dtype, jnp.floating):
+                raise TypeError(
+                    f"checkpoint_dtype is {self.checkpoint_dtype!r}: give a real floating-point dtype."
+                )
+            object.__setattr__(self, "checkpoint_dtype", jnp.dtype(self.checkpoint_dtype))
+
+    def __repr__(self) -> str:
+        shown = [f.name for f in dataclasses.fields(self) if f.repr and not f.kw_only]
+        own = [f"{name}={getattr(self, name)}" for name in shown]
+        inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
+        return f"{type(self).__name__}({', '.join(own + inexact)})"
 
     @abc.abstractmethod
     def table(self, length: int) -> Table:
@@ -65,40 +90,6 @@ class AbstractSchedule(abc.ABC):
         return 0
 
 
-def _count(why: str) -> Any:
-    """Return a field that holds a count; `why` explains the need for at least one."""
-    return dataclasses.field(metadata={"why": why})
-
-
-@dataclasses.dataclass(frozen=True)
-class AbstractSlots(AbstractSchedule):
-    """A schedule that keeps states in slots, at the states' precision or a lower one.
-
-    Attributes:
-        checkpoint_dtype: The dtype of real floating-point leaves in slots, such as `jnp.float32`. The reverse
-            sweep then starts from rounded states, so gradients carry that rounding; values do not.
-    """
-
-    checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            if why := field.metadata.get("why"):
-                check_count(field.name, getattr(self, field.name), why)
-        if self.checkpoint_dtype is not None:
-            if not jnp.issubdtype(self.checkpoint_dtype, jnp.floating):
-                raise TypeError(
-                    f"checkpoint_dtype is {self.checkpoint_dtype!r}: give a real floating-point dtype."
-                )
-            object.__setattr__(self, "checkpoint_dtype", jnp.dtype(self.checkpoint_dtype))
-
-    def __repr__(self) -> str:
-        shown = [f.name for f in dataclasses.fields(self) if f.repr and not f.kw_only]
-        own = [f"{name}={getattr(self, name)}" for name in shown]
-        inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
-        return f"{type(self).__name__}({', '.join(own + inexact)})"
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class StoreAll(AbstractSchedule):
     """Keep the residuals of every step: `lax.scan` itself. No step is run twice; memory grows with n.
@@ -120,7 +111,8 @@ class StoreAll(AbstractSchedule):
     """
 
     policy: Any = None
-    keeps_residuals = True
+    checkpoint_dtype: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    keeps_residuals: bool = dataclasses.field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         if self.policy is not None and not callable(self.policy):
@@ -135,7 +127,6 @@ class StoreAll(AbstractSchedule):
         return f"StoreAll(policy={getattr(self.policy, '__name__', self.policy)})"
 
     def checkpointed(self, step: Callable, prevent_cse: bool = False) -> Callable:
-        """Return a step whose pullback keeps what the policy says."""
         if self.policy is None:
             return step
         return jax.checkpoint(step, policy=self.policy, prevent_cse=prevent_cse)
@@ -146,7 +137,7 @@ class StoreAll(AbstractSchedule):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Revolve(AbstractSlots):
+class Revolve(AbstractSchedule):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
     Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
@@ -171,7 +162,6 @@ class Revolve(AbstractSlots):
     slots: int = _count("the initial state needs one")
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Return the slots, and one for the state before the last node."""
         del longest
         return min(self.slots, capacity) + 1
 
@@ -180,7 +170,7 @@ class Revolve(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Weighted(AbstractSlots):
+class Weighted(AbstractSchedule):
     """`Revolve` for nodes that cost unequally: keep `slots` states, with the least work run again.
 
     It is for a segment of one step whose nodes take more or less time: a solver that iterates, a date with more
@@ -221,7 +211,6 @@ class Weighted(AbstractSlots):
         object.__setattr__(self, "costs", costs)
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Return the slots, and one for the state before the last node."""
         del longest
         return min(self.slots, capacity) + 1
 
@@ -240,7 +229,7 @@ class Weighted(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Periodic(AbstractSlots):
+class Periodic(AbstractSchedule):
     """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
 
     At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
@@ -266,7 +255,7 @@ class Periodic(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Recursive(AbstractSlots):
+class Recursive(AbstractSchedule):
     """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
 
     At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
@@ -293,7 +282,7 @@ class Recursive(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Marked(AbstractSlots):
+class Marked(AbstractSchedule):
     """Keep the marked positions; the nodes between two of them are run again once, their states all kept.
 
     It takes at most 2 n forward steps, and a slot for each mark and for each node between two of them. It suits
@@ -317,7 +306,7 @@ class Marked(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MultiStage(AbstractSlots):
+class MultiStage(AbstractSchedule):
     """`Revolve(device + host)` with its least used slots in the host's pinned memory.
 
     It takes the fewest steps for this number of states, with the fewest transfers: a slot of the outermost
@@ -348,12 +337,10 @@ class MultiStage(AbstractSlots):
     host: int = _count("without a slot there it is Revolve(device)")
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Return the slots of both, and one for the state before the last node."""
         del longest
         return min(self.device + self.host, capacity) + 1
 
     def host_slots(self, capacity: int) -> int:
-        """Return the number of host slots of a chain with `capacity` nodes."""
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
     def table(self, length: int) -> Table:
@@ -361,7 +348,7 @@ class MultiStage(AbstractSlots):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Budget(AbstractSlots):
+class Budget(AbstractSchedule):
     """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
 
     It may be `StoreAll` instead, of the products of matrices or of all: where the bytes hold that of every

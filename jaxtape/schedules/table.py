@@ -1,4 +1,8 @@
-"""The tables that the sweeps follow: the slots of kept states, and the way to recompute the others."""
+"""The tables that the sweeps follow: the slots of kept states, and the way to recompute the others.
+
+A *position* counts states, k before node k. A *place* is an entry of the nodes' stacked values, a *slot* an entry
+of the kept states, and a *row* an entry of the columns `store_position` and `store_slot`.
+"""
 
 import bisect
 import dataclasses
@@ -24,16 +28,16 @@ def cached_by_length(function):
     return remembered
 
 
-class Rows(NamedTuple):
-    """A table as int32 arrays, which the sweeps read.
+class ScheduleArrays(NamedTuple):
+    """A table as int32 arrays, whose nodes can be edited in a compiled program.
 
     Attributes:
         length: The number of live nodes, a scalar.
         order: The index in `xs` that each node reads: the live nodes first, in execution order, then the free
-            places. None if the nodes are in order.
-        sweep: The two ends of the store rows of the first sweep.
+            places.
+        sweep_rows: The two ends of the store rows of the first sweep.
         load_position, load_slot, first_row, last_row, store_position, store_slot: The columns of `Table`,
-            padded to the capacity if nodes are edited.
+            padded to the capacity.
     """
 
     length: Any
@@ -44,7 +48,7 @@ class Rows(NamedTuple):
     last_row: Any
     store_position: Any
     store_slot: Any
-    sweep: Any
+    sweep_rows: Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,11 +78,9 @@ class Table:
         return len(self.load_position)
 
     @property
-    def rows(self) -> Rows:
-        """The table as the sweeps read it, of nodes that lie in order."""
-        per_node = self.load_position, self.load_slot, self.first_row, self.last_row
-        store = self.store_position, self.store_slot
-        return Rows(np.int32(len(self)), None, *per_node, *store, np.asarray(self.sweep_rows))
+    def length(self) -> np.int32:
+        """The number of nodes."""
+        return np.int32(len(self))
 
     def count_advances(self) -> int:
         """Count the forward steps of the first sweep (the last node apart) and of every recomputation."""
@@ -307,31 +309,22 @@ def slots_within(
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class NestedBlocks:
-    """Blocks within blocks.
+def nested_blocks(length: int, sizes: tuple[int, ...]) -> tuple[int, np.ndarray, np.ndarray]:
+    """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1.
 
-    The state at position p is kept in `slot[p]`; the last node k of a block finds the start of the
-    outermost block that ends there at `load_position[k]`. Blocks of one parent have slots of their
-    own, which the next parent's use again; the first of them starts where the parent does.
+    Returns the number of slots, the slot of the state at each position, and the start of the outermost block
+    that ends at each node. Blocks of one parent have slots of their own, which the next parent's use again; the
+    first of them starts where the parent does.
     """
-
-    slots: int
-    slot: np.ndarray
-    load_position: np.ndarray
-
-    @classmethod
-    def of(cls, length: int, sizes: tuple[int, ...]) -> "NestedBlocks":
-        """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1."""
-        node = np.arange(length)
-        start, slot, slots = np.full(length, -1), np.full(length, -1), 0
-        for parent, size in zip((length, *sizes), sizes, strict=False):
-            shared = int(slots > 0)  # the slot of the parent's start
-            within = node % parent // size
-            slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
-            start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
-            slots += -(-min(parent, length) // size) - shared
-        return cls(slots, slot.astype(np.int32), start.astype(np.int32))
+    node = np.arange(length)
+    start, slot, slots = np.full(length, -1), np.full(length, -1), 0
+    for parent, size in zip((length, *sizes), sizes, strict=False):
+        shared = int(slots > 0)  # the slot of the parent's start
+        within = node % parent // size
+        slot = np.where((slot < 0) & (node % size == 0), slots + within - shared, slot)
+        start = np.where((start < 0) & ((node + 1) % size == 0), node - node % size, start)
+        slots += -(-min(parent, length) // size) - shared
+    return slots, slot.astype(np.int32), start.astype(np.int32)
 
 
 def equal_sizes(length: int, levels: int) -> tuple[int, ...]:
@@ -346,13 +339,14 @@ def block_table(length: int, sizes: tuple[int, ...]) -> Table:
 
     The last node of a block keeps the starts of the blocks inside it, down to its own state.
     """
-    blocks, node, rows = NestedBlocks.of(length, sizes), np.arange(length), []
+    slots, slot, load_position = nested_blocks(length, sizes)
+    node, rows = np.arange(length), []
     for parent, size in zip((length, *sizes), sizes, strict=False):
         last = node[((node + 1) % parent == 0) | (node == length - 1)]
         count = last % parent // size
         part = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 1
         position = np.repeat(last - last % parent, count) + part * size
-        rows.append(np.stack([np.repeat(last, count), position, blocks.slot[position]]))
+        rows.append(np.stack([np.repeat(last, count), position, slot[position]]))
     rows = np.concatenate(rows, axis=1)
-    load = np.stack([blocks.load_position, blocks.slot[blocks.load_position]])
-    return _laid_out(load, rows[:, np.lexsort(rows[1::-1])], length, blocks.slots)
+    load = np.stack([load_position, slot[load_position]])
+    return _laid_out(load, rows[:, np.lexsort(rows[1::-1])], length, slots)

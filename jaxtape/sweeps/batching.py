@@ -7,8 +7,9 @@ from operator import or_
 import jax
 import jax.numpy as jnp
 
-from .chain import Active, Arrays, Chain, Condition, Mask, inputs_of_outputs, merge, pick
-from .pullback import ends_by
+from .chain import Active, Arrays, Chain, LoopCondition
+from .dependence import ends_by
+from .leaves import Mask, inputs_of_outputs, merge, pick
 
 
 def batch_chain(
@@ -38,10 +39,10 @@ def batch_chain(
         return chain.derive(step, arrays), arrays, batched
     ends_apart = ends_by(chain, batched)
     over_batch = functools.partial(over_axis(axis), in_axes=axes[:2])
-    goes_on = over_batch(chain.goes_on, out_axes=0 if ends_apart else None)
-    step = _guarded(step, goes_on, masks[0]) if ends_apart else step
-    any_goes_on = lambda consts, state: jnp.any(goes_on(consts, state))  # noqa: E731
-    condition = Condition.of(any_goes_on, arrays.consts, arrays.init)
+    continues = over_batch(chain.continues, out_axes=0 if ends_apart else None)
+    step = _guarded(step, continues, masks[0]) if ends_apart else step
+    any_goes_on = lambda consts, state: jnp.any(continues(consts, state))  # noqa: E731
+    condition = LoopCondition.of(any_goes_on, arrays.consts, arrays.init)
     return dataclasses.replace(chain.derive(step, arrays), condition=condition), arrays, batched
 
 
@@ -97,7 +98,7 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
         state, ys = found[: len(state)], found[len(state) :]
 
 
-def _guarded(step, goes_on, batched_consts: Mask):
+def _guarded(step, continues, batched_consts: Mask):
     """Return a step that leaves the state of members that have stopped as it is.
 
     Such a member computes at the state of a live one, because its own state may be where the step has no
@@ -105,7 +106,7 @@ def _guarded(step, goes_on, batched_consts: Mask):
     """
 
     def guarded(consts, state, x):
-        live = goes_on(consts, state)
+        live = continues(consts, state)
         of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])  # noqa: E731
         lent = tuple(of_live(c) if b else c for c, b in zip(consts, batched_consts, strict=True))
         moved, y = step(lent, tuple(map(of_live, state)), x)

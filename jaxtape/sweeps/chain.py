@@ -4,18 +4,15 @@ import abc
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
-import jax.export
-import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad
-from jax.interpreters.partial_eval import dce_jaxpr
+from jax.extend.core import ClosedJaxpr
 
-Mask = tuple[bool, ...]
+from .leaves import Mask, as_array, first_node
 
 
 class Arrays(NamedTuple):
@@ -46,51 +43,45 @@ class Active(NamedTuple):
         return self.consts, self.state, self.xs
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Captured:
-    """The values that the rules inside a derived step close over; in a traced chain, they are consts."""
-
-    values: tuple
-
-
-NOTHING = Captured(())
-
-
 @dataclasses.dataclass(frozen=True)
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
 
-    The step is a jaxpr: tracing it is the closure conversion, because the values that the user's function
-    closes over become `consts`.
+    The step is a jaxpr. To trace it is to convert a closure: the values that the user's function closes over
+    become `consts`.
 
     Attributes:
-        jaxpr: The step, from consts, state and x to the next state and y.
+        closed: The step, from consts, state and x to the next state and y. A derived step has constants: the
+            values that rules inside it close over.
         num_state: The number of leaves of the state.
         executor: The executor, which runs and reverses the chain.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
         condition: The condition that ends the chain before `length` nodes, or None.
-        captured: The values that the step closes over beside `consts`, in the order of the jaxpr's constants.
         needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared to
             be reversed.
-        broadcasts: Whether the pullback adds up the cotangents of shared values before it sums them (see
-            `jaxtape/sweeps/pullback.py`).
+        broadcasts: Whether the cotangents of shared values are added up over the nodes before they are summed
+            over the entries of a state (`jaxtape/sweeps/pullback.py`).
         in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
     """
 
-    jaxpr: Any
+    closed: ClosedJaxpr
     num_state: int
     executor: "AbstractExecutor"
     reverse: bool
-    condition: "Condition | None" = None
-    captured: Captured = NOTHING
+    condition: "LoopCondition | None" = None
     needed: Mask = ()
     broadcasts: bool = False
     in_bits: bool = True
 
     @property
+    def jaxpr(self):
+        """The step as a jaxpr without its constants."""
+        return self.closed.jaxpr
+
+    @property
     def length(self) -> int:
         """The most nodes that the chain may have."""
-        return self.executor.length
+        return len(self.executor.table)
 
     @property
     def y_avals(self) -> list:
@@ -99,10 +90,10 @@ class Chain:
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
         """Run one node: the next state and this node's y."""
-        out = jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *consts, *state, *x)
+        out = jax.core.eval_jaxpr(self.jaxpr, self.closed.consts, *consts, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
-    def goes_on(self, consts: tuple, state: tuple):
+    def continues(self, consts: tuple, state: tuple):
         """Return True if a chain with a condition takes another step."""
         assert self.condition is not None
         return self.condition.holds(consts, state)
@@ -115,61 +106,40 @@ class Chain:
     @functools.partial(jax.jit, static_argnums=0)
     def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         """Run the prepared chain once while states are kept: return the last state, ys, and the kept states."""
-        state, ys, kept = self.executor.first_sweep(self, arrays)
-        dtypes = tuple(stored_dtype(x, self.executor) for x in pick(self.needed, arrays.init))
-        kept = jax.tree.map(of_bits, kept, self.executor.kept_dims(kept, dtypes, jnp.int32))
-        return (
-            state,
-            tuple(of_bits(y, aval.dtype) for y, aval in zip(ys, self.y_avals, strict=True)),
-            kept,
-        )
+        return self.executor.first_sweep(self, arrays)
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
         """Pull cotangents back through the prepared chain, from the states that its first sweep has kept."""
-        return self.executor.reverse_sweep(self, active, arrays, self.packed(kept), bars)
-
-    def packed(self, stacks):
-        """Return stacks as a sweep holds them."""
-        apart = self.executor.slots_apart
-        return jax.tree.map(as_bits, stacks) if self.in_bits and not apart else stacks
-
-    def slot_bytes(self, arrays: Arrays) -> int:
-        """Return the bytes of the needed leaves of one state in a slot."""
-        dtype = self.executor.checkpoint_dtype
-        slot = lambda leaves: tuple(stored(leaf, dtype) for leaf in leaves)  # noqa: E731
-        return leaf_bytes(jax.eval_shape(slot, shapes(pick(self.needed, arrays.init))))
+        return self.executor.reverse_sweep(self, active, arrays, kept, bars)
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
         """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
-        captured, num_state = Captured(tuple(closed.consts)), len(arrays.init)
-        return dataclasses.replace(self, jaxpr=closed.jaxpr, num_state=num_state, captured=captured)
+        return dataclasses.replace(self, closed=closed, num_state=len(arrays.init))
 
 
 @dataclasses.dataclass(frozen=True)
-class Condition:
+class LoopCondition:
     """A predicate of a chain's first shared values and of its first state leaves, as a jaxpr."""
 
-    jaxpr: Any
+    closed: ClosedJaxpr
     num_consts: int
     num_state: int
-    captured: Captured
 
     @classmethod
-    def of(cls, holds: Callable, consts: tuple, state: tuple) -> "Condition":
+    def of(cls, holds: Callable, consts: tuple, state: tuple) -> "LoopCondition":
         """Return the condition `holds(consts, state)`."""
-        closed = jax.make_jaxpr(holds)(consts, state)
-        return cls(closed.jaxpr, len(consts), len(state), Captured(tuple(closed.consts)))
+        return cls(jax.make_jaxpr(holds)(consts, state), len(consts), len(state))
 
     def holds(self, consts: tuple, state: tuple):
         """Return True if the condition is true of these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
-        return jax.core.eval_jaxpr(self.jaxpr, self.captured.values, *inputs)[0]
+        return jax.core.eval_jaxpr(self.closed.jaxpr, self.closed.consts, *inputs)[0]
 
 
 class AbstractExecutor(abc.ABC):
-    """The way in which a chain is run, run while states are kept, and reversed.
+    """An algorithm that runs a chain, runs it while states are kept, and reverses it.
 
     An executor is a hashable value, and programs are compiled for it. Of every state, only the leaves in the
     chain's `needed` mask are kept; `bars` and the returned cotangents have only the active leaves.
@@ -187,22 +157,6 @@ class AbstractExecutor(abc.ABC):
     budget: int | None = None
     residuals: bool = False
     num_consts: int = 0
-
-    @property
-    def length(self) -> int:
-        """The most nodes that a chain may have."""
-        return len(self.table)
-
-    @property
-    def slots(self) -> int:
-        """The number of states kept at a time."""
-        return self.table.slots
-
-    @property
-    def slots_apart(self) -> int:
-        """The number of slots in the host's memory, if that is separate from the device's, else 0."""
-        on_host = self.table.host_slots
-        return on_host if on_host and host_is_apart() else 0
 
     @abc.abstractmethod
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -222,30 +176,16 @@ class AbstractExecutor(abc.ABC):
         """
 
     @abc.abstractmethod
+    def index(self, chain: Chain, k, consts: tuple):
+        """Return the place at which node k reads `xs` and writes `ys`."""
+
+    @abc.abstractmethod
     def kept_dims(self, kept, of_leaves: tuple, dim: Any):
         """Return a value for each array that is kept, such as its batch axis: `dim` for the steps taken."""
-
-    def index(self, chain: Chain, k, consts: tuple):
-        """Return the index at which node k reads `xs` and writes `ys`."""
-        del consts
-        return self.length - 1 - k if chain.reverse else k
 
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
         """Return an executor for fewer nodes and slots whose programs need the same memory."""
         raise NotImplementedError
-
-    def settled(self, measure: Callable[[], Any] | None) -> "AbstractExecutor":
-        """Return the executor that reverses the chain, now that its states are known.
-
-        `measure()` is a `Measure` of `footprint.py`. It is None where a size is symbolic.
-        """
-        del measure
-        return self
-
-
-def first_node(xs):
-    """Return the types of one node's part of `xs`."""
-    return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
 def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = False):
@@ -270,23 +210,19 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 
-def _with_consts_as_inputs(jaxpr):
+def _with_consts_as_inputs(jaxpr) -> ClosedJaxpr:
     """Return a jaxpr that takes its constants first; the same one again for the same jaxpr.
 
     JAX traces a function once for arguments of the same types, so an eager call compiles its chain once.
     """
     if jaxpr not in _open_jaxprs:
         inputs, names = [*jaxpr.constvars, *jaxpr.invars], jaxpr.debug_info.with_unknown_names()
-        _open_jaxprs[jaxpr] = jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+        opened = jaxpr.replace(constvars=[], invars=inputs, debug_info=names)
+        _open_jaxprs[jaxpr] = ClosedJaxpr(opened, ())
     return _open_jaxprs[jaxpr]
 
 
 _open_jaxprs = weakref.WeakKeyDictionary()
-
-
-def as_array(leaf):
-    """Return a leaf as an array; an array is returned as it is, where `jnp.asarray` would copy it."""
-    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
 def _strengthen(before, after):
@@ -327,138 +263,3 @@ def check_state(what: str, before, after) -> None:
                 f"{a.dtype}{list(a.shape)} to {b.dtype}{list(b.shape)}: return the shape and "
                 "dtype it receives, or start from a state that already has them."
             )
-
-
-def inputs_of_outputs(jaxpr) -> list[Mask]:
-    """Return, for each output of a jaxpr, the mask of the inputs on which it depends."""
-    n = len(jaxpr.outvars)
-    return [tuple(dce_jaxpr(jaxpr, [i == j for i in range(n)])[1]) for j in range(n)]
-
-
-def inexact(leaves: Sequence) -> Mask:
-    """Return the mask of the leaves that are numbers that can vary; integers, booleans and keys are not."""
-    return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
-
-
-def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
-    """`leaves` with the selected ones replaced by `picked`."""
-    replacements, pairs = iter(picked), zip(mask, leaves, strict=True)
-    return tuple(next(replacements) if chosen else leaf for chosen, leaf in pairs)
-
-
-def pick(mask: Mask, leaves: Sequence) -> tuple:
-    """Return the leaves that the mask selects."""
-    return tuple(leaf for chosen, leaf in zip(mask, leaves, strict=True) if chosen)
-
-
-def leaf_bytes(leaves: Sequence) -> int:
-    """Return the bytes of arrays, or of their types."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-
-
-def shapes(tree):
-    """Return the types of arrays without mesh axes."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
-
-
-def host_is_apart() -> bool:
-    """Return True if the host's memory is separate from the device's."""
-    return jax.default_backend() != "cpu"
-
-
-def is_symbolic(arrays: Arrays) -> bool:
-    """Return True if a size is known only when an exported program runs."""
-    sizes = [size for leaf in jax.tree.leaves(tuple(arrays)) for size in jax.typeof(leaf).shape]
-    return any(map(jax.export.is_symbolic_dim, sizes))
-
-
-def zeros_stack(length: int, aval, axis: int = 0):
-    """Return a stack of leaves along an axis, varying and sharded over the same mesh axes as a leaf."""
-    spec = (*aval.sharding.spec[:axis], None, *aval.sharding.spec[axis:])
-    shape = (*aval.shape[:axis], length, *aval.shape[axis:])
-    stack = jnp.zeros(shape, aval.dtype, out_sharding=aval.sharding.update(spec=spec))
-    varying = tuple(aval.manual_axis_type.varying)
-    return lax.pcast(stack, varying, to="varying") if varying else stack
-
-
-def get(stacked: tuple, i) -> tuple:
-    """Return entry i of each stack."""
-    return tuple(lax.dynamic_index_in_dim(a, i, keepdims=False) for a in stacked)
-
-
-def put(stacked: tuple, leaves: tuple, i) -> tuple:
-    """Return each stack with another entry i."""
-    pairs = zip(stacked, leaves, strict=True)
-    return tuple(
-        lax.dynamic_update_index_in_dim(a, of_bits(leaf, a.dtype), i, 0) for a, leaf in pairs
-    )
-
-
-@jax.custom_jvp
-def as_bits(stack):
-    """Return a stack of floats of less than 32 bits as integers: on CPUs XLA widens a whole stack of floats."""
-    narrow = jnp.issubdtype(stack.dtype, jnp.floating) and stack.dtype.itemsize < 4
-    return lax.bitcast_convert_type(stack, f"uint{8 * stack.dtype.itemsize}") if narrow else stack
-
-
-@as_bits.defjvp
-def _(primals, tangents):
-    (stack,), (dot,) = primals, tangents
-    bits = as_bits(stack)
-    if bits.dtype != stack.dtype:
-        raise NotImplementedError(
-            "Bits have no tangent: push forward through a chain with in_bits=False."
-        )
-    return bits, dot
-
-
-def of_bits(leaf, dtype):
-    """Return a leaf as its dtype, or the same bits as another."""
-    return leaf if leaf.dtype == dtype else lax.bitcast_convert_type(leaf, dtype)
-
-
-def stored_dtype(leaf, executor: AbstractExecutor):
-    """Return the dtype of a leaf in an executor's slots."""
-    return jax.eval_shape(lambda leaf: stored(leaf, executor.checkpoint_dtype), leaf).dtype
-
-
-def stored(leaf, dtype):
-    """Return a leaf in the form of slots: real numbers in `dtype` (None: unchanged), a key as its words."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.key_data(leaf)  # keys cannot be moved between memories
-    lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(dtype) if lowers else leaf
-
-
-def avals(tree):
-    """Return the types of arrays."""
-    return jax.tree.map(jax.typeof, tree)
-
-
-def out_avals(f: Callable, *args):
-    """Return the types that `f(*args)` returns, as primitives want them."""
-    jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
-    return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
-
-
-def is_zero(leaf) -> bool:
-    """Return True if a tangent or cotangent is known to be 0."""
-    return isinstance(leaf, ad.Zero)
-
-
-def instantiated(tree):
-    """Make arrays of symbolic zeros."""
-    return jax.tree.map(ad.instantiate_zeros, tree, is_leaf=is_zero)
-
-
-def zero_cotangents(types):
-    """Return symbolic zeros for arguments of these types."""
-    return jax.tree.map(lambda aval: ad.Zero(aval.to_ct_aval()), types)
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Static:
-    """A hashable value among saved arrays."""
-
-    value: Any

@@ -4,14 +4,14 @@ A chain is checked as a scan is: the errors so far are carried with the state, a
 sweeps of a gradient are checked operation by operation.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import jax
 from jax._src import checkify  # there is no public way to add a rule
 from jax._src.hijax import call_hi_primitive_p
 
-from .chain import Arrays, Chain, first_node
+from .chain import Arrays, Chain
+from .leaves import first_node
 from .primitive import LoopPrimitive, Primitive
 from .rule import Sweep
 
@@ -26,60 +26,53 @@ def _checked(*args, _prim):
         return _check(*args, _prim=_prim)
     *context, error, enabled = head  # JAX has a context since 0.12
     given = jax.tree.unflatten(_prim.in_tree, leaves)
-    check = _Check(tuple(context), enabled)
     if isinstance(_prim, Sweep):
-        error, out = check.chain(error, _prim.chain, Arrays(*given))
+        error, out = _check_chain(tuple(context), enabled, error, _prim.chain, Arrays(*given))
     else:
         run = _prim.smooth if isinstance(_prim, LoopPrimitive) else _prim.expand
-        error, out = check.function(error, run, *given)
+        error, out = _check_function(tuple(context), enabled, error, run, *given)
     return error, jax.tree.leaves(out)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Check:
-    """Checks of some kinds, in JAX's context."""
+def _check_function(context: tuple, enabled: frozenset, error, f: Callable, *args) -> tuple:
+    """Return the errors and `f(*args)`, checked for the enabled errors in JAX's context."""
+    closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    leaves = jax.tree.leaves(args)
+    error, out_leaves = checkify.checkify_jaxpr(*context, closed, enabled, error, *leaves)
+    return error, jax.tree.unflatten(jax.tree.structure(out), out_leaves)
 
-    context: tuple
-    enabled: frozenset
 
-    def function(self, error, f: Callable, *args) -> tuple:
-        """Return the errors and `f(*args)`."""
-        closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
-        leaves = jax.tree.leaves(args)
-        error, out_leaves = checkify.checkify_jaxpr(
-            *self.context, closed, self.enabled, error, *leaves
-        )
-        return error, jax.tree.unflatten(jax.tree.structure(out), out_leaves)
+def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays: Arrays) -> tuple:
+    """Return the errors, and the last state and ys of a chain whose state carries the errors."""
 
-    def chain(self, error, chain: Chain, arrays: Arrays) -> tuple:
-        """Return the errors, and the last state and ys of a chain whose state carries the errors."""
+    def node(consts, state, x):
+        state, y = chain.step(consts, state, x)
+        more = () if chain.condition is None else (chain.continues(consts, state),)
+        return state, y, more
 
-        def node(consts, state, x):
-            state, y = chain.step(consts, state, x)
-            more = () if chain.condition is None else (chain.goes_on(consts, state),)
-            return state, y, more
+    if chain.condition is not None:
+        inputs = arrays.consts, arrays.init
+        error, _ = _check_function(context, enabled, error, chain.continues, *inputs)
+    one_node, n = arrays._replace(xs=first_node(arrays.xs)), len(arrays.init)
+    apart = tuple(type(part)() for part in context)
+    found = []
+    look = lambda *inputs: found.append(_check_function(apart, enabled, error, node, *inputs)[0])  # noqa: E731
+    jax.make_jaxpr(look)(*one_node)
+    error = error._add_placeholder_effects(found[-1]._pred.keys())
+    flags, tree = jax.tree.flatten(error)
+    trees = []
 
-        if chain.condition is not None:
-            error, _ = self.function(error, chain.goes_on, arrays.consts, arrays.init)
-        one_node, n = arrays._replace(xs=first_node(arrays.xs)), len(arrays.init)
-        apart = dataclasses.replace(self, context=tuple(type(part)() for part in self.context))
-        found = []
-        look = lambda *inputs: found.append(apart.function(error, node, *inputs)[0])  # noqa: E731
-        jax.make_jaxpr(look)(*one_node)
-        error = error._add_placeholder_effects(found[-1]._pred.keys())
-        flags, tree = jax.tree.flatten(error)
-        trees = []
+    def step(consts, carried, x):
+        before = jax.tree.unflatten(tree, carried[n:])
+        inputs = consts, carried[:n], x
+        error, (state, y, _) = _check_function(context, enabled, before, node, *inputs)
+        flags, after = jax.tree.flatten(error)
+        trees.append(after)
+        return (*state, *flags), y
 
-        def step(consts, carried, x):
-            before = jax.tree.unflatten(tree, carried[n:])
-            error, (state, y, _) = self.function(before, node, consts, carried[:n], x)
-            flags, after = jax.tree.flatten(error)
-            trees.append(after)
-            return (*state, *flags), y
-
-        arrays = arrays._replace(init=(*arrays.init, *map(jax.numpy.asarray, flags)))
-        carried, ys = Sweep(chain.derive(step, arrays), arrays)(*arrays)
-        return jax.tree.unflatten(trees[-1], carried[n:]), (carried[:n], ys)
+    arrays = arrays._replace(init=(*arrays.init, *map(jax.numpy.asarray, flags)))
+    carried, ys = Sweep(chain.derive(step, arrays), arrays)(*arrays)
+    return jax.tree.unflatten(trees[-1], carried[n:]), (carried[:n], ys)
 
 
 checkify.error_checks[call_hi_primitive_p] = _checked

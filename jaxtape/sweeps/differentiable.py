@@ -10,8 +10,9 @@ from operator import and_, or_
 
 import jax
 
-from .chain import Active, Arrays, Chain, Mask, Static, first_node, inexact, merge, pick
-from .pullback import active_leaves, moving_jvp, pullback_of_node, zeros_like
+from .chain import Active, Arrays, Chain
+from .dependence import active_leaves, moving_jvp, pullback_of_node, zeros_like
+from .leaves import Mask, Static, first_node, inexact, merge, pick
 
 UNDEFINED = Static("the cotangent of a leaf that cannot be differentiated")
 

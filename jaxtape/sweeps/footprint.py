@@ -14,9 +14,12 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
-from .chain import Active, Arrays, Chain, first_node, is_symbolic, leaf_bytes, merge, pick, shapes
+from .chain import Active, Arrays, Chain
 from .cost import flops
-from .pullback import fewest_to_broadcast, needed_state, pullback_of_node
+from .dependence import needed_state, pullback_of_node
+from .leaves import first_node, is_symbolic, leaf_bytes, merge, pick, shapes
+from .pullback import fewest_to_broadcast
+from .state_store import host_slots, slot_bytes
 
 _PER_SEGMENT = 288  # bytes for the loops of one more segment: their counters, and the tables of what they carry
 _PRODUCTS = StoreAll(jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
@@ -66,7 +69,7 @@ class Measure:
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
         self._chain, self._active, self._arrays = chain, active, arrays
-        self.state = chain.slot_bytes(arrays)
+        self.state = slot_bytes(chain, arrays.init)
         self._fewest_to_broadcast = fewest_to_broadcast(chain, active, arrays)
         self._found = {}
 
@@ -132,7 +135,7 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     `shard_map`, where no program of its own can be compiled, and for a step with effects, it is the sum of all
     values that one node's pullback holds at a time, which no fusion reduces.
     """
-    state = chain.slot_bytes(arrays)
+    state = slot_bytes(chain, arrays.init)
     if _is_manual(chain, arrays):
         work = _live_bytes(pullback_of_node(chain, active, arrays)) + state
         return Footprint(work, state, any(chain.needed))
@@ -144,7 +147,7 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
         bars = pick(active.state, out), pick(active.ys, ys)
         return out, ys, few.reverse_sweep(active, arrays, kept, bars)
 
-    on_device = executor.slots - executor.slots_apart
+    on_device = executor.table.slots - host_slots(executor)
     work = _temporaries(sweeps, few, arrays) - on_device * state
     return Footprint(work, state, any(chain.needed))
 
@@ -222,9 +225,11 @@ def stored_within(
     budget = executor.budget if budget is None else budget
     if budget is None or not executor.residuals or executor.checkpoint_dtype is not None:
         return None
-    if is_symbolic(arrays) or _is_manual(chain, arrays) or not _has_products(chain.jaxpr):
+    if is_symbolic(tuple(arrays)) or _is_manual(chain, arrays):
         return None
     saved = flops(chain.jaxpr, _ARE_PRODUCTS), flops(chain.jaxpr)
+    if not saved[0]:
+        return None
     work, size, worthy = 0, leaf_bytes(arrays.init), []
     for schedule, more in zip((_PRODUCTS, StoreAll()), saved, strict=True):
         kept = _residual_bytes(chain, active, arrays, schedule)
@@ -236,13 +241,6 @@ def stored_within(
         if found.work + chain.length * found.state <= budget and _pulls_back(chain, active, arrays):
             return schedule, found
     return None
-
-
-def _has_products(jaxpr: Any) -> bool:
-    inner = (part for eqn in jaxpr.eqns for part in jaxprs_in_params(eqn.params))
-    return any(eqn.primitive.name in _ARE_PRODUCTS for eqn in jaxpr.eqns) or any(
-        map(_has_products, inner)
-    )
 
 
 def _pulls_back(chain: Chain, active: Active, arrays: Arrays) -> bool:

@@ -7,7 +7,7 @@ import jax.custom_batching
 import jax.numpy as jnp
 from jax import lax
 
-from .chain import get, put, zeros_stack
+from .leaves import get, put, zeros_stack
 
 _HOST, _DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 

@@ -12,25 +12,45 @@ except ImportError:  # its name since JAX 0.11
     from jax.experimental.hijax import HiPrim as HiPrimitive  # pyright: ignore[reportAttributeAccessIssue]
 
 from .batching import over_axis
-from .chain import (
+from .dependence import moving_jvp
+from .leaves import (
     Mask,
     Static,
     avals,
     inexact,
     instantiated,
     is_zero,
+    leaves_or_zeros,
     merge,
+    merge_leaves,
     out_avals,
     pick,
     zero_cotangents,
 )
-from .pullback import moving_jvp
 
 
 class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
     """A primitive whose `vjp_fwd` and `lin` return last the mask of the outputs that have a tangent."""
 
     skip_linearization_on_zero_tangents = True
+
+    def __init__(self, effects, args: tuple, **params):
+        """Make the primitive with these params, for arguments of these types."""
+        self.__dict__.update(params)
+        self.in_avals = avals(args)
+        self.out_aval = out_avals(self.expand, *args)
+        self.params, self.effects = params, effects
+        super().__init__()
+
+    def staging(self, trace, source_info, *args):
+        checks = jax.config.jax_check_tracer_leaks  # pyright: ignore[reportAttributeAccessIssue]
+        if checks and jax.__version_info__ < (0, 11):
+            raise NotImplementedError(
+                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
+                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
+                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
+            )
+        return super().staging(trace, source_info, *args)
 
 
 class LoopPrimitive(Primitive):
@@ -119,13 +139,7 @@ class _Batch(LoopPrimitive):
     dims_out: Any
 
     def __init__(self, one: LoopPrimitive, axis, args: tuple, dims: tuple, dims_out):
-        params = {"one": one, "axis": axis, "dims": dims, "dims_out": dims_out}
-        self.__dict__.update(params)
-        self.in_avals = avals(args)
-        self.out_aval = out_avals(self.expand, *args)
-        self.params = params
-        self.effects = one.effects
-        super().__init__()
+        super().__init__(one.effects, args, one=one, axis=axis, dims=dims, dims_out=dims_out)
 
     @property
     def varied(self) -> Mask:
@@ -188,9 +202,7 @@ class _ForwardOnly(Primitive):
     """The identity on tangents of a `LoopPrimitive`, whose name states that they cannot be transposed."""
 
     def __init__(self, dots: tuple):
-        self.in_avals = self.out_aval = avals(dots)
-        self.params = {}
-        super().__init__()
+        super().__init__(frozenset(), dots)
 
     def expand(self, *dots):
         return dots
@@ -237,17 +249,6 @@ def _behind(dim: int | None, first: int | None) -> int | None:
 
 def _is_none(leaf) -> bool:
     return leaf is None
-
-
-def leaves_or_zeros(tree) -> list:
-    """Return the leaves of a tree of tangents or cotangents."""
-    return jax.tree.leaves(tree, is_leaf=is_zero)
-
-
-def merge_leaves(mask: Mask, picked, tree):
-    """Return a tree with the selected leaves replaced."""
-    leaves, structure = jax.tree.flatten(tree, is_leaf=is_zero)
-    return jax.tree.unflatten(structure, merge(mask, picked, leaves))
 
 
 def unknown_leaves(args):

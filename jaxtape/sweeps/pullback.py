@@ -1,64 +1,87 @@
-"""One node's derivative: the leaves with a tangent, the leaves that the pullback reads, shared cotangents.
+"""One node's pullback, and the cotangents of the values that all nodes share.
 
 A step that multiplies a state of many paths by a shared scalar has a pullback that sums over the
 paths at every node, and that sum costs more than the rest of it. Sums commute: let the step take the
 scalar as an array of one entry a path, add up the cotangents of that along the chain, and sum over
 the paths once.
-
-A leaf that no perturbation reaches has no tangent, as in `lax.scan`. It may pass through operations without a
-derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its own cotangent.
 """
 
 import math
 from collections.abc import Callable
-from operator import or_
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Literal
 from jax.extend.core import primitives as p
-from jax.interpreters.partial_eval import dce_jaxpr
 
-from .chain import (
-    Active,
-    Arrays,
-    Chain,
-    Mask,
-    first_node,
-    inexact,
-    inputs_of_outputs,
-    leaf_bytes,
-    merge,
-    pick,
-    zeros_stack,
-)
+from .chain import Active, Arrays, Chain
+from .leaves import Mask, leaf_bytes, merge, pick
+from .state_store import slot_bytes
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 _MOST_BROADCAST = 0.25  # the most bytes of cotangents before their sum, relative to the kept states
 
 
-def pull(chain: Chain, active: Active, inputs: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
-    """Tape one node and pull cotangents back through it.
+class SharedValues(NamedTuple):
+    """The values that all nodes of a chain share.
 
-    Returns the cotangents of the shared values (sum them over all nodes, then call `gathered`), of the state,
-    and of x.
+    A shared cotangent has the active consts, and after them, where `chain.broadcasts`, the lifted values. It is
+    summed over the nodes from `init()`, and `finish` makes the cotangents of the active consts of the sum.
     """
 
-    def taped(values, *picked):
-        merged = tuple(map(merge, active.inputs, picked, inputs))
-        if chain.broadcasts:
-            state, y = broadcast_step(chain, active.consts, values, merged)
-        else:
-            state, y = chain.step(*merged)
-        return pick(active.state, state), pick(active.ys, y)
+    chain: Chain
+    active: Active
+    consts: tuple
 
-    values = _values(chain, active, inputs[0])
-    _, pullback = jax.vjp(taped, values, *map(pick, active.inputs, inputs))
-    values_bar, consts_bar, state_bar, x_bar = pullback(bars)
-    return (*consts_bar, *values_bar), state_bar, x_bar
+    def pull(self, state: tuple, x: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
+        """Tape one node and pull the cotangents of the next state and of y back through it.
+
+        Returns the shared cotangent of this node, and those of the state and of x.
+        """
+        chain, active, inputs = self.chain, self.active, (self.consts, state, x)
+
+        def taped(values, *picked):
+            merged = tuple(map(merge, active.inputs, picked, inputs))
+            if chain.broadcasts:
+                state, y = step_with(chain, active.consts, values, merged)
+            else:
+                state, y = chain.step(*merged)
+            return pick(active.state, state), pick(active.ys, y)
+
+        _, pullback = jax.vjp(taped, self.lift(self.consts), *map(pick, active.inputs, inputs))
+        values_bar, consts_bar, state_bar, x_bar = pullback(bars)
+        return (*consts_bar, *values_bar), state_bar, x_bar
+
+    def init(self) -> tuple:
+        """Return the shared cotangent before the first node is pulled back."""
+        consts = pick(self.active.consts, self.consts)
+        return tuple(map(jnp.zeros_like, (*consts, *self.lift(self.consts))))
+
+    def lift(self, consts: tuple) -> tuple:
+        """Return the shared values that are broadcast."""
+        return (
+            lifted_values(self.chain, self.active.consts, consts) if self.chain.broadcasts else ()
+        )
+
+    def finish(self, shared_bar: tuple) -> tuple:
+        """Return the cotangents of the active consts, from the sum over all nodes."""
+        consts = pick(self.active.consts, self.consts)
+        consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
+        if not values_bar:
+            return consts_bar
+        lift = lambda *picked: self.lift(merge(self.active.consts, picked, self.consts))  # noqa: E731
+        _, pullback = jax.vjp(lift, *consts)
+        return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
+
+
+def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
+    """Return the least number of kept states beside which lifted shared values are small."""
+    lift = lambda consts: lifted_values(chain, active.consts, consts)  # noqa: E731
+    size = leaf_bytes(jax.eval_shape(lift, arrays.consts))
+    of_a_state = _MOST_BROADCAST * slot_bytes(chain, arrays.init)
+    return math.ceil(size / of_a_state) if size and of_a_state else math.inf
 
 
 def tied(leaves: tuple, bars: tuple) -> tuple:
@@ -89,90 +112,6 @@ def _where(flag, leaf):
     return jnp.where(flag, leaf, jnp.zeros_like(leaf))
 
 
-def nothing_shared(chain: Chain, active: Active, arrays: Arrays) -> tuple:
-    """Return the cotangents of the shared values before the first node is pulled back."""
-    consts = pick(active.consts, arrays.consts)
-    return tuple(map(jnp.zeros_like, (*consts, *_values(chain, active, arrays.consts))))
-
-
-def gathered(chain: Chain, active: Active, arrays: Arrays, shared_bar: tuple) -> tuple:
-    """Return the cotangents of the active consts, from the sums over all nodes."""
-    consts = pick(active.consts, arrays.consts)
-    consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
-    if not values_bar:
-        return consts_bar
-
-    def values(*picked):
-        return _values(chain, active, merge(active.consts, picked, arrays.consts))
-
-    _, pullback = jax.vjp(values, *consts)
-    return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
-
-
-def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
-    """Return the least number of kept states beside which broadcast shared values are small."""
-    values = lambda consts: broadcast_values(chain, active.consts, consts)  # noqa: E731
-    size = leaf_bytes(jax.eval_shape(values, arrays.consts))
-    of_a_state = _MOST_BROADCAST * chain.slot_bytes(arrays)
-    return math.ceil(size / of_a_state) if size and of_a_state else math.inf
-
-
-def _values(chain: Chain, active: Active, consts: tuple) -> tuple:
-    return broadcast_values(chain, active.consts, consts) if chain.broadcasts else ()
-
-
-def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
-    """Return the leaves that the pullback of a node reads, or that recomputing such a leaf reads.
-
-    It is the smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback and,
-    until nothing is added, on the jaxpr of the step. A leaf that the step passes on unchanged need not be kept:
-    it is the first state's leaf.
-    """
-    reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
-    pullback = pullback_of_node(chain, active, arrays)
-    step = jax.make_jaxpr(chain.step)(*_one_node(arrays)).jaxpr
-    needed = _read(pullback, [True] * len(pullback.outvars))[reads_state]
-    while True:
-        outputs = [*needed, *[False] * len(chain.y_avals)]
-        recomputing = _read(step, outputs)[reads_state]
-        grown = tuple(a or b for a, b in zip(needed, recomputing, strict=True))
-        if grown == needed:
-            changes = _changes(step, reads_state)
-            return tuple(a and b for a, b in zip(needed, changes, strict=True))
-        needed = grown
-
-
-def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
-    """Return the jaxpr of one node's pullback, from its consts, state and x."""
-
-    def pull_node(*inputs):
-        varying = map(pick, (active.state, active.ys), chain.step(*inputs))
-        bars = tuple(tuple(map(zeros_like, leaves)) for leaves in varying)
-        return pull(chain, active, inputs, bars)
-
-    return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
-
-
-def _changes(step, state: slice) -> Mask:
-    """Return the mask of the leaves of the state that a step changes."""
-    before = step.invars[state]
-    return tuple(a is not b for a, b in zip(before, step.outvars[: len(before)], strict=True))
-
-
-def _one_node(arrays: Arrays) -> Arrays:
-    return arrays._replace(xs=first_node(arrays.xs))
-
-
-def _read(jaxpr, outputs: list[bool]) -> Mask:
-    """Return the mask of the inputs on which the selected outputs depend."""
-    return tuple(dce_jaxpr(jaxpr, outputs)[1])
-
-
-def zeros_like(leaf):
-    """Return zeros that do not read the leaf, varying and sharded over the same mesh axes."""
-    return zeros_stack(1, jax.typeof(leaf))[0]
-
-
 class _Value(NamedTuple):
     """A value inside a step.
 
@@ -185,10 +124,10 @@ class _Value(NamedTuple):
     varies: int
 
 
-def broadcast_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
+def lifted_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
     """Return the shared values that meet an array, each as large as that, in the order in which the step asks.
 
-    `varies`: which of `consts` do; the others are left as they are.
+    `varies`: the mask of `consts` that have a cotangent; the others are left as they are.
     """
     found = []
 
@@ -200,8 +139,8 @@ def broadcast_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
     return tuple(found)
 
 
-def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """Run the step on `inputs` (consts, state, x), with `values` where it asks for them: next state, y."""
+def step_with(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Run the step on `inputs` (consts, state, x), with the lifted `values` where it asks for them."""
     left = iter(values)
     out = _run(chain, varies, inputs[0], inputs[1:], lambda value, shape: next(left))
     return out[: chain.num_state], out[chain.num_state :]
@@ -210,7 +149,7 @@ def broadcast_step(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> 
 def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
     """Evaluate the step; without `own` (state and x), only its shared part, and the outputs are None."""
     pairs, count = zip(consts, varies, strict=True), len(chain.jaxpr.invars) - len(consts)
-    shared = [_Value(leaf, False, 0) for leaf in chain.captured.values]
+    shared = [_Value(leaf, False, 0) for leaf in chain.closed.consts]
     shared += [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
     leaves = [None] * count if own is None else [leaf for part in own for leaf in part]
     args = [*shared, *(_Value(leaf, True, 0) for leaf in leaves)]
@@ -277,116 +216,3 @@ def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
         constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names
     )
     return jax.core.eval_jaxpr(alone, list(read.values()))
-
-
-def moving_jvp(f: Callable, primals: tuple, tangents: tuple):
-    """Return `jax.jvp(f, primals, tangents)`, and which leaves of the output may have a tangent but 0."""
-    found = []
-
-    @jax.custom_jvp
-    def look(*leaves):
-        return leaves
-
-    def rule(leaves, dots):
-        found.extend(not isinstance(dot, SymbolicZero) for dot in dots)
-        return leaves, dots
-
-    look.defjvp(rule, symbolic_zeros=True)
-
-    def seen(*args):
-        out = f(*args)
-        leaves = jax.tree.leaves(out)
-        look(*pick(inexact(leaves), leaves))
-        return out
-
-    out, dots = jax.jvp(seen, primals, tangents)
-    real = inexact(jax.tree.leaves(out))
-    moving = found or [False] * sum(real)  # where nothing moves JAX does not ask the rule
-    return out, dots, merge(real, moving, (False,) * len(real))
-
-
-def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, ...]) -> Active:
-    """Return the leaves that a perturbation of some of the consts, the first state and xs reaches.
-
-    The smallest set that holds those and is closed under a node's step.
-    """
-    consts, state, xs = map(tuple, moving)
-    one_node = _one_node(arrays)
-    reached = Active(consts, state, xs, (False,) * len(chain.y_avals))
-    while any(map(any, reached.inputs)):
-        found = _reached_by(chain, one_node, reached)
-        grown = tuple(map(or_, state, found[: len(state)]))
-        reached = reached._replace(state=grown, ys=found[len(state) :])
-        if grown == state:
-            break
-        state = grown
-    return reached
-
-
-def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
-    """Return the masks of the next state and of y that have a tangent if a node's active inputs have one."""
-    found = []
-
-    def node(*inputs):
-        step = lambda *picked: chain.step(*map(merge, active.inputs, picked, inputs))  # noqa: E731
-        picked = tuple(map(pick, active.inputs, inputs))
-        found.append(moving_jvp(step, picked, picked)[-1])
-
-    jax.make_jaxpr(node)(*one_node)
-    return found[-1]
-
-
-def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Active:
-    """Return the leaves that depend on some of the consts, the first state and xs; the chain is linear in them.
-
-    Raises:
-        NotImplementedError: If JAX does not transpose the step as a linear function of them, or the end of the
-            chain depends on them.
-    """
-    consts, state, xs = linear
-    reads = inputs_of_outputs(chain.jaxpr)
-    found: Mask = (False,) * len(reads)
-    while True:
-        inputs = consts + state + xs
-        grown = tuple(map(or_, found, (any(pick(mask, inputs)) for mask in reads)))
-        state = tuple(map(or_, state, grown[: len(state)]))
-        if grown == found:
-            break
-        found = grown
-    active = Active(consts, state, xs, found[len(state) :])
-    reason = None
-    try:
-        _transpose_node(chain, active, arrays)
-    except Exception as error:  # whatever the rule of the first nonlinear operation raises
-        reason = error
-    if reason is not None or ends_by(chain, active):
-        raise NotImplementedError(
-            "jax.linear_transpose is asked for a chain that is not linear in the leaves to be transposed, or "
-            "that holds an operation without a transpose: give a linear step, or linearize the chain first "
-            "(jax.linearize, jax.vjp)."
-        ) from reason
-    return active
-
-
-def _transpose_node(chain: Chain, active: Active, arrays: Arrays) -> None:
-    """Trace the transpose of one node's step."""
-
-    def node(*inputs):
-        def step(*picked):
-            state, y = chain.step(*map(merge, active.inputs, picked, inputs))
-            return pick(active.state, state), pick(active.ys, y)
-
-        picked = tuple(map(pick, active.inputs, inputs))
-        return jax.linear_transpose(step, *picked)(jax.tree.map(zeros_like, step(*picked)))
-
-    jax.make_jaxpr(node)(*_one_node(arrays))
-
-
-def ends_by(chain: Chain, chosen: Active) -> bool:
-    """Return True if the condition of a chain reads some of these leaves."""
-    condition = chain.condition
-    if condition is None:
-        return False
-    inputs = chosen.consts[: condition.num_consts] + chosen.state[: condition.num_state]
-    (reads,) = inputs_of_outputs(condition.jaxpr)
-    return any(pick(reads, inputs))

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .chain import Arrays, Chain, Static, inexact, merge, pick
+from .chain import Arrays, Chain
+from .dependence import active_leaves
 from .differentiable import refuse_stuck
-from .executor import prepared
-from .pullback import active_leaves
+from .leaves import Static, inexact, merge, pick
+from .prepare import prepare_for_reverse
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -23,7 +24,7 @@ def _forward(chain: Chain, given: Arrays):
     values = Arrays(*(tuple(leaf.value for leaf in part) for part in given))
     perturbed = tuple(tuple(leaf.perturbed for leaf in part) for part in given)
     active = active_leaves(chain, values, perturbed)
-    to_reverse, pulled = prepared(chain, active, values)
+    to_reverse, pulled = prepare_for_reverse(chain, active, values)
     state, ys, kept = to_reverse.first_sweep(values)
     return (state, ys), (values, kept, Static((to_reverse, active, pulled)))
 

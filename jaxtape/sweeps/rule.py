@@ -24,10 +24,11 @@ from jax.interpreters import ad
 
 from ..schedules.schedule import AbstractSchedule
 from .batching import batch_chain, batched_outputs, is_batched, with_axes
-from .chain import (
-    Active,
-    Arrays,
-    Chain,
+from .chain import Active, Arrays, Chain
+from .dependence import active_leaves, linear_leaves
+from .differentiable import refuse_stuck
+from .footprint import stored_within
+from .leaves import (
     Mask,
     Static,
     as_array,
@@ -35,23 +36,19 @@ from .chain import (
     inexact,
     instantiated,
     is_zero,
+    leaves_or_zeros,
     merge,
-    out_avals,
+    merge_leaves,
     pick,
     zero_cotangents,
 )
-from .differentiable import refuse_stuck
-from .executor import prepared
-from .footprint import stored_within
+from .prepare import prepare_for_reverse
 from .primitive import (
     LoopPrimitive,
     Primitive,
     accumulate,
-    leaves_or_zeros,
-    merge_leaves,
     unknown_leaves,
 )
-from .pullback import active_leaves, linear_leaves
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
@@ -59,28 +56,7 @@ def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
     return Sweep(chain, arrays)(*arrays)
 
 
-class _OfChain(Primitive):
-    """A primitive with these params, for arguments of these types."""
-
-    def __init__(self, effects, args: tuple, **params):
-        self.__dict__.update(params)
-        self.in_avals = avals(args)
-        self.out_aval = out_avals(self.expand, *args)
-        self.params, self.effects = params, effects
-        super().__init__()
-
-    def staging(self, trace, source_info, *args):
-        checks = jax.config.jax_check_tracer_leaks  # pyright: ignore[reportAttributeAccessIssue]
-        if checks and jax.__version_info__ < (0, 11):
-            raise NotImplementedError(
-                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
-                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
-                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
-            )
-        return super().staging(trace, source_info, *args)
-
-
-class Sweep(_OfChain):
+class Sweep(Primitive):
     """`(consts, init, xs) -> (state, ys)` of a chain."""
 
     chain: Chain
@@ -146,7 +122,7 @@ class Sweep(_OfChain):
         return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
 
 
-class Tangent(_OfChain):
+class Tangent(Primitive):
     """`(arrays, dots) -> (state_dot, ys_dot)` of a chain, linear in `dots`; active leaves only."""
 
     chain: Chain
@@ -233,7 +209,7 @@ class Tangent(_OfChain):
         return state[self.chain.num_state :], ys
 
 
-class FirstSweep(LoopPrimitive, _OfChain):
+class FirstSweep(LoopPrimitive):
     """`arrays -> (state, ys, kept)`: run a chain, and keep the states that its reverse sweep needs.
 
     Its cotangents are the chain's own: the kept states are for a `ReverseSweep`, which has its own rule for the
@@ -245,7 +221,7 @@ class FirstSweep(LoopPrimitive, _OfChain):
     pulled: Active
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        to_reverse, pulled = prepared(chain, active, arrays)
+        to_reverse, pulled = prepare_for_reverse(chain, active, arrays)
         params = {"chain": chain, "to_reverse": to_reverse, "pulled": pulled}
         super().__init__(chain.jaxpr.effects, (arrays,), **params)
 
@@ -287,7 +263,7 @@ class FirstSweep(LoopPrimitive, _OfChain):
         return state_dims, ys_dims, dims
 
 
-class ReverseSweep(LoopPrimitive, _OfChain):
+class ReverseSweep(LoopPrimitive):
     """`(arrays, kept, bars) -> (consts_bar, init_bar, xs_bar)` of a chain; active leaves only."""
 
     first: FirstSweep

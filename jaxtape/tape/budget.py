@@ -12,9 +12,8 @@ from ..schedules.schedule import (
     StoreAll,
 )
 from ..schedules.table import advances
-from ..sweeps.chain import Mask, leaf_bytes, trace
+from ..sweeps.chain import trace
 from ..sweeps.differentiable import differentiable_leaves
-from ..sweeps.edited import with_rows
 from ..sweeps.footprint import (
     FixedMeasure,
     Footprint,
@@ -24,6 +23,8 @@ from ..sweeps.footprint import (
     stored_bridge,
     stored_footprint,
 )
+from ..sweeps.indexed_executor import with_schedule_arrays
+from ..sweeps.leaves import Mask, leaf_bytes
 from .segment import Segment
 
 Segments = Sequence[Segment]
@@ -279,7 +280,7 @@ def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | F
         return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state)))), active.ys
     chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.executor)
     if segment.edits is not None:
-        chain, arrays = with_rows(chain, arrays, segment.edits.rows)
+        chain, arrays = with_schedule_arrays(chain, arrays, segment.edits.arrays)
     active = differentiable_leaves(chain, arrays, varied)
     if segment.keeps_residuals:
         return FixedMeasure(stored_footprint(chain, arrays, active, segment.schedule)), active.state

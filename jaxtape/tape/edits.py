@@ -8,13 +8,13 @@ import jax
 import jax.core
 import numpy as np
 
-from ..schedules.arena import Arena, rows_of
+from ..schedules.layout import TableLayout, schedule_arrays
 from ..schedules.schedule import AbstractSchedule
-from ..schedules.table import Rows
+from ..schedules.table import ScheduleArrays
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("rows", "marked"), meta_fields=("arena",)
+    jax.tree_util.register_dataclass, data_fields=("arrays", "marked"), meta_fields=("layout",)
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Edits:
@@ -23,14 +23,14 @@ class Edits:
     Every change is a new value made of small integer arrays.
 
     Attributes:
-        rows: The table, and the order of the places.
+        arrays: The table, and the order of the places.
         marked: Whether the state before the node in a place is always kept.
-        arena: The static part of the table.
+        layout: The static part of the table.
     """
 
-    rows: Rows
+    arrays: ScheduleArrays
     marked: Any
-    arena: Arena
+    layout: TableLayout
 
     @classmethod
     def first(cls, count: int, capacity: int, schedule: AbstractSchedule) -> "Edits":
@@ -44,20 +44,20 @@ class Edits:
         positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
         while mark_slots < len(positions):
             mark_slots = max(1, 2 * mark_slots)
-        arena = Arena.of(schedule, len(order), count, positions, mark_slots)
-        return cls(rows_of(schedule, order, count, positions, arena), marked, arena)
+        layout = TableLayout.of(schedule, len(order), count, positions, mark_slots)
+        return cls(schedule_arrays(schedule, order, count, positions, layout), marked, layout)
 
     @property
     def is_known(self) -> bool:
         """Whether the nodes can be counted here."""
-        return isinstance(self.rows.length, np.integer | np.ndarray | jax.Array) and not isinstance(
-            self.rows.length, jax.core.Tracer
-        )
+        return isinstance(
+            self.arrays.length, np.integer | np.ndarray | jax.Array
+        ) and not isinstance(self.arrays.length, jax.core.Tracer)
 
     @property
     def count(self) -> int:
         """The number of live nodes."""
-        return int(_known(self.rows.length))
+        return int(_known(self.arrays.length))
 
     @property
     def live(self) -> np.ndarray:
@@ -82,12 +82,12 @@ class Edits:
         marked = self._marked.copy()
         marked[dead] = False
         order = np.concatenate([live[index], dead, order[len(live) :]])
-        return Edits._of(order, len(index), marked, schedule, self.arena.mark_slots)
+        return Edits._of(order, len(index), marked, schedule, self.layout.mark_slots)
 
     def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
         """Make the first free places live, after the others."""
         count = self.count + count
-        return Edits._of(self._order, count, self._marked, schedule, self.arena.mark_slots)
+        return Edits._of(self._order, count, self._marked, schedule, self.layout.mark_slots)
 
     def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
         """Add free places at the end."""
@@ -95,21 +95,21 @@ class Edits:
         added = np.arange(len(order), len(order) + more, dtype=order.dtype)
         marked = np.pad(self._marked, (0, more))
         order = np.concatenate([order, added])
-        return Edits._of(order, self.count, marked, schedule, self.arena.mark_slots)
+        return Edits._of(order, self.count, marked, schedule, self.layout.mark_slots)
 
     def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
         """Keep the state before the k-th live node always."""
         marked = self._marked.copy()
         marked[self.live[k]] = True
-        return Edits._of(self._order, self.count, marked, schedule, self.arena.mark_slots)
+        return Edits._of(self._order, self.count, marked, schedule, self.layout.mark_slots)
 
     def scheduled(self, schedule: AbstractSchedule) -> "Edits":
         """Lay out the same nodes under another schedule."""
-        return Edits._of(self._order, self.count, self._marked, schedule, self.arena.mark_slots)
+        return Edits._of(self._order, self.count, self._marked, schedule, self.layout.mark_slots)
 
     @property
     def _order(self) -> np.ndarray:
-        return np.asarray(_known(self.rows.order))
+        return np.asarray(_known(self.arrays.order))
 
     @property
     def _marked(self) -> np.ndarray:

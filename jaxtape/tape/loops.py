@@ -14,9 +14,10 @@ from .. import sweeps
 from ..schedules.online import check_steps, online_table, two_sweeps
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import check_count, check_slots
-from ..sweeps.chain import as_array, trace
-from ..sweeps.executor import Scheduled
-from ..sweeps.open import Open, with_condition
+from ..sweeps.chain import trace
+from ..sweeps.executor import StaticExecutor
+from ..sweeps.leaves import as_array
+from ..sweeps.while_executor import WhileExecutor, with_condition
 
 
 def scan(
@@ -74,7 +75,7 @@ def scan(
     if schedule.keeps_residuals or not length:
         f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
         return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-    executor = Scheduled.of(schedule, length)
+    executor = StaticExecutor.of(schedule, length)
     chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
     carry, ys = sweeps.run(chain, arrays)
     return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
@@ -127,7 +128,7 @@ def while_loop(
     check_steps("max_steps", max_steps)
     max_steps = int(max_steps)
     table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
-    chain, arrays, tree, _ = trace(_node_of(body), init, (), Open(table))
+    chain, arrays, tree, _ = trace(_node_of(body), init, (), WhileExecutor(table))
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
@@ -142,23 +143,17 @@ def _node_of(body: Callable) -> Callable:
     JAX traces a function once for arguments of the same types.
     """
     try:
-        node = _nodes.get(body)
-        if node is None or node.of() is not body:
-            node = _nodes[body] = _Node(weakref.ref(body))
+        of, node = _nodes.get(body, (lambda: None, None))
+        if of() is not body:
+            of = weakref.ref(body)
+            _nodes[body] = of, node = of, _node_from(of)
         return node
     except TypeError:  # it has no hash, or no weak reference
-        return _Node(lambda: body)
+        return _node_from(lambda: body)
 
 
-class _Node:
-    """`(state, x) -> (body(state), None)` of a body that somebody else holds."""
-
-    def __init__(self, of: Callable):
-        self.of = of
-
-    def __call__(self, state, x):
-        del x
-        return self.of()(state), None
+def _node_from(of: Callable) -> Callable:
+    return lambda state, x: (of()(state), None)
 
 
 _nodes = weakref.WeakKeyDictionary()

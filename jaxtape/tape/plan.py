@@ -12,6 +12,7 @@ from rich.table import Table as TextTable
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
 from ..schedules.table import Table, check_count, revolve_table
 from ..sweeps.footprint import Footprint, peak_bytes
+from ..sweeps.state_store import host_slots
 from . import plot as picture
 from .budget import (
     Size,
@@ -232,5 +233,5 @@ def _part(segment: Segment, footprint: Footprint) -> Part:
     if not footprint.repeats:
         return Part(name, n, segment.schedule, n, n, 1, 0, 0, footprint, _once(n))
     advanced, repetition = table.count_advances() + 1, table.count_repetition()
-    counts = advanced, n, repetition, segment.slots, segment.executor.slots_apart
+    counts = advanced, n, repetition, segment.slots, host_slots(segment.executor)
     return Part(name, n, segment.schedule, *counts, footprint, table)

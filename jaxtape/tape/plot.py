@@ -1,23 +1,10 @@
 """A picture of the steps and the kept states of a plan over time."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ..schedules.table import Table
-
-
-class Timeline(NamedTuple):
-    """The course of a gradient: time counts steps advanced or pulled back, positions are in the whole tape.
-
-    Attributes:
-        path: The (time, position) along the way; NaN where a state is loaded.
-        kept: The (position, from when, until when) of every state that was kept.
-    """
-
-    path: np.ndarray
-    kept: np.ndarray
 
 
 def draw(tables: Sequence[Table], title: str, axes=None):
@@ -33,10 +20,10 @@ def draw(tables: Sequence[Table], title: str, axes=None):
             2, 1, sharex=True, figsize=(9, 6), gridspec_kw=sizes, layout="constrained"
         )
     upper, lower = axes
-    line = timeline(tables)
-    position, begun, ended = line.kept.T
+    path, kept = timeline(tables)
+    position, begun, ended = kept.T
     upper.hlines(position, begun, ended, color="tab:orange", lw=1, label="kept")
-    upper.plot(*line.path.T, color="tab:blue", lw=0.8, label="advanced, and pulled back")
+    upper.plot(*path.T, color="tab:blue", lw=0.8, label="advanced, and pulled back")
     upper.set(ylabel="position", title=title)
     upper.legend(loc="upper right")
     changes = np.concatenate(
@@ -48,14 +35,21 @@ def draw(tables: Sequence[Table], title: str, axes=None):
     return upper.figure
 
 
-def timeline(tables: Sequence[Table]) -> Timeline:
-    """Follow the first sweeps of all segments, then their reverse sweeps, the last segment's first."""
+def timeline(tables: Sequence[Table]) -> tuple[np.ndarray, np.ndarray]:
+    """Follow the first sweeps of all segments, then their reverse sweeps, the last segment's first.
+
+    Time counts steps advanced or pulled back, and positions are in the whole tape.
+
+    Returns:
+        The (time, position) along the way, NaN where a state is loaded; and the (position, from when, until
+        when) of every state that was kept.
+    """
     clock, starts = _Clock(), np.cumsum([0, *map(len, tables)]).tolist()
     pairs = zip(tables, starts, strict=False)
     swept = [(table, start, clock.sweep_first(table, start)) for table, start in pairs]
     for table, start, held in reversed(swept):
         clock.sweep_back(table, start, held)
-    return Timeline(np.array(clock.path, float), np.array(clock.kept, float))
+    return np.array(clock.path, float), np.array(clock.kept, float)
 
 
 class _Clock:

@@ -1,9 +1,9 @@
-"""A tape that has been run, and the states it kept: read other states, pull back in parts, edit, and resume."""
+"""A tape that has been run, with the states it kept; and views of consecutive nodes."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,15 +12,16 @@ import numpy as np
 from jax.tree_util import keystr
 
 from ..schedules.schedule import AbstractSchedule, MultiStage, Revolve
-from ..sweeps.chain import inexact
 from ..sweeps.differentiable import UNDEFINED, pull_leaves
+from ..sweeps.leaves import inexact
 from .edits import Edits
-from .node_list import AbstractTape, TapeT
 from .segment import Segment
 
+TapeT = TypeVar("TapeT", bound=Any)  # a `Tape`, which imports this file
 Hook = Callable[[int, Any], None]
 
-_LEAST_PIECE = 32  # nodes: a program runs for each piece between kept states
+_GATHERED = 32  # nodes at a time
+_LEAST_CHUNK = 32  # nodes: a program runs for each chunk between kept states
 
 
 class Diagnosis(NamedTuple):
@@ -59,7 +60,7 @@ class Recording(Generic[TapeT]):
         wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
         states, state = dict(kept), kept[start]
         for stop in sorted(p for p in wanted if p > start):
-            state = states[stop] = run_piece(Piece.of(tape, start, stop), state)
+            state = states[stop] = run_chunk(Chunk.of(tape, start, stop), state)
             start = stop
         self.tape, self._kept = tape, _thinned(states, wanted)
 
@@ -78,7 +79,7 @@ class Recording(Generic[TapeT]):
         k = self.tape.position(k)
         start = max(p for p in self._kept if p <= k)
         state = self._kept[start]
-        return state if start == k else run_piece(Piece.of(self.tape, start, k), state)
+        return state if start == k else run_chunk(Chunk.of(self.tape, start, k), state)
 
     def pullback(self, y_bar: Any, stop: int = 0, hook: Hook | None = None) -> tuple[Any, TapeT]:
         """Pull cotangents back from the value to position `stop`.
@@ -96,13 +97,13 @@ class Recording(Generic[TapeT]):
         """
         stop = self.tape.position(stop)
         state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
-        pieces = self._pieces_back(stop)
-        for i, j, state in pieces if hook is None else self._nodes_back(pieces):
+        chunks = self._chunks_back(stop)
+        for i, j, state in chunks if hook is None else self._nodes_back(chunks):
             if hook is not None:
                 hook(j, _defined(state_bar))
             number, _ = self.tape.segment_at(i)
-            given = Piece.of(self.tape, i, j), state, state_bar
-            bars[number], state_bar = pull_piece(given, bars[number])
+            given = Chunk.of(self.tape, i, j), state, state_bar
+            bars[number], state_bar = pull_chunk(given, bars[number])
         state_bar = _defined(state_bar)
         if hook is not None:
             hook(stop, state_bar)
@@ -152,7 +153,7 @@ class Recording(Generic[TapeT]):
                 f"The first state is not finite in {leaves[0]}: no node has made that."
             )
         for k in range(len(self.tape)):
-            state = run_piece(Piece.of(self.tape, k, k + 1), state)
+            state = run_chunk(Chunk.of(self.tape, k, k + 1), state)
             if leaves := _not_finite(state):
                 return Diagnosis(k, "state", leaves[0])
         found: list[Diagnosis] = []
@@ -168,22 +169,22 @@ class Recording(Generic[TapeT]):
     def __repr__(self) -> str:
         return f"Recording({self.tape!r}, {len(self._kept)} states kept)"
 
-    def _pieces_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
-        """Yield (start, end, state at start) of the pieces between kept states, the last first, to `stop`."""
+    def _chunks_back(self, stop: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield (start, end, state at start) of the chunks between kept states, the last first, to `stop`."""
         end, borders = len(self.tape), {start for start, _ in self.tape.bounds()}
         for start in sorted((p for p in self._kept if stop < p < end), reverse=True):
-            if end - start >= _LEAST_PIECE or start in borders:
+            if end - start >= _LEAST_CHUNK or start in borders:
                 yield start, end, self._kept[start]
                 end = start
         if stop < end:
             yield stop, end, self.state(stop)
 
-    def _nodes_back(self, pieces) -> Iterator[tuple[int, int, Any]]:
-        """Cut the pieces into single nodes, the last first."""
-        for start, end, state in pieces:
+    def _nodes_back(self, chunks) -> Iterator[tuple[int, int, Any]]:
+        """Cut the chunks into single nodes, the last first."""
+        for start, end, state in chunks:
             states = [state]
             for k in range(start, end - 1):
-                states.append(run_piece(Piece.of(self.tape, k, k + 1), states[-1]))
+                states.append(run_chunk(Chunk.of(self.tape, k, k + 1), states[-1]))
             for k in reversed(range(start, end)):
                 yield k, k + 1, states.pop()
 
@@ -203,7 +204,7 @@ def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
     return {k: states[k] for k in positions}
 
 
-def _zero_bars(tape: AbstractTape) -> list[tuple]:
+def _zero_bars(tape: Any) -> list[tuple]:
     """Return zero cotangents of the params of each segment and of the values that its nodes share."""
     inexact = eqx.filter(tape, eqx.is_inexact_array)
     zero = jax.tree.map(jnp.zeros_like, inexact)
@@ -227,11 +228,11 @@ def _not_finite(state) -> list[str]:
     return [f"state{keystr(path)}" for path, leaf in leaves if not np.all(np.isfinite(leaf))]
 
 
-class Piece(eqx.Module):
+class Chunk(eqx.Module):
     """The nodes [i, j) of a tape, all of one segment.
 
     Their params are gathered into a capacity of the next power of two of nodes. So a few programs serve
-    every piece of a tape, and each holds the params, the cotangents and the states of its own nodes,
+    every chunk of a tape, and each holds the params, the cotangents and the states of its own nodes,
     however many the segment has places for.
     """
 
@@ -240,13 +241,13 @@ class Piece(eqx.Module):
     edits: Edits
 
     @classmethod
-    def of(cls, tape: AbstractTape, i: int, j: int) -> "Piece":
+    def of(cls, tape: Any, i: int, j: int) -> "Chunk":
         """Take the nodes [i, j) of one segment, i < j."""
         number, start = tape.segment_at(i)
         segment, count = tape.segments[number], j - i
         least = min(segment.capacity, 2)  # a segment with one place is what may be a bridge
         capacity = 1 << (max(count, least) - 1).bit_length()
-        schedule = _schedule_of_piece(segment, capacity)
+        schedule = _schedule_of_chunk(segment, capacity)
         places = np.pad(segment.places[i - start : j - start], (0, capacity - count), "edge")
         whole = Segment(segment.params, segment.shared, segment.static, schedule)
         return cls(whole, places, Edits.first(count, capacity, schedule))
@@ -259,34 +260,34 @@ class Piece(eqx.Module):
 
 
 @eqx.filter_jit
-def run_piece(piece: Piece, state):
-    """Return the state after the piece."""
-    return piece.nodes(state)
+def run_chunk(chunk: Chunk, state):
+    """Return the state after the chunk."""
+    return chunk.nodes(state)
 
 
 @functools.partial(eqx.filter_jit, donate="all-except-first")
-def pull_piece(given: tuple, bars: tuple) -> tuple[tuple, Any]:
-    """Add the cotangents of a piece to the segment's in place; return them, and its first state's cotangent.
+def pull_chunk(given: tuple, bars: tuple) -> tuple[tuple, Any]:
+    """Add the cotangents of a chunk to the segment's in place; return them, and its first state's cotangent.
 
-    `given` is (piece, the state before it, the cotangent of the state after it); `bars` are the cotangents of
+    `given` is (chunk, the state before it, the cotangent of the state after it); `bars` are the cotangents of
     the segment's params and of its shared values, whose buffers are consumed.
     """
-    piece, state, state_bar = given
-    varying, still = eqx.partition((piece.nodes, state), eqx.is_inexact_array)
+    chunk, state, state_bar = given
+    varying, still = eqx.partition((chunk.nodes, state), eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(varying)
 
     def run(*leaves):
         nodes, state = eqx.combine(jax.tree.unflatten(tree, leaves), still)
         return list(filter(eqx.is_inexact_array, jax.tree.leaves(nodes(state))))
 
-    after = eqx.filter_eval_shape(lambda: piece.nodes(state))
+    after = eqx.filter_eval_shape(lambda: chunk.nodes(state))
     asked = []
     jax.tree.map(
         lambda leaf, bar: asked.append(bar) if inexact([leaf])[0] else None, after, state_bar
     )
     nodes_bar, state_bar = jax.tree.unflatten(tree, pull_leaves(run, leaves, asked))
     params_bar, shared_bar = bars
-    scatter = lambda bar, new: bar.at[piece.places].add(new)  # noqa: E731
+    scatter = lambda bar, new: bar.at[chunk.places].add(new)  # noqa: E731
     params_bar = _added(scatter, params_bar, nodes_bar.params)
     return (params_bar, _added(jnp.add, shared_bar, nodes_bar.shared)), state_bar
 
@@ -311,11 +312,71 @@ def _defined(bars):
     return jax.tree.map(lambda bar: None if bar is UNDEFINED else bar, bars, is_leaf=_is_undefined)
 
 
-def _schedule_of_piece(segment: Segment, capacity: int) -> AbstractSchedule:
-    """Return the schedule with the fewest steps in the segment's slots, of which a piece needs one a node."""
+def _schedule_of_chunk(segment: Segment, capacity: int) -> AbstractSchedule:
+    """Return the schedule with the fewest steps in the segment's slots, of which a chunk needs one a node."""
     dtype = segment.schedule.checkpoint_dtype
     slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
     device = max(segment.slots - segment.executor.table.host_slots - 1, 1)
     if slots <= device:
         return Revolve(slots, checkpoint_dtype=dtype)
     return MultiStage(device, slots - device, checkpoint_dtype=dtype)
+
+
+class Node(NamedTuple):
+    """One operation: `state[position + 1] = step(params, state[position])`."""
+
+    position: int
+    step: Callable
+    params: Any
+
+    def __call__(self, state):
+        """Return the next state."""
+        return self.step(self.params, state)
+
+
+class Span(Generic[TapeT]):
+    """The nodes [start, stop) of a tape, in topological order; `reversed(span)` is the order of the adjoint."""
+
+    def __init__(self, tape: TapeT, start: int, stop: int):
+        self.tape, self.start, self.stop = tape, start, stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[Node]:
+        return self._nodes(1)
+
+    def __reversed__(self) -> Iterator[Node]:
+        return self._nodes(-1)
+
+    def __repr__(self) -> str:
+        return f"Span([{self.start}, {self.stop}) of {self.tape!r})"
+
+    def replay(self, state):
+        """Return the state after the span, from the state before it."""
+        return self.tape[self.start : self.stop](state)
+
+    def cut(self) -> tuple[TapeT, TapeT]:
+        """Return the tape without the span, and the span as a tape of its own."""
+        return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
+
+    def _nodes(self, direction: int) -> Iterator[Node]:
+        """Yield one node after the other, in direction 1 or -1."""
+        pairs = zip(self.tape.bounds(), self.tape.segments, strict=True)
+        for (start, stop), segment in list(pairs)[::direction]:
+            positions = range(max(start, self.start), min(stop, self.stop))
+            yield from _nodes_of(segment, start, positions[::direction])
+
+
+def _nodes_of(segment: Segment, start: int, positions: range) -> Iterator[Node]:
+    """Yield the nodes of a segment at some positions, their params gathered a few nodes at a time."""
+    if not positions:
+        return
+    step, places = segment.step, segment.places[np.asarray(positions) - start]
+    count = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
+    for first in range(0, len(positions), count):
+        few = places[first : first + count]
+        few = np.pad(few, (0, count - len(few)), "edge")  # one shape, or each would be compiled
+        leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf, at=few: leaf[at], segment.params))
+        for position, *own in zip(positions[first : first + count], *leaves, strict=False):
+            yield Node(position, step, jax.tree.unflatten(tree, own))

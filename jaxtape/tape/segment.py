@@ -11,12 +11,12 @@ import numpy as np
 from jax import lax
 
 from .. import sweeps
-from ..schedules.arena import marked_table
+from ..schedules.layout import marked_table
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import Table
 from ..sweeps.chain import check_state, same_state, trace
-from ..sweeps.edited import Edited, with_rows
-from ..sweeps.executor import AbstractTableExecutor, Scheduled
+from ..sweeps.executor import StaticExecutor
+from ..sweeps.indexed_executor import IndexedExecutor, with_schedule_arrays
 from .edits import Edits
 
 
@@ -92,7 +92,7 @@ class Segment(eqx.Module):
             return lax.scan(self._checkpointed(self.scanned), state, self.params)[0]
         chain, arrays, tree, _ = trace(self.scanned, state, self.params, self.executor)
         if self.edits is not None:
-            chain, arrays = with_rows(chain, arrays, self.edits.rows)
+            chain, arrays = with_schedule_arrays(chain, arrays, self.edits.arrays)
         return jax.tree.unflatten(tree, sweeps.run(chain, arrays)[0])
 
     @property
@@ -127,7 +127,7 @@ class Segment(eqx.Module):
         Returns the chain, its arrays, and the tree structure of y.
         """
         node = lambda state, params: (state, self.step(params, state))  # noqa: E731
-        chain, arrays, _, tree = trace(node, state, self.params, Scheduled.of(StoreAll(), 1))
+        chain, arrays, _, tree = trace(node, state, self.params, StaticExecutor.of(StoreAll(), 1))
         return chain, arrays, tree
 
     @property
@@ -136,11 +136,11 @@ class Segment(eqx.Module):
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
-    def executor(self) -> AbstractTableExecutor:
+    def executor(self) -> StaticExecutor:
         """The executor that runs and reverses the nodes; the capacity must be at least 1."""
         if self.edits is None:
-            return Scheduled.of(self.schedule, self.capacity)
-        return Edited(self.edits.arena, self.schedule.checkpoint_dtype)
+            return StaticExecutor.of(self.schedule, self.capacity)
+        return IndexedExecutor(self.edits.layout, self.schedule.checkpoint_dtype)
 
     @property
     def keeps_residuals(self) -> bool:
@@ -150,7 +150,7 @@ class Segment(eqx.Module):
     @property
     def slots(self) -> int:
         """The number of states, or under `keeps_residuals` of nodes' residuals, that are kept at a time."""
-        return self.executor.slots if self.capacity else 0
+        return self.executor.table.slots if self.capacity else 0
 
     @property
     def kept_positions(self) -> np.ndarray:

@@ -196,7 +196,7 @@ def run_machine(examples):
 @pytest.fixture
 def short_pieces(monkeypatch):
     """A recording is pulled back in several pieces, however short."""
-    monkeypatch.setattr(jaxtape.tape.recording, "_LEAST_PIECE", 5)
+    monkeypatch.setattr(jaxtape.tape.recording, "_LEAST_CHUNK", 5)
 
 
 @pytest.mark.repeat

@@ -10,7 +10,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxtape as jt
-from jaxtape.sweeps import chain, host_memory
+from jaxtape.sweeps import host_memory, leaves, state_store
 
 from ..cases import others_later
 from ..helpers_tape import assert_close, loss_of, mixed_arguments
@@ -27,7 +27,7 @@ class TestApart:
 
     @pytest.fixture(autouse=True)
     def _apart(self, monkeypatch):
-        monkeypatch.setattr(chain, "host_is_apart", lambda: True)
+        monkeypatch.setattr(state_store, "host_is_separate", lambda: True)
 
     def test_slots_are_placed_there(self):
         jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))
@@ -56,7 +56,7 @@ class TestApart:
 
         def dropped(length, aval, axis):
             real = jnp.issubdtype(aval.dtype, jnp.floating)
-            stack = chain.zeros_stack(length, aval, axis)
+            stack = leaves.zeros_stack(length, aval, axis)
             return stack + (jnp.nan if real else jnp.iinfo(aval.dtype).max)
 
         empty = functools.cache(host_memory._host_empty.__wrapped__)

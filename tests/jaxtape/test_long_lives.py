@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-import jaxtape.schedules.arena
+import jaxtape.schedules.layout
 import jaxtape.schedules.table
 
 from ..helpers_tape import assert_close
@@ -78,7 +78,7 @@ def test_a_million_nodes_are_recorded_and_the_last_are_pulled_back():
 def cached():
     """Every table and row that is remembered, in all caches."""
     kind = type(functools.lru_cache(len))
-    ours = jaxtape.schedules.table.__name__, jaxtape.schedules.arena.__name__
+    ours = jaxtape.schedules.table.__name__, jaxtape.schedules.layout.__name__
     caches = [f for f in gc.get_objects() if type(f) is kind and f.__module__ in ours]
     return sum(cache.cache_info().currsize for cache in caches)
 

@@ -9,9 +9,9 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
+from jaxtape.sweeps.dependence import needed_state
 from jaxtape.sweeps.differentiable import differentiable_leaves
-from jaxtape.sweeps.executor import Scheduled
-from jaxtape.sweeps.pullback import needed_state
+from jaxtape.sweeps.executor import StaticExecutor
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
 
@@ -22,7 +22,7 @@ SCHEDULE = jt.Revolve(12)
 def needed(step, init, x):
     """Which leaves of `init` a chain of `step(state, x) -> state` keeps."""
     xs = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), x)
-    executor = Scheduled.of(SCHEDULE, 3)
+    executor = StaticExecutor.of(SCHEDULE, 3)
     chain, arrays, *_ = trace(lambda state, x: (step(state, x), None), init, xs, executor)
     return needed_state(chain, differentiable_leaves(chain, arrays), arrays)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import jaxtape as jt
 from jaxtape.schedules import online
 from jaxtape.schedules.online import online_table, two_sweeps
-from jaxtape.schedules.table import NestedBlocks, equal_sizes, repetition
+from jaxtape.schedules.table import equal_sizes, nested_blocks, repetition
 
 
 def followed(table, n):
@@ -107,9 +107,9 @@ def test_each_step_at_most_twice_while_the_slots_suffice(slots):
 @pytest.mark.parametrize("length", [50, 400, 2500])
 def test_no_more_steps_than_blocks_within_blocks_with_as_many_slots(length, levels):
     """Which run each block again, to its last node, but for those that the first sweep ended in."""
-    blocks = NestedBlocks.of(length, equal_sizes(length, levels))
-    again = np.cumsum(np.arange(length) - blocks.load_position)
-    table = online_table(length, blocks.slots)
+    slots, _, load_position = nested_blocks(length, equal_sizes(length, levels))
+    again = np.cumsum(np.arange(length) - load_position)
+    table = online_table(length, slots)
     for n in range(2, length + 1, max(1, length // 100)):
         assert table.count_advances(n) <= n + again[n - 2]
 

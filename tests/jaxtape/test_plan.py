@@ -521,7 +521,7 @@ def test_no_step_is_run_again_where_nothing_is_kept(edited):
     assert set(heard.values()) == {2} and heard.total() == plan.evaluations == 2 * n
     assert (plan.advanced, plan.taped, plan.repetition) == (n, n, 1)
     assert plan.parts[0].slots == 0
-    path = timeline([plan.parts[0].table]).path
+    path, _ = timeline([plan.parts[0].table])
     assert path[-1, 0] == plan.evaluations
 
 
@@ -566,14 +566,14 @@ def test_print_and_draw():
 @pytest.mark.parametrize("schedule", all_schedules[1:-1], ids=str)
 def test_the_timeline_keeps_no_more_than_the_slots(schedule):
     plan = jt.plan(jt.Tape().append(turn, jnp.ones(60)).with_schedule(schedule), X)
-    line = timeline([part.table for part in plan.parts])
-    assert line.path[-1, 0] == plan.evaluations
-    assert np.nanmax(line.path[:, 1]) == 60
+    path, kept = timeline([part.table for part in plan.parts])
+    assert path[-1, 0] == plan.evaluations
+    assert np.nanmax(path[:, 1]) == 60
     moments = np.arange(plan.evaluations) + 0.5
-    _, begun, ended = line.kept.T
-    kept = np.sum((begun <= moments[:, None]) & (moments[:, None] <= ended), axis=1)
-    assert kept.max() <= plan.parts[0].slots
-    steps = np.diff(line.path, axis=0)
+    _, begun, ended = kept.T
+    held = np.sum((begun <= moments[:, None]) & (moments[:, None] <= ended), axis=1)
+    assert held.max() <= plan.parts[0].slots
+    steps = np.diff(path, axis=0)
     moving = ~np.isnan(steps[:, 0]) & (steps[:, 0] > 0)
     assert np.all(np.abs(steps[moving, 1]) == steps[moving, 0])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
-from jaxtape.tape.recording import Piece, pull_piece
+from jaxtape.tape.recording import Chunk, pull_chunk
 
 from ..cases import others_later
 from ..helpers_tape import all_schedules, assert_close
@@ -303,13 +303,13 @@ def test_a_piece_is_pulled_back_in_room_for_its_own_nodes(schedule, most):
     n, x = 1024, jnp.ones(4096)
     scale = lambda params, state: jnp.sin(state) * params  # noqa: E731
     tape = jt.Tape().with_schedule(schedule).append(scale, jnp.ones(n)).drop(3).mark(110)
-    given = Piece.of(tape, 100, 132), x, x
-    compiled = pull_piece.lower(given, (jnp.ones(n), [])).compile().compiled
+    given = Chunk.of(tape, 100, 132), x, x
+    compiled = pull_chunk.lower(given, (jnp.ones(n), [])).compile().compiled
     assert compiled.memory_analysis().temp_size_in_bytes <= most * x.nbytes
 
 
 def test_few_programs_serve_all_pieces():
-    """Pieces of 32 nodes and more, and what is left over, of every length up to 31."""
+    """Chunks of 32 nodes and more, and what is left over, of every length up to 31."""
     traces = []
 
     def scale(params, state):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxtape as jt
-from jaxtape.schedules.arena import Arena, marked_table, rows_of
+from jaxtape.schedules.layout import TableLayout, marked_table, schedule_arrays
 from jaxtape.schedules.table import slots_within
 
 SCHEDULES = (
@@ -76,27 +76,27 @@ def test_recursive_takes_a_sweep_a_level(n, levels):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 60), st.sets(st.integers(1, 59), max_size=4), st.sampled_from(SCHEDULES))
 def test_marked_states_have_slots_of_their_own(n, marks, schedule):
-    """A table with marks loads what it has kept, and so do its rows as data, in an arena with room to grow."""
+    """A table with marks loads what it has kept, and so do its rows as data, in a layout with room to grow."""
     marks = tuple(sorted(mark for mark in marks if mark < n))
     table = marked_table(n, schedule, marks)
     assert replay(table) == table.count_advances()
     starts = [0, *marks]
     most = max(schedule.table(b - a).slots for a, b in zip(starts, [*marks, n], strict=True))
     assert table.slots == most + len(marks)
-    arena = Arena.of(schedule, 64, n, marks, mark_slots=4)
-    padded = marked_table(n, schedule, marks, arena.slots - 4)
-    assert replay(padded) == replay(table) and padded.slots <= arena.slots
+    layout = TableLayout.of(schedule, 64, n, marks, mark_slots=4)
+    padded = marked_table(n, schedule, marks, layout.slots - 4)
+    assert replay(padded) == replay(table) and padded.slots <= layout.slots
     order = np.arange(64, dtype=np.int32)
-    rows = rows_of(schedule, order, n, marks, arena)
+    rows = schedule_arrays(schedule, order, n, marks, layout)
     assert rows.length == n and rows.order is order
     assert rows.load_position.shape == rows.load_slot.shape == (64,)
     np.testing.assert_array_equal(rows.load_slot[:n], padded.load_slot)
     np.testing.assert_array_equal(rows.load_position[:n], padded.load_position)
-    np.testing.assert_array_equal(rows.sweep, padded.sweep_rows)
+    np.testing.assert_array_equal(rows.sweep_rows, padded.sweep_rows)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
-def test_an_arena_has_slots_for_every_shorter_chain(schedule):
+def test_a_layout_has_slots_for_every_shorter_chain(schedule):
     for capacity in (1, 2, 9, 40):
         most = schedule.most_slots(capacity, capacity)
         assert most >= max(schedule.table(n).slots for n in range(1, capacity + 1))
@@ -104,7 +104,7 @@ def test_an_arena_has_slots_for_every_shorter_chain(schedule):
     assert schedule.host_slots(40) == (2 if isinstance(schedule, jt.MultiStage) else 0)
 
 
-def test_slots_of_an_arena_are_no_more_than_are_used():
+def test_slots_of_a_layout_are_no_more_than_are_used():
     assert [jt.Revolve(4).most_slots(n, n) for n in (1, 4, 10, 99)] == [2, 5, 5, 5]
     assert [jt.MultiStage(2, 3).most_slots(n, n) for n in (1, 5, 10)] == [2, 6, 6]
     assert [jt.Marked().most_slots(100, n) for n in (1, 2, 5, 8, 9)] == [1, 2, 8, 8, 16]

@@ -13,9 +13,9 @@ from jax import lax
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
 from jaxtape.sweeps.differentiable import differentiable_leaves
-from jaxtape.sweeps.executor import Scheduled
+from jaxtape.sweeps.executor import StaticExecutor
 from jaxtape.sweeps.footprint import Measure
-from jaxtape.sweeps.pullback import broadcast_values
+from jaxtape.sweeps.pullback import lifted_values
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
 
@@ -134,7 +134,7 @@ def chain_of(step, varied=VARIED):
     def node(state, x):
         return {"x": step(SHARED | varied, state["x"], x), "n": state["n"] + 1}, None
 
-    return trace(node, STATE, XS, Scheduled.of(jt.Revolve(3), 10))[:2]
+    return trace(node, STATE, XS, StaticExecutor.of(jt.Revolve(3), 10))[:2]
 
 
 def broadcasts_of(step):
@@ -143,7 +143,7 @@ def broadcasts_of(step):
     def shapes(varied):
         chain, arrays = chain_of(step, varied)
         active = differentiable_leaves(chain, arrays)
-        values = broadcast_values(chain, active.consts, arrays.consts)
+        values = lifted_values(chain, active.consts, arrays.consts)
         assert Measure.of(chain, active, arrays).broadcasts(10**9) == bool(values)
         return values
 
@@ -165,7 +165,7 @@ def test_values_are_broadcast_if_they_are_little_beside_what_is_kept():
         def step(state, x):
             return state + sum(jnp.sin(shared[i] * state) for i in range(20)) * x, None
 
-        chain, arrays, *_ = trace(step, jnp.ones(8), XS, Scheduled.of(jt.Revolve(3), 10))
+        chain, arrays, *_ = trace(step, jnp.ones(8), XS, StaticExecutor.of(jt.Revolve(3), 10))
         measure = Measure.of(chain, differentiable_leaves(chain, arrays), arrays)
         flags.extend(map(measure.broadcasts, (0, 4 * 20 - 1, 4 * 20)))
         return 0.0

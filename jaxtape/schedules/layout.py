@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 
 from .schedule import AbstractSchedule
-from .table import Rows, Table, cached_by_length
+from .table import ScheduleArrays, Table, cached_by_length
 
 _PER_NODE = "load_position", "load_slot", "first_row", "last_row"
 _PER_ROW = "store_position", "store_slot"
 
 
 @dataclasses.dataclass(frozen=True)
-class Arena:
+class TableLayout:
     """The static part of a table that comes as data: its numbers of nodes and slots.
 
     Attributes:
@@ -32,28 +32,34 @@ class Arena:
     @classmethod
     def of(
         cls, schedule: AbstractSchedule, capacity: int, length: int, marks: tuple, mark_slots: int
-    ) -> "Arena":
+    ) -> "TableLayout":
         """Take the schedule's slots at any length within the capacity, and `mark_slots` for marks."""
         longest = int(np.diff([0, *marks, length]).max())
         slots = schedule.most_slots(capacity, longest) + mark_slots
         return cls(capacity, slots, mark_slots, schedule.host_slots(capacity))
 
 
-def rows_of(
-    schedule: AbstractSchedule, order: np.ndarray, length: int, marks: tuple[int, ...], arena: Arena
-) -> Rows:
+def schedule_arrays(
+    schedule: AbstractSchedule,
+    order: np.ndarray,
+    length: int,
+    marks: tuple[int, ...],
+    layout: TableLayout,
+) -> ScheduleArrays:
     """Return the rows of the live nodes, `order[:length]`, with the states before `marks` always kept."""
-    return Rows(np.int32(length), order, *_padded(length, schedule, marks, arena))
+    return ScheduleArrays(np.int32(length), order, *_padded(length, schedule, marks, layout))
 
 
 @cached_by_length
-def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], arena: Arena) -> tuple:
+def _padded(
+    length: int, schedule: AbstractSchedule, marks: tuple[int, ...], layout: TableLayout
+) -> tuple:
     if not length:
-        nothing = np.zeros(arena.capacity, np.int32)
+        nothing = np.zeros(layout.capacity, np.int32)
         return (nothing,) * 6 + (np.zeros(2, np.int32),)
-    table = marked_table(length, schedule, marks, arena.slots - arena.mark_slots)
+    table = marked_table(length, schedule, marks, layout.slots - layout.mark_slots)
     columns = [getattr(table, name) for name in (*_PER_NODE, *_PER_ROW)]
-    padded = tuple(np.pad(c, (0, arena.capacity - len(c))).astype(np.int32) for c in columns)
+    padded = tuple(np.pad(c, (0, layout.capacity - len(c))).astype(np.int32) for c in columns)
     return *padded, np.asarray(table.sweep_rows, np.int32)
 
 
@@ -61,38 +67,38 @@ def _padded(length: int, schedule: AbstractSchedule, marks: tuple[int, ...], are
 def marked_table(
     length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
 ) -> Table:
-    """Join the tables of the stretches between marks, one after the other, to one.
+    """Join the tables of the chunks between marks, one after the other, to one.
 
-    The stretches share the schedule's `own` slots (None: as many as they need) but for the first of each,
+    The chunks share the schedule's `own` slots (None: as many as they need) but for the first of each,
     which holds where it starts: that is the mark's own slot. The first sweep keeps the marked states
-    on its way to the last stretch.
+    on its way to the last chunk.
     """
     starts = [0, *(mark for mark in marks if 0 < mark < length)]
     sizes = np.diff([*starts, length]).tolist()
     tables = [schedule.table(size) for size in sizes]
     own = max(table.slots for table in tables) if own is None else own
-    stretches, count = [], 0
+    chunks, count = [], 0
     for i, (start, table) in enumerate(zip(starts, tables, strict=True)):
-        stretch = _placed(table, start, own + i - 1 if i else 0, count)
-        stretches.append(stretch if i + 1 == len(starts) else _entered_at_its_start(stretch))
+        chunk = _placed(table, start, own + i - 1 if i else 0, count)
+        chunks.append(chunk if i + 1 == len(starts) else _entered_at_its_start(chunk))
         count += len(table.store_position)
     whole = {
-        name: np.concatenate([getattr(stretch, name) for stretch in stretches])
+        name: np.concatenate([getattr(chunk, name) for chunk in chunks])
         for name in (*_PER_NODE, *_PER_ROW)
     }
     # the rows of the last node come last: the marked states are kept just before
-    first, last = stretches[-1].sweep_rows
+    first, last = chunks[-1].sweep_rows
     kept = np.asarray(starts[1:], np.int64)
     whole["store_position"] = np.insert(whole["store_position"], first, kept)
     whole["store_slot"] = np.insert(whole["store_slot"], first, own + np.arange(len(kept)))
     sweep = first, last + len(kept)
-    return dataclasses.replace(stretches[-1], slots=own + len(kept), sweep_rows=sweep, **whole)
+    return dataclasses.replace(chunks[-1], slots=own + len(kept), sweep_rows=sweep, **whole)
 
 
 def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
-    """Return the table of a stretch in the numbers of the whole: nodes from `start`, `rows` store rows before.
+    """Return the table of a chunk in the numbers of the whole: nodes from `start`, `rows` store rows before.
 
-    Where the stretch starts is held in `first_slot` instead of slot 0.
+    Where the chunk starts is held in `first_slot` instead of slot 0.
     """
     in_own = lambda slot: np.where(slot == 0, first_slot, slot)  # noqa: E731
     first, last = table.sweep_rows
@@ -108,11 +114,11 @@ def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
     )
 
 
-def _entered_at_its_start(stretch: Table) -> Table:
-    """Let the last node of a stretch reload its start, because the first sweep continues beyond the stretch."""
-    at_the_end = {"load_position": stretch.load_position.min(), "load_slot": stretch.load_slot[0]}
-    at_the_end["first_row"], at_the_end["last_row"] = stretch.sweep_rows
-    columns = {name: getattr(stretch, name).copy() for name in at_the_end}
+def _entered_at_its_start(chunk: Table) -> Table:
+    """Let the last node of a chunk reload its start, because the first sweep continues beyond the chunk."""
+    at_the_end = {"load_position": chunk.load_position.min(), "load_slot": chunk.load_slot[0]}
+    at_the_end["first_row"], at_the_end["last_row"] = chunk.sweep_rows
+    columns = {name: getattr(chunk, name).copy() for name in at_the_end}
     for name, value in at_the_end.items():
         columns[name][-1] = value
-    return dataclasses.replace(stretch, **columns)
+    return dataclasses.replace(chunk, **columns)

@@ -1,0 +1,66 @@
+"""Prepare a chain for its reversal: find the leaves to keep, resolve a budget, decide on shared values."""
+
+import dataclasses
+
+from ..schedules.table import revolve_table
+from .chain import AbstractExecutor, Active, Arrays, Chain
+from .dependence import needed_state
+from .differentiable import pulled_leaves
+from .executor import StaticExecutor
+from .footprint import Measure
+from .leaves import is_symbolic
+from .pullback import fewest_to_broadcast
+from .state_store import host_slots
+
+
+def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:
+    """Return the prepared chain, and the active leaves whose cotangents can be pulled back.
+
+    `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
+    or if states lie in the host's memory and the step has ordered side effects.
+    """
+    try:
+        needed = needed_state(chain, active, arrays)
+    except Exception:
+        active = pulled_leaves(chain, active, arrays)
+        needed = needed_state(chain, active, arrays)
+    chain = dataclasses.replace(chain, needed=needed)
+    chain = dataclasses.replace(chain, executor=resolve_budget(chain, active, arrays))
+    if not is_symbolic(tuple(arrays)):  # so bytes can be compared
+        least = fewest_to_broadcast(chain, active, arrays)
+        chain = dataclasses.replace(chain, broadcasts=chain.executor.table.slots >= least)
+    _check_effects(chain)
+    return chain, active
+
+
+def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExecutor:
+    """Return the executor with slots in the place of a budget, now that the states are known.
+
+    Raises:
+        ValueError: If a shape is symbolic.
+    """
+    budget = chain.executor.budget
+    if budget is None:
+        return chain.executor
+    if is_symbolic(tuple(arrays)):
+        raise ValueError(
+            f"A budget of {budget:,} bytes needs concrete shapes, and the shape of an array "
+            "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
+            "for each size."
+        )
+    slots = Measure(chain, active, arrays).slots_within(budget, chain.length)
+    return StaticExecutor(revolve_table(chain.length, slots), chain.executor.checkpoint_dtype)
+
+
+def _check_effects(chain: Chain) -> None:
+    """Check that the step has no ordered side effects where states lie in the host's memory.
+
+    Raises:
+        ValueError: If it has.
+    """
+    ordered = [effect for effect in chain.jaxpr.effects if str(effect).startswith("Ordered")]
+    if ordered and host_slots(chain.executor):
+        raise ValueError(
+            f"The step has ordered side effects ({', '.join(map(str, ordered))}), which JAX does not compile "
+            "beside states in the host's memory: give ordered=False, or Revolve(slots) for MultiStage."
+        )

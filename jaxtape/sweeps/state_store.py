@@ -1,0 +1,138 @@
+"""The states that a sweep keeps: which leaves of a state, in which dtype, and in which memory."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import host_memory
+from .chain import AbstractExecutor, Chain
+from .leaves import get, leaf_bytes, pick, put, shapes, with_bits_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StateStore:
+    """The slots of a prepared chain.
+
+    Slots are a pair `(host, device)` of tuples of stacks, with a stack for each needed leaf and an entry for
+    each slot. The first slots are the host's, if its memory is separate from the device's.
+
+    Attributes:
+        chain: The chain. Its `needed` leaves are kept, in its executor's `checkpoint_dtype`.
+        first: The needed leaves of the first state.
+    """
+
+    chain: Chain
+    first: tuple
+
+    @classmethod
+    def of(cls, chain: Chain, init: tuple) -> "StateStore":
+        """Return the store of the states that begin with `init`."""
+        return cls(chain, pick(chain.needed, init))
+
+    def encode(self, leaves: tuple) -> tuple:
+        """Return needed leaves as slots hold them: real numbers in the slots' dtype, a key as its words."""
+        return tuple(_encoded(leaf, self.chain.executor.checkpoint_dtype) for leaf in leaves)
+
+    def decode(self, leaves: tuple) -> tuple:
+        """Return needed leaves of a state from what a slot holds."""
+        types = jax.eval_shape(self.encode, self.first)
+        triples = zip(leaves, types, self.first, strict=True)
+        return tuple(_decoded(with_bits_of(leaf, aval.dtype), like) for leaf, aval, like in triples)
+
+    def empty(self) -> tuple:
+        """Return the slots before a sweep: on the device they hold the first state, on the host nothing yet."""
+        leaves, on_host = self.encode(self.first), host_slots(self.chain.executor)
+        host = host_memory.empty(leaves, on_host) if on_host else ()
+        count = self.chain.executor.table.slots - on_host
+        device = tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
+        return packed(self.chain, (host, device))
+
+    def put(self, slots: tuple, slot, leaves: tuple) -> tuple:
+        """Return the slots with the needed leaves of a state in one of them."""
+        (host, device), leaves = slots, self.encode(leaves)
+        if host:
+            return host_memory.put_of_two(host, device, leaves, slot)
+        return (), put(device, leaves, slot)
+
+    def get(self, slots: tuple, slot, position) -> tuple:
+        """Return the needed leaves of the state at a position from its slot.
+
+        No slot of the host's holds the first state itself.
+        """
+        host, device = slots
+        if not host:
+            return self.decode(get(device, slot))
+        pairs = zip(
+            self.encode(self.first), host_memory.get_of_two(host, device, slot), strict=True
+        )
+        return self.decode(tuple(lax.select(position == 0, *pair) for pair in pairs))
+
+    def unpack(self, slots: tuple) -> tuple:
+        """Return slots with floats in the place of the integers that `packed` makes of them."""
+        types = for_each_stack(slots, jax.eval_shape(self.encode, self.first))
+        return jax.tree.map(lambda stack, aval: with_bits_of(stack, aval.dtype), slots, types)
+
+
+def host_slots(executor: AbstractExecutor) -> int:
+    """Return the number of slots in the host's memory, if that is separate from the device's, else 0."""
+    on_host = executor.table.host_slots
+    return on_host if on_host and host_is_separate() else 0
+
+
+def host_is_separate() -> bool:
+    """Return True if the host's memory is separate from the device's."""
+    return jax.default_backend() != "cpu"
+
+
+def slot_bytes(chain: Chain, init: tuple) -> int:
+    """Return the bytes of the needed leaves of one state in a slot."""
+    store = StateStore.of(chain, shapes(init))
+    return leaf_bytes(jax.eval_shape(store.encode, store.first))
+
+
+def for_each_stack(slots: tuple, values: tuple) -> tuple:
+    """Return a value for each stack of the slots, such as its batch axis, from one for each needed leaf."""
+    host, _ = slots
+    return values if host else (), values
+
+
+def packed(chain: Chain, stacks):
+    """Return stacks with narrow floats as integers, as a sweep holds them."""
+    return (
+        jax.tree.map(_as_bits, stacks)
+        if chain.in_bits and not host_slots(chain.executor)
+        else stacks
+    )
+
+
+@jax.custom_jvp
+def _as_bits(stack):
+    """Return a stack of floats of less than 32 bits as integers: on CPUs XLA widens a whole stack of floats."""
+    narrow = jnp.issubdtype(stack.dtype, jnp.floating) and stack.dtype.itemsize < 4
+    return lax.bitcast_convert_type(stack, f"uint{8 * stack.dtype.itemsize}") if narrow else stack
+
+
+@_as_bits.defjvp
+def _(primals, tangents):
+    (stack,), (dot,) = primals, tangents
+    bits = _as_bits(stack)
+    if bits.dtype != stack.dtype:
+        raise NotImplementedError(
+            "Bits have no tangent: push forward through a chain with in_bits=False."
+        )
+    return bits, dot
+
+
+def _encoded(leaf, dtype):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)  # keys cannot be moved between memories
+    lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(dtype) if lowers else leaf
+
+
+def _decoded(leaf, like):
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
+    return leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype)
