@@ -1,7 +1,7 @@
 """The tables that the sweeps follow: the slots of kept states, and the way to recompute the others.
 
-A *position* counts states, k before node k. A *place* is an entry of the nodes' stacked values, a *slot* an entry
-of the kept states, and a *row* an entry of the columns `store_position` and `store_slot`.
+A *position* counts states: k is before node k. A *place* is an entry of the nodes' stacked values, a *slot* an
+entry of the kept states, and a *row* an entry of the columns `store_position` and `store_slot`.
 """
 
 import bisect

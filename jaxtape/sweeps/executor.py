@@ -40,15 +40,8 @@ class Forward:
     @classmethod
     def of_all(cls, chain: Chain, arrays: Arrays) -> "Forward":
         """Return steps that carry `(state, ys)`."""
-
-        def step(k, carry):
-            state, ys = carry
-            at = chain.executor.index(chain, k, arrays.consts)
-            state, y = chain.step(arrays.consts, state, get(arrays.xs, at))
-            return state, put(ys, y, at) if ys else ys
-
         needed = lambda carry: pick(chain.needed, carry[0])  # noqa: E731
-        return cls(step, needed, StateStore.of(chain, arrays.init))
+        return cls(step_of_all(chain, arrays), needed, StateStore.of(chain, arrays.init))
 
     @classmethod
     def of_needed(cls, chain: Chain, arrays: Arrays) -> "Forward":
@@ -93,6 +86,18 @@ class Forward:
             return kept, position, self.step(k, carry)
 
         return lax.fori_loop(0, slots.size, node, reached)
+
+
+def step_of_all(chain: Chain, arrays: Arrays) -> Callable:
+    """Return the function `step(k, (state, ys))` that runs node k."""
+
+    def step(k, carry):
+        state, ys = carry
+        at = chain.executor.index(chain, k, arrays.consts)
+        state, y = chain.step(arrays.consts, state, get(arrays.xs, at))
+        return state, put(ys, y, at) if ys else ys
+
+    return step
 
 
 @dataclasses.dataclass(frozen=True)

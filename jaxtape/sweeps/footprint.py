@@ -156,30 +156,39 @@ def stored_footprint(
     chain: Chain, arrays: Arrays, active: Active, schedule: AbstractSchedule
 ) -> Footprint:
     """Measure `lax.scan`'s own gradient: `state` is the bytes that it keeps of every node."""
-    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
 
     def measured(nodes: int) -> int:
         few = dataclasses.replace(chain, executor=chain.executor.short(nodes, 1))
 
         def sweeps(arrays: Arrays):
-            def run(*varied):
-                consts, init, xs = map(merge, active.inputs, varied, arrays)
-                node = functools.partial(step, consts)
-                state, ys = lax.scan(node, init, xs, nodes, reverse=chain.reverse)
-                return pick(active.state, state), pick(active.ys, ys)
-
-            out, pullback = jax.vjp(run, *map(pick, active.inputs, arrays))
-            return out, pullback(out)
+            out, pullback = stored_pullback(few, active, arrays, schedule)
+            bars = tuple(map(pick, (active.state, active.ys), out))
+            return bars, pullback(bars)
 
         return _temporaries(sweeps, few, arrays)
 
     nodes = _NODES
     if chain.length == 1:  # XLA sees no loop, but the nodes of all such segments
+        step = schedule.checkpointed(chain.step, prevent_cse=True)
         nodes, measured = 2, functools.partial(_stored_bytes, step, active, arrays)
     few, many = measured(nodes), measured(2 * nodes)
     state = (many - few) // nodes
     work = few - nodes * state
     return Footprint(max(work, measured(1) - state) if chain.length == 1 else work, state, False)
+
+
+def stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: AbstractSchedule):
+    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
+    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
+
+    def run(*varied):
+        consts, init, xs = map(merge, active.inputs, varied, arrays)
+        node = functools.partial(step, consts)
+        state, ys = lax.scan(node, init, xs, chain.length, reverse=chain.reverse)
+        return (pick(active.state, state), pick(active.ys, ys)), (state, ys)
+
+    _, pullback, out = jax.vjp(run, *map(pick, active.inputs, arrays), has_aux=True)
+    return out, pullback
 
 
 def stored_bridge(

@@ -9,7 +9,7 @@ from jax import lax
 from ..schedules.layout import TableLayout
 from ..schedules.table import ScheduleArrays
 from .chain import Arrays, Chain
-from .executor import Forward, StaticExecutor
+from .executor import StaticExecutor, step_of_all
 from .leaves import get, pick, put
 
 
@@ -38,9 +38,8 @@ class IndexedExecutor(StaticExecutor):
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         length = jnp.asarray(self.columns(arrays.consts).length)
-        start = (), jnp.int32(0), (arrays.init, ())
-        _, _, (state, ys) = Forward.of_all(chain, arrays).advance(start, length)
-        return state, ys
+        start = arrays.init, ()
+        return lax.fori_loop(jnp.int32(0), length, step_of_all(chain, arrays), start)
 
     def scan_reverse(self, chain, active, arrays, pull, start, ys_bar):
         """Call `pull` of the live nodes, where they lie; places that no node has keep a zero."""

@@ -52,6 +52,9 @@ class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
             )
         return super().staging(trace, source_info, *args)
 
+    def linearized(self, args, *tangents):
+        return instantiated(self.jvp(args, tangents)[1])
+
 
 class LoopPrimitive(Primitive):
     """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
@@ -106,9 +109,6 @@ class LoopPrimitive(Primitive):
 
     def lin(self, nonzeros, *args):
         return self(*args), args, self.moving(nonzeros, args)
-
-    def linearized(self, args, *tangents):
-        return instantiated(self.jvp(args, tangents)[1])
 
     @property
     def linear(self) -> Mask:

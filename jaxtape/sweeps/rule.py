@@ -11,23 +11,20 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import dataclasses
-import functools
 from operator import and_
 
 import jax
-from jax import lax
 from jax._src.hijax import call_hi_primitive_p
 from jax._src.interpreters.ad import (
     primitive_linearizations,  # there is no public way to add to a rule
 )
 from jax.interpreters import ad
 
-from ..schedules.schedule import AbstractSchedule
 from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import Active, Arrays, Chain
 from .dependence import active_leaves, linear_leaves
 from .differentiable import refuse_stuck
-from .footprint import stored_within
+from .footprint import stored_pullback, stored_within
 from .leaves import (
     Mask,
     Static,
@@ -71,7 +68,7 @@ class Sweep(Primitive):
         arrays = _as_arrays(arrays)
         active = active_leaves(self.chain, arrays, nonzeros)
         if stored := self.chain.executor.residuals and stored_within(self.chain, active, arrays):
-            out, pullback = _stored_pullback(self.chain, active, arrays, stored[0])
+            out, pullback = stored_pullback(self.chain, active, arrays, stored[0])
             return out, (pullback, None, Static((None, active))), (active.state, active.ys)
         first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
@@ -152,9 +149,6 @@ class Tangent(Primitive):
 
     def lin(self, nonzeros, *primals):
         return self(*primals), primals, any(jax.tree.leaves(nonzeros))
-
-    def linearized(self, primals, *tangents):
-        return instantiated(self.jvp(primals, tangents)[1])
 
     def vjp_fwd(self, nonzeros, /, *primals):
         moving = tuple(jax.tree.leaves(nonzeros))
@@ -314,20 +308,6 @@ class ReverseSweep(LoopPrimitive):
     def out_dims(self, axis, dims):
         batched = is_batched(self.first.chain, axis, dims)
         return jax.tree.map(lambda _: 0 if batched else None, self.out_aval)
-
-
-def _stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: AbstractSchedule):
-    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
-    step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
-
-    def run(*varied):
-        consts, init, xs = map(merge, active.inputs, varied, arrays)
-        node = functools.partial(step, consts)
-        state, ys = lax.scan(node, init, xs, chain.length, reverse=chain.reverse)
-        return (pick(active.state, state), pick(active.ys, ys)), (state, ys)
-
-    _, pullback, out = jax.vjp(run, *map(pick, active.inputs, arrays), has_aux=True)
-    return out, pullback
 
 
 def _pulled_back(first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple) -> tuple:

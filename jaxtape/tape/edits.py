@@ -82,12 +82,11 @@ class Edits:
         marked = self._marked.copy()
         marked[dead] = False
         order = np.concatenate([live[index], dead, order[len(live) :]])
-        return Edits._of(order, len(index), marked, schedule, self.layout.mark_slots)
+        return self._with(schedule, order, len(index), marked)
 
     def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
         """Make the first free places live, after the others."""
-        count = self.count + count
-        return Edits._of(self._order, count, self._marked, schedule, self.layout.mark_slots)
+        return self._with(schedule, count=self.count + count)
 
     def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
         """Add free places at the end."""
@@ -95,17 +94,25 @@ class Edits:
         added = np.arange(len(order), len(order) + more, dtype=order.dtype)
         marked = np.pad(self._marked, (0, more))
         order = np.concatenate([order, added])
-        return Edits._of(order, self.count, marked, schedule, self.layout.mark_slots)
+        return self._with(schedule, order, marked=marked)
 
     def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
         """Keep the state before the k-th live node always."""
         marked = self._marked.copy()
         marked[self.live[k]] = True
-        return Edits._of(self._order, self.count, marked, schedule, self.layout.mark_slots)
+        return self._with(schedule, marked=marked)
 
     def scheduled(self, schedule: AbstractSchedule) -> "Edits":
         """Lay out the same nodes under another schedule."""
-        return Edits._of(self._order, self.count, self._marked, schedule, self.layout.mark_slots)
+        return self._with(schedule)
+
+    def _with(self, schedule: AbstractSchedule, order=None, count=None, marked=None) -> "Edits":
+        order, marked = (
+            (self._order if order is None else order),
+            (self._marked if marked is None else marked),
+        )
+        count = self.count if count is None else count
+        return Edits._of(order, count, marked, schedule, self.layout.mark_slots)
 
     @property
     def _order(self) -> np.ndarray:
