@@ -179,8 +179,8 @@ class StaticExecutor(AbstractExecutor):
 
         def pull_node(k, x, y_bar, carry: tuple) -> tuple[tuple, tuple]:
             slots, state_bar, shared_bar = carry
-            leaves = forward.store.get(slots, load_slot[k], load_position[k])
-            reached = slots, load_position[k], leaves
+            position = load_position[k]
+            reached = slots, position, forward.store.get(slots, load_slot[k], position)
             if not self.keeps_all:
                 reached = forward.follow_rows(reached, rows, first_row[k], last_row[k])
                 reached = forward.advance(reached, k)
