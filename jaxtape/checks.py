@@ -1,4 +1,4 @@
-"""Two computations of one number: is a gradient right, and are the two modes one linear map?"""
+"""Check gradients by central differences, and forward against reverse mode."""
 
 import dataclasses
 from collections.abc import Callable, Iterable

@@ -231,9 +231,9 @@ class _ForwardOnly(Primitive):
 
 
 _ORDERS = (
-    "Reverse mode goes neither through forward mode of the gradient of a chain with a schedule, nor through "
-    "jax.checkpoint around such a gradient. Take forward mode last (jax.jvp of jax.grad of jax.grad), leave "
-    "out the jax.checkpoint, which a schedule makes needless, or give the chain schedule=StoreAll()."
+    "Cannot reverse-differentiate a JVP (or a jax.checkpoint) of the gradient of a scheduled scan. Take "
+    "forward mode last (jax.jvp of jax.grad of jax.grad), remove the jax.checkpoint, which a schedule makes "
+    "needless, or give the chain schedule=StoreAll()."
 )
 
 

@@ -284,7 +284,7 @@ class ReverseSweep(LoopPrimitive):
         return chain.reverse_sweep(self.active, arrays, kept, bars)
 
     def pullback(self, varied, args, bars):
-        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w; the arrays get those of the map to J w."""
+        """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w; the arrays receive that of the map w -> J w."""
         arrays, _, pulled = args
         active, dots = self._tangents(bars)
         leaves = jax.tree.leaves(arrays)

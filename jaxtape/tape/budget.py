@@ -31,7 +31,7 @@ Segments = Sequence[Segment]
 Measures = Sequence[Measure | FixedMeasure]
 
 
-def divided(segments: Segments, x) -> list[AbstractSchedule]:
+def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
     """Return the schedules, with a share of the budget for each segment, and slots for one that is edited.
 
     A segment that is not edited sees its states, batched or not, when it is differentiated.
@@ -45,11 +45,11 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
             f"{budget} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
             "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) makes it a number of slots."
         )
-    measures = measured(segments, x)
-    schedules = settled(segments, measures)
+    measures = measure_segments(segments, x)
+    schedules = resolve_budgets(segments, measures)
     stored = [s.keeps_residuals for s in schedules]
     if any(stored):
-        measures = measured(list(map(Segment.scheduled, segments, schedules)), x)
+        measures = measure_segments(list(map(Segment.scheduled, segments, schedules)), x)
     found = footprints(segments, schedules, measures)
     kept = _kept_bytes(segments, schedules, found)
     left = max(_budget(segments) - sum(kept) - most_work(found), 0)
@@ -63,7 +63,7 @@ def divided(segments: Segments, x) -> list[AbstractSchedule]:
     return schedules
 
 
-def settled(
+def resolve_budgets(
     segments: Segments, measures: Measures, residuals: bool = True
 ) -> list[AbstractSchedule]:
     """Replace every budget by a number of slots, or by `StoreAll` where `residuals` may be kept.
@@ -244,7 +244,7 @@ def _slots_worth(size: Size, saving: float) -> int:
     return low
 
 
-def measured(segments: Segments, x) -> Measures:
+def measure_segments(segments: Segments, x) -> Measures:
     """Return a measure of each segment, from state `x` or from one of its types."""
     found = []
 

@@ -175,8 +175,8 @@ def _common_length(xs, length) -> int:
     if not lengths:
         raise ValueError("xs has no leaves and length is None: give one of them.")
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
-        raise ValueError(f"The numbers of nodes disagree ({said}): make them equal.")
+        listed = ", ".join(f"{name}: {n}" for name, n in lengths.items())
+        raise ValueError(f"The numbers of nodes disagree ({listed}): make them equal.")
     return next(iter(lengths.values()))
 
 

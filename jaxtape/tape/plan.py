@@ -17,8 +17,8 @@ from . import plot as picture
 from .budget import (
     Size,
     footprints,
-    measured,
-    settled,
+    measure_segments,
+    resolve_budgets,
     shared_slots,
 )
 from .segment import Segment, operation_name
@@ -202,15 +202,15 @@ def plan(
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
         tape = tape.with_schedule(Revolve(int(slots)))
-    measures = measured(tape.segments, x)
+    measures = measure_segments(tape.segments, x)
     if slots is not None:
         pairs = zip(tape.segments, measures, strict=True)
         sizes = [Size(len(segment), 1, measure.cost) for segment, measure in pairs]
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
     if any(segment.schedule.budget is not None for segment in tape.segments):
-        tape = tape.with_schedule(settled(tape.segments, measures))
+        tape = tape.with_schedule(resolve_budgets(tape.segments, measures))
         if any(segment.keeps_residuals for segment in tape.segments):
-            measures = measured(tape.segments, x)
+            measures = measure_segments(tape.segments, x)
     schedules = [segment.schedule for segment in tape.segments]
     found = footprints(tape.segments, schedules, measures)
     return Plan(tuple(map(_part, tape.segments, found)))

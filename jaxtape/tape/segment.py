@@ -270,8 +270,8 @@ def _check_stacked(params) -> None:
         )
     shapes = {f"params{jax.tree_util.keystr(path)}": leaf.shape for path, leaf in leaves}
     if any(not shape for shape in shapes.values()) or len({s[0] for s in shapes.values()}) > 1:
-        said = ", ".join(f"{name}: {list(shape)}" for name, shape in shapes.items())
+        listed = ", ".join(f"{name}: {list(shape)}" for name, shape in shapes.items())
         raise ValueError(
-            f"The leaves of params do not share a leading axis ({said}): stack every leaf along "
+            f"The leaves of params do not share a leading axis ({listed}): stack every leaf along "
             "axis 0, one entry a node."
         )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..schedules.schedule import AbstractSchedule, StoreAll
-from .budget import divided, measured, settled
+from .budget import divide_budget, measure_segments, resolve_budgets
 from .edits import Edits
 from .recording import Recording, Span
 from .segment import Segment, operation_name
@@ -321,7 +321,7 @@ def _run(tape: Tape, x):
 
 @eqx.filter_jit
 def _run_divided(tape: Tape, x):
-    """Do the same with a budget divided among the segments, which asks the compiler: once as well."""
+    """Do the same after a budget is divided among the segments, which asks the compiler: once as well."""
     return _run(_divided(tape, x), x)
 
 
@@ -329,7 +329,7 @@ def with_slots(tape: Tape, x) -> Tape:
     """Return the tape with slots in place of every budget, also for segments appended later."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
-    schedules = settled(tape.segments, measured(tape.segments, x), residuals=False)
+    schedules = resolve_budgets(tape.segments, measure_segments(tape.segments, x), residuals=False)
     if tape.schedule.budget is not None:
         tape = dataclasses.replace(tape, schedule=schedules[-1])
     return tape.with_schedule(schedules)
@@ -341,7 +341,7 @@ def _divided(tape: Tape, x) -> Tape:
     alone = len(segments) == 1 and segments[0].edits is None
     if alone or all(segment.schedule.budget is None for segment in segments):
         return tape
-    return tape.with_schedule(divided(segments, x))
+    return tape.with_schedule(divide_budget(segments, x))
 
 
 def _node_schedules(tape: Tape) -> list[AbstractSchedule]:
