@@ -35,12 +35,7 @@ def differentiable_leaves(chain: Chain, arrays: Arrays, state: Mask | None = Non
     """Return the active leaves of the gradient with respect to all that can be differentiated.
 
     A leaf is left out if no cotangent can be pulled back to it: the caller holds it fixed. If nothing is left,
-    what JAX raises is raised.
-
-    Args:
-        chain: The chain.
-        arrays: The arrays that it reads.
-        state: The mask of the leaves of the first state that vary; None is all that can.
+    what JAX raises is raised. `state` selects the leaves of the first state that vary; None is all that can.
     """
     consts, first, xs = map(inexact, arrays)
     moving = consts, first if state is None else tuple(map(and_, first, state)), xs
@@ -59,15 +54,7 @@ def differentiable_leaves(chain: Chain, arrays: Arrays, state: Mask | None = Non
 
 
 def refuse_stuck(chain: Chain, active: Active, pulled: Active, arrays: Arrays, bars: tuple) -> None:
-    """Raise what JAX does if a cotangent has arrived that cannot be pulled back.
-
-    Args:
-        chain: The chain.
-        active: The leaves that a perturbation reaches.
-        pulled: The active leaves whose cotangents can be pulled back.
-        arrays: The arrays that the chain reads.
-        bars: The masks of the cotangents of the last state and of ys that have arrived.
-    """
+    """Raise what JAX does if a cotangent that is active but not `pulled` has arrived, by the masks `bars`."""
     stuck = *_less(active.state, pulled.state), *_less(active.ys, pulled.ys)
     if any(map(and_, stuck, (*bars[0], *bars[1]))):
         pullback_of_node(chain, active, arrays)

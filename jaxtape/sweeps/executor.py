@@ -104,11 +104,7 @@ def step_of_all(chain: Chain, arrays: Arrays) -> Callable:
 class StaticExecutor(AbstractExecutor):
     """The executor of a chain whose nodes lie in order, by its schedule's table.
 
-    Attributes:
-        table: The table of kept and recomputed states.
-        checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-        budget: The most bytes of a gradient's temporaries, as long as the table has a slot for every state.
-        residuals: Whether a budget may keep what pullbacks read in the place of states.
+    As long as it has a budget, the table has a slot for every state.
     """
 
     table: Any

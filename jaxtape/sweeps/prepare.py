@@ -53,11 +53,6 @@ def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExec
 
 
 def _check_effects(chain: Chain) -> None:
-    """Check that the step has no ordered side effects where states lie in the host's memory.
-
-    Raises:
-        ValueError: If it has.
-    """
     ordered = [effect for effect in chain.jaxpr.effects if str(effect).startswith("Ordered")]
     if ordered and host_slots(chain.executor):
         raise ValueError(

@@ -124,11 +124,6 @@ class Edits:
 
 
 def _known(value):
-    """Return a value that is known now; under `jax.jit` it is not.
-
-    Raises:
-        TypeError: If it is not known.
-    """
     if value is None:
         raise TypeError(
             "This is the gradient of an edited tape, which has no nodes of its own: its params lie where "

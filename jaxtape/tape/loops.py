@@ -160,11 +160,6 @@ _nodes = weakref.WeakKeyDictionary()
 
 
 def _common_length(xs, length) -> int:
-    """Return the number of nodes, on which `length` and every leaf of `xs` must agree.
-
-    Raises:
-        ValueError: If they do not agree, or if there is none.
-    """
     leaves = jax.tree_util.tree_leaves_with_path(xs)
     lengths = {} if length is None else {"length": _static_length(length)}
     for path, leaf in leaves:
@@ -193,12 +188,6 @@ def _static_length(length) -> int:
 
 
 def _checked_unroll(unroll) -> int | bool:
-    """Return `unroll` as `lax.scan` takes it.
-
-    Raises:
-        TypeError: If it is no int and no bool.
-        ValueError: If it is negative.
-    """
     if isinstance(unroll, bool):
         return unroll
     try:

@@ -235,11 +235,6 @@ def _free_places(leaf, count: int):
 
 
 def _check_step(step: Callable) -> None:
-    """Check that a step can be called with params and a state, where that can be known.
-
-    Raises:
-        TypeError: If it cannot.
-    """
     if not callable(step):
         raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
     try:
@@ -257,11 +252,6 @@ def _check_step(step: Callable) -> None:
 
 
 def _check_stacked(params) -> None:
-    """Check that every leaf has the same leading axis.
-
-    Raises:
-        ValueError: If one has not, or there is no leaf.
-    """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     if not leaves:
         raise ValueError(
