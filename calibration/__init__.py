@@ -13,6 +13,8 @@ from .many import Job as Job
 from .many import calibrate_many as calibrate_many
 from .many import read_jobs as read_jobs
 from .market_fit import fit as fit
+from .market_models import MarketModels as MarketModels
+from .market_models import calibrate_market as calibrate_market
 from .objectives import AbstractObjective as AbstractObjective
 from .objectives import BidAskError as BidAskError
 from .objectives import ImpliedVolError as ImpliedVolError

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -14,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.fields import in_working_precision
-from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.models import AbstractModel, AbstractTransform, Calibratable, Quotes
 from pricing.progress import Progress
 
 from .objectives import AbstractObjective, PriceQuotes, objective_of
@@ -22,7 +23,7 @@ from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
 from .problem import Problem, Search, identification, is_small
-from .results import RESULTS
+from .results import REASONS, RESULTS
 from .weak_prior import weak_prior
 
 _STEPS_A_REPORT = 5
@@ -59,6 +60,40 @@ class Calibration(eqx.Module):
     result: RESULTS
     stats: dict[str, Any]
     problem: Problem | None = None
+
+    @property
+    def label(self) -> str:
+        """The name of the model, such as Hull-White."""
+        model = self.model
+        return model.label if isinstance(model, Calibratable) else type(model).__name__
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a weak prior holds parameters that the quotes do not identify."""
+        return bool(self.result == RESULTS.not_identified)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the parameters are not those of an optimum; one that a weak prior holds is an optimum."""
+        return bool(self.result != RESULTS.converged) and not self.is_held
+
+    @property
+    def not_identified(self) -> tuple[str, ...]:
+        """The parameters that the quotes do not identify."""
+        labels = Parameters.of(self.model).labels
+        is_open = np.asarray(self.stats["not_identified"]).tolist()
+        return tuple(label for label, open_ in zip(labels, is_open, strict=True) if open_)
+
+    @property
+    def message(self) -> str:
+        """The result in words: the held parameters, or the reason of a failure."""
+        if self.is_held:
+            names = ", ".join(self.not_identified) or "all parameters together"
+            return f"{RESULTS[self.result]} Held: {names}."
+        reason = self.stats.get("reason")
+        if reason is None or not self.has_failed:
+            return RESULTS[self.result]
+        return REASONS[reason]
 
     @property
     def solved_problem(self) -> Problem:

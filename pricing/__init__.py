@@ -2,6 +2,8 @@ from jaxtape.public_names import public_dir as _public_dir
 
 from .market import CurveQuotes as CurveQuotes
 from .market import Market as Market
+from .market import SmileQuotes as SmileQuotes
+from .market import SwaptionVols as SwaptionVols
 from .market import VolCurve as VolCurve
 from .market import VolSurface as VolSurface
 from .market import ZeroCurve as ZeroCurve
@@ -25,6 +27,13 @@ from .portfolio.book_risk import CurrencyRisk as CurrencyRisk
 from .portfolio.book_risk import RiskEngine as RiskEngine
 from .portfolio.book_risk import RiskResult as RiskResult
 from .portfolio.book_risk import risk as risk
+from .portfolio.explanation import Explanation as Explanation
+from .portfolio.explanation import explain as explain
+from .portfolio.explanation import explain_by_currency as explain_by_currency
+from .portfolio.scenarios import Revaluation as Revaluation
+from .portfolio.scenarios import Scenario as Scenario
+from .portfolio.scenarios import ScenarioSet as ScenarioSet
+from .portfolio.scenarios import revalue as revalue
 from .portfolio.sweep.trade_risk import Figures as Figures
 from .portfolio.sweep.trade_risk import TradeRisk as TradeRisk
 from .products import American as American
@@ -39,8 +48,11 @@ from .products import DoubleBarrier as DoubleBarrier
 from .products import European as European
 from .products import Swap as Swap
 from .products import Swaption as Swaption
+from .reporting import write_report as write_report
 from .results import RESULTS as RESULTS
 from .results import Bounds as Bounds
+from .sampling import PseudoRandom as PseudoRandom
+from .sampling import Sobol as Sobol
 from .sensitivities import Greeks as Greeks
 from .sensitivities import greeks as greeks
 from .valuation import Valuation as Valuation

@@ -17,10 +17,9 @@ from rich.table import Table
 from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
-from calibration import RESULTS, Calibration
+from calibration import RESULTS, Calibration, market_models
 from calibration.app import explain as explain_command
 from calibration.app import risk as risk_command
-from calibration.app import valuing
 from calibration.app.console import (
     Output,
     Stages,
@@ -212,7 +211,7 @@ def test_an_underlying_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, mon
         del settings
         return Calibration(start, quotes.vols, RESULTS.max_steps_reached, {})
 
-    monkeypatch.setattr(valuing, "calibrated", unfinished)
+    monkeypatch.setattr(market_models, "calibrate_precisely", unfinished)
     outcome = run_risk(tmp_path, GOOD, "--model", "heston")
     assert outcome.exit_code == 1
     assert "Heston could not be calibrated: Stopped at max_steps" in outcome.stderr

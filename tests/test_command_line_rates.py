@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from calibration import RESULTS, Calibration
-from calibration.app import valuing
+from calibration import RESULTS, Calibration, market_models
 from tests.test_command_line import MARKET, rows_of, run
 from tests.test_command_line import _same_precision_after as _same_precision_after
 
@@ -72,7 +71,7 @@ def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypat
         del settings
         return Calibration(start, quotes.vols, RESULTS.max_steps_reached, {})
 
-    monkeypatch.setattr(valuing, "calibrated", unfinished)
+    monkeypatch.setattr(market_models, "calibrate_precisely", unfinished)
     (tmp_path / "trades.csv").write_text("".join((RATES_HEADER, *RATES)))
     inputs = ("--trades", tmp_path / "trades.csv", "--market", MARKET, "--out", tmp_path / "out")
     outcome = run("risk", *inputs, "--model", "black-scholes")

@@ -15,7 +15,7 @@ import pytest
 from pricing import Book, Figures, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
-from pricing.reporting.page import write_report
+from pricing.reporting import write_report
 from pricing.reporting.positions import positions_of
 from pricing.reporting.stress import Stress
 

@@ -1,8 +1,7 @@
 """`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report how well."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import jax
 import typer
@@ -15,29 +14,21 @@ from pricing.market import Market
 from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr
 
 from ..calibration import Calibration
+from ..market_models import calibrate_precisely, standard_start, too_few
+from ..surface_fits import parameter_table, surface_fit
 from . import console, fit_report
-from .fitting import calibrated, standard_start, too_few
 from .processes import joined, started
 from .several import TABLE, calibrate_all, holds_many
 
-
-class Model(StrEnum):
-    """Models that can be calibrated; the first of an underlying's models is its default."""
-
-    heston = "heston"
-    bates = "bates"
-    sabr = "sabr"
-    hull_white = "hull-white"
-    g2 = "g2"
-
-
+Model = Literal["heston", "bates", "sabr", "hull-white", "g2"]
 _KINDS: dict[Model, type[Calibratable]] = {
-    Model.heston: Heston,
-    Model.bates: Bates,
-    Model.sabr: Sabr,
-    Model.hull_white: HullWhite,
-    Model.g2: G2,
+    "heston": Heston,
+    "bates": Bates,
+    "sabr": Sabr,
+    "hull-white": HullWhite,
+    "g2": G2,
 }
+"""The models that can be calibrated; the first with quotes of the underlying is its default."""
 
 
 def calibrate(
@@ -124,7 +115,7 @@ def calibrate(
         stages = console.Stages()
         settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
         if is_many:
-            kind = _KINDS[model or Model.heston]
+            kind = _KINDS[model or "heston"]
             shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
             errors = calibrate_all(market, kind, output, stages, **shared, **settings)
         else:
@@ -147,16 +138,16 @@ def _calibrate_one(
         if error := too_few(*start, underlying, str(market)):
             refuse(str(error))
     with stages.progress("calibrate", f"calibrating {underlying}") as (lines, _):
-        calibration = calibrated(*start, **settings)
+        calibration = calibrate_precisely(*start, **settings)
         lines.append(fit_report.summary_of(calibration, underlying, start[1]))
     errors = [str(error) for error in quotes.errors]
-    if fit_report.has_failed(calibration) or fit_report.is_held(calibration):
-        errors.append(f"{market}: {underlying!r}: {fit_report.message_of(calibration)}")
+    if calibration.has_failed or calibration.is_held:
+        errors.append(f"{market}: {underlying!r}: {calibration.message}")
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting.page import write_fit_report  # matplotlib: not before it is needed
+        from pricing.reporting.page import fit_section, write_fit_report  # matplotlib, when needed
 
-        fits = fit_report.fit_sections(quotes, {underlying: calibration})
+        fits = [fit_section(surface_fit(quotes, underlying, calibration))]
         numbers = fit_report.as_json(quotes, underlying, calibration)
         console.write_errors(folder, errors)
         fit_report.write_json(folder / "calibration.json", numbers)
@@ -196,6 +187,6 @@ def _summarize(calibration: Calibration, folder: Path) -> None:
     table = Table("Parameter", box=None, pad_edge=False)
     for title in ("Value", "Std. error"):
         table.add_column(title, justify="right")
-    for name, (value, error) in fit_report.parameter_table(calibration).items():
+    for name, (value, error) in parameter_table(calibration).items():
         table.add_row(name, f"{value:.6f}", f"{error:.2g}")
     console.summarize(table, folder / "report.html")

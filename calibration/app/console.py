@@ -101,10 +101,13 @@ class Stages:
         lines: list[str] = []
         start = time.perf_counter()
         yield lines
-        self.seconds[name] = time.perf_counter() - start
+        self.record(name, time.perf_counter() - start, lines)
+
+    def record(self, name: str, seconds: float, lines: Sequence[str]) -> None:
+        """Note the duration of a stage, and print its lines."""
+        self.seconds[name] = seconds
         for text in lines:
-            line = f"{escaped(text)} ({self.seconds[name]:.1f} s)"
-            self.console.print(line, soft_wrap=True)
+            self.console.print(f"{escaped(text)} ({seconds:.1f} s)", soft_wrap=True)
 
     @contextlib.contextmanager
     def progress(self, name: str, title: str) -> Iterator[tuple[list[str], Progress | None]]:

@@ -1,7 +1,6 @@
 """`jaxtape explain`: explain the change of a book's value from one market to the next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,6 @@ import typer
 from rich.table import Table
 
 from jaxtape.cli.main import Precision, configure, refuse
-from pricing.market import Market
 from pricing.portfolio.explanation import (
     AgedBook,
     Explanation,
@@ -21,20 +19,15 @@ from pricing.portfolio.sweep.groups import BudgetTooSmall
 
 from . import console
 from .fit_report import write_json
-from .fitting import (
-    PATHS,
-    Model,
-    fit_of,
-    methods_of,
-    only,
-)
 from .valuing import (
     BUDGET,
+    PATHS,
     BudgetOption,
     ModelOption,
     PathsOption,
     SeedOption,
-    calibrations_for,
+    methods_of,
+    models_of,
     read,
     read_market,
 )
@@ -48,7 +41,7 @@ def explain(
     before: Annotated[Path, console.path_option(help="The market before: JSON.")],
     after: Annotated[Path, console.path_option(help="The market after: JSON.")],
     out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
-    model: ModelOption = Model.heston,
+    model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
@@ -75,14 +68,13 @@ def explain(
             f"read {len(book.rows):,} trades and two markets of {len(then.flat_quotes()):,} quotes"
         )
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
-    served, calibrations = calibrations_for(book, then, model, str(before), stages, **fitting)
-    fit = fit_of(model, calibrations)
+    models = models_of(then, book, model, stages, file=str(before), **fitting)
+    served, now_served = models.market, models.restrict(now)
     settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
-    now_served = _served_as(served, now)
     with stages.progress("explain", "valuing") as (lines, progress):
         try:
             found = explain_by_currency(
-                book, served, now_served, fit, progress=progress, **settings
+                book, served, now_served, models.fit, progress=progress, **settings
             )
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
@@ -126,12 +118,6 @@ def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
     """Return the reasons of rows that are in no number, by their places."""
     errors = {place: two.after.rows[place].errors for place in skipped}
     return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
-
-
-def _served_as(served: Market, now: Market) -> Market:
-    """Return the market after, with the equities and the swaption vols that the one before is served with."""
-    vols = None if served.swaption_vols is None else now.swaption_vols
-    return replace(only(now, tuple(served.equities)), swaption_vols=vols, errors=())
 
 
 def _summarize(found: Mapping[str, Explanation], folder: Path) -> None:

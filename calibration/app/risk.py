@@ -18,25 +18,28 @@ from pricing.portfolio.book_risk import RiskResult
 from pricing.portfolio.book_risk import risk as value_book
 from pricing.portfolio.scenarios import Revaluation, ScenarioSet, revalue
 from pricing.portfolio.sweep.groups import BudgetTooSmall
-from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
+from pricing.reporting import (
+    positions_of,
+    quote_risks,
+    write_positions,
+    write_quote_risks,
+    write_report,
+)
 from pricing.reporting.formats import by_size
 
+from ..market_models import MarketModels
 from . import console
-from .fit_report import as_json, fit_sections, write_json
-from .fitting import (
-    PATHS,
-    Model,
-    fit_of,
-    methods_of,
-)
+from .fit_report import as_json, write_json
 from .valuing import (
     BUDGET,
+    PATHS,
     BudgetOption,
     ModelOption,
     PathsOption,
     SeedOption,
-    calibrations_for,
     mesh_of,
+    methods_of,
+    models_of,
     read,
 )
 
@@ -55,7 +58,7 @@ def risk(
             help="Scenarios, in JSON: every trade is valued again in each.", show_default="none"
         ),
     ] = None,
-    model: ModelOption = Model.heston,
+    model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
@@ -82,30 +85,28 @@ def risk(
         moves = _scenarios(scenarios, quotes)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
-    served, calibrations = calibrations_for(book, quotes, model, str(market), stages, **fitting)
-    fit = fit_of(model, calibrations)
-    equities = {} if model is Model.heston else dict.fromkeys(served.equities)
+    models = models_of(quotes, book, model, stages, file=str(market), **fitting)
+    fit = models.fit
     random = {"key": jax.random.key(seed), "methods": methods_of(paths)}
     settings = {"mesh": mesh, "budget": budget, **random}
     with (
         ThreadPoolExecutor(1) as background,
         stages.progress("value the book", "valuing") as (lines, progress),
     ):
-        fits = background.submit(fit_sections, quotes, {**equities, **calibrations})
+        fits = background.submit(_drawn, models)
         try:
-            result = value_book(book, served, fit, progress=progress, **settings)
+            result = value_book(book, models.market, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
-    found = moves and _revalued(book, served, fit, moves, stages, settings)
-    errors = _errors(result, book.checked(served), moves, found)
+    found = moves and _revalued(book, models.market, fit, moves, stages, settings)
+    errors = _errors(result, book.checked(models.market), moves, found)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting import stress  # matplotlib: not before it is needed
-        from pricing.reporting.page import write_report
 
-        numbers = {name: as_json(quotes, name, each) for name, each in calibrations.items()}
+        numbers = {name: as_json(quotes, name, each) for name, each in models.calibrations.items()}
         parts = {f"value the book: {part}": length for part, length in result.stats.items()}
         positions = positions_of(result, book, quotes)
         console.write_errors(folder, errors)
@@ -122,6 +123,13 @@ def risk(
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     console.exit_if(errors)
+
+
+def _drawn(models: MarketModels) -> list[Any]:
+    """Return the report's sections of the fits, drawn."""
+    from pricing.reporting.page import fit_section  # matplotlib: not before it is needed
+
+    return [fit_section(fit) for fit in models.surface_fits()]
 
 
 def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:

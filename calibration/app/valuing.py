@@ -1,5 +1,6 @@
-"""Shared parts of the commands that value a book: options, the book, its market and its calibrations."""
+"""Shared parts of the commands that value a book: options, the book, its market and its models."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,27 +9,21 @@ import numpy as np
 import typer
 from jax.sharding import Mesh
 
-from jaxtape.cli.main import refuse
+from jaxtape.cli.main import progress_bar, refuse
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
+from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.portfolio.book import Book
 
+from ..market_models import MarketModels, ModelName, calibrate_market
 from . import console
 from .fit_report import summary_of
-from .fitting import (
-    Model,
-    calibrated,
-    calibrated_names,
-    failure,
-    only,
-    standard_start,
-    too_few,
-    underlyings_of,
-    without,
-)
+
+PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
+"""Default number of paths of Monte Carlo methods."""
 
 ModelOption = Annotated[
-    Model,
+    ModelName,
     typer.Option(
         help="Model of equities: calibrated Heston, or Black-Scholes on the surface; rates have Hull-White."
     ),
@@ -44,6 +39,11 @@ BudgetOption = Annotated[
     ),
 ]
 BUDGET = 2**30
+
+
+def methods_of(paths: int) -> tuple[AbstractMethod, ...]:
+    """Return every method, with `paths` paths for Monte Carlo methods."""
+    return tuple(replace(m, num_paths=paths) if hasattr(m, "num_paths") else m for m in METHODS)
 
 
 def mesh_of(devices: int) -> Mesh | None:
@@ -71,29 +71,22 @@ def read_market(file: Path) -> Market:
         refuse(str(error))
 
 
-def calibrations_for(
-    book: Book,
-    market: Market,
-    model: Model,
-    file: str,
-    stages: console.Stages,
-    **settings: Any,
-):
-    """Return the market that the book needs, less what did not fit; and the calibrations, by underlying.
+def models_of(
+    market: Market, book: Book, model: ModelName, stages: console.Stages, **settings: Any
+) -> MarketModels:
+    """Return the models of a book; each calibration is a stage.
 
-    settings: arguments of `calibrate`.
+    settings: other arguments of `calibrate_market`.
     """
-    served, calibrations = only(market, underlyings_of(book, in_rates=False)), {}
-    starts = {name: standard_start(market, name) for name in calibrated_names(book, market, model)}
-    for name, (start, quotes) in starts.items():
-        if not (error := too_few(start, quotes, name, file)):
-            stage = stages.progress(f"calibrate {name}", f"calibrating {name}")
-            with stage as (lines, _):
-                calibration = calibrated(start, quotes, **settings)
-                lines.append(summary_of(calibration, name, quotes))
-                error = failure(market, name, calibration, file)
-                calibrations[name] = calibration
-        if error:
-            served = without(served, name, error)
-            calibrations.pop(name, None)
-    return served, calibrations
+    with progress_bar("calibrating", stages.console) as progress:
+        models = calibrate_market(market, book, model=model, progress=progress, **settings)
+    for name, seconds in models.seconds.items():
+        stages.record(f"calibrate {name}", seconds, [_outcome(models, name)])
+    return models
+
+
+def _outcome(models: MarketModels, name: str) -> str:
+    if name in models.failed:
+        return models.failed[name].message
+    found = models.calibrations[name]
+    return summary_of(found, name, found.model.quotes_in(models.market)[name])

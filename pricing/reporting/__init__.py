@@ -6,3 +6,4 @@ from .positions import write_positions as write_positions
 from .quotes import QuoteRisk as QuoteRisk
 from .quotes import quote_risks as quote_risks
 from .quotes import write_quote_risks as write_quote_risks
+from .report import write_report as write_report

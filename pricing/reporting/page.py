@@ -36,19 +36,16 @@ def fit_section(fit: SurfaceFit) -> tables.FitSection:
     )
 
 
-def write_report(
-    path: Path,
+def risk_page(
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[tables.FitSection],
+    fits: Sequence[SurfaceFit | tables.FitSection],
     seconds: Mapping[str, float],
     stress: Stress | None = None,
-) -> None:
-    """Write the page of a book: its value, scenarios, its risk in groups and by quote, the fits, what failed.
-
-    `book` and `market` are the inputs of `result`; `seconds`: the duration of each stage.
-    """
+) -> str:
+    """Return the page of a book: see `write_report`."""
+    sections = [fit_section(fit) if isinstance(fit, SurfaceFit) else fit for fit in fits]
     positions = positions_of(result, book, market)
     risks = quote_risks(result, market)
     parts = by_currency(positions, market)
@@ -57,7 +54,10 @@ def write_report(
     failed = sum(not position.figures for position in positions)
     context = {
         "heading": f"Risk of {counted(len(positions), 'trade')} on {', '.join(names) or 'nothing'}",
-        "sources": (*dict.fromkeys(each.fit.model for each in fits), escaped(Path(book.file).name)),
+        "sources": (
+            *dict.fromkeys(each.fit.model for each in sections),
+            escaped(Path(book.file).name),
+        ),
         "parts": [
             _part(
                 currency,
@@ -73,7 +73,7 @@ def write_report(
         "failed": tables.failed(positions, _MAX_FAILED),
         "market_errors": [str(error) for error in result.errors if error.file != book.file],
     }
-    _write(path, market, fits, seconds, context)
+    return _page(market, sections, seconds, context)
 
 
 def _part(
@@ -124,7 +124,7 @@ def write_fit_report(
         "tiles": (),
         "market_errors": [str(error) for error in market.errors],
     }
-    _write(path, market, fits, seconds, context)
+    path.write_text(_page(market, fits, seconds, context), encoding="utf-8")
 
 
 def write_explanation(
@@ -172,7 +172,7 @@ def write_explanation(
         "failed": tables.Table(headers, failed[:_MAX_FAILED], words=4, left_out=left_out),
         "market_errors": [str(error) for error in after.errors],
     }
-    _write(path, after, (), seconds, context)
+    path.write_text(_page(after, (), seconds, context), encoding="utf-8")
 
 
 def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
@@ -198,7 +198,7 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
             "failed": tables.unfitted(fits, _MAX_FAILED),
         },
     }
-    _write(path, None, (), seconds, context)
+    path.write_text(_page(None, (), seconds, context), encoding="utf-8")
 
 
 def _median(values: np.ndarray) -> str:
@@ -206,9 +206,9 @@ def _median(values: np.ndarray) -> str:
     return significant(float(np.median(known)), 3) if known.size else "\N{EN DASH}"
 
 
-def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, Any]) -> None:
+def _page(market: Market | None, fits, seconds, context: dict[str, Any]) -> str:
     times = {stage: f"{significant(length, 2)} s" for stage, length in seconds.items()}
-    page = render(
+    return render(
         "pricing.reporting",
         "report.html",
         asof=f"{market.asof.day} {market.asof:%B %Y}" if market else "",
@@ -217,7 +217,6 @@ def _write(path: Path, market: Market | None, fits, seconds, context: dict[str, 
         has_risk="parts" in context,
         **{"many": None, "explanations": None, "parts": (), "tiles": (), **context},
     )
-    path.write_text(page, encoding="utf-8")
 
 
 def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str, str]]:

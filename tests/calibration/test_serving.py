@@ -16,10 +16,8 @@ from fastapi.testclient import TestClient
 from starlette.requests import Request
 from typer.testing import CliRunner
 
-from calibration import Calibration
-from calibration.app.fitting import Model
-from calibration.app.serve import pricers as pricing_of_books
-from calibration.app.serve import starting
+from calibration import Calibration, market_models
+from calibration.app.serve import engine_cache, starting
 from calibration.app.serve.access import Access, kept_token, token_of
 from calibration.app.serve.client import (
     Busy,
@@ -71,7 +69,7 @@ CSV = {"content-type": "text/csv"}
 OWN = {"authorization": f"Bearer {TOKEN}"}
 USUAL = Limits()
 SETTINGS = {
-    "model": Model.black_scholes,
+    "model": "black-scholes",
     "paths": 1024,
     "seed": 0,
     "budget": 2**30,
@@ -673,7 +671,7 @@ def test_books_that_are_valued_at_once_have_the_figures_of_one_after_the_other(m
     stored = [StoredBook(f"book-{n}", "csv", text) for n, text in enumerate(texts)]
     base = Market.read(market)
     moved = [base.with_quotes({SPOT: 4400.0 + 10.0 * n}) for n in range(3)]
-    together = pricing_of_books.Pricers(base, "market.json", **SETTINGS)
+    together = engine_cache.EngineCache(base, "market.json", **SETTINGS)
 
     def values(book: StoredBook) -> list[float]:
         return [together.risk(book, state).value for state in moved]
@@ -784,8 +782,8 @@ def test_quotes_without_models_are_a_conflict(market):
 
 
 @pytest.fixture
-def pricers(monkeypatch):
-    """Pricers of a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
+def engines(monkeypatch):
+    """Engines in a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
     tried = []
 
     def calibrated(start, quotes, *, num_starts, max_steps, key):
@@ -802,9 +800,9 @@ def pricers(monkeypatch):
             None if is_good else InputError(file, None, None, name, "", "not fitted", "correct it")
         )
 
-    monkeypatch.setattr(pricing_of_books, "calibrated", calibrated)
-    monkeypatch.setattr(pricing_of_books, "failure", failure)
-    monkeypatch.setattr(pricing_of_books, "fit_of", lambda model, found: black_scholes)
+    monkeypatch.setattr(market_models, "calibrate_precisely", calibrated)
+    monkeypatch.setattr(market_models, "_failure", failure)
+    monkeypatch.setattr(engine_cache.MarketModels, "fit", property(lambda self: black_scholes))
     dax = MARKET["equities"]["DAX"]
     vols = dax["implied_vols"] | {
         "strikes": [4300, 4400, 4500],
@@ -812,12 +810,12 @@ def pricers(monkeypatch):
     }
     equities = {name: dax | {"implied_vols": vols} for name in ("DAX", "SMI")}
     market = Market.from_text(json.dumps(MARKET | {"equities": equities}))
-    settings = SETTINGS | {"model": Model.heston, "starts": 3, "max_steps": 7}
-    return pricing_of_books.Pricers(market, "market.json", **settings), market, tried
+    settings = SETTINGS | {"model": "heston", "starts": 3, "max_steps": 7}
+    return engine_cache.EngineCache(market, "market.json", **settings), market, tried
 
 
-def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
-    found, market, tried = pricers
+def test_an_equity_is_calibrated_once_its_quotes_are_corrected(engines):
+    found, market, tried = engines
     stored = StoredBook("desk", "csv", BOOK)
     for _ in range(2):
         result = found.risk(stored, market)
@@ -831,7 +829,7 @@ def test_an_equity_is_calibrated_once_its_quotes_are_corrected(pricers):
 
 
 def test_starts_and_steps_are_those_of_the_command_line(market, tmp_path, monkeypatch):
-    """The fixture `pricers` asks that each calibration takes them."""
+    """The fixture `engines` asks that each calibration takes them."""
 
     def service_of(*_, starts, max_steps, **others):
         raise Unusable(f"{starts} starts of {max_steps} steps")
@@ -842,8 +840,8 @@ def test_starts_and_steps_are_those_of_the_command_line(market, tmp_path, monkey
     assert ended.exit_code == 2 and "3 starts of 7 steps" in ended.output
 
 
-def test_models_that_no_book_shares_are_forgotten(pricers):
-    found, market, _ = pricers
+def test_models_that_no_book_shares_are_forgotten(engines):
+    found, market, _ = engines
     for name, underlying in [("a", "DAX"), ("b", "DAX"), ("c", "SMI"), ("c", "DAX")]:
         found.risk(StoredBook(name, "csv", BOOK.replace("DAX", underlying)), market)
     assert [names for names, _ in found._shared] == [("DAX",)]

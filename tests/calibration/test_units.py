@@ -9,6 +9,7 @@ import pytest
 
 from calibration import REASONS, RESULTS, Calibration, Calibrations
 from calibration.app import fit_report, several
+from calibration.surface_fits import surface_fit
 from pricing import HullWhite, Market
 from pricing.reporting import page
 from tests.helpers import double
@@ -57,9 +58,8 @@ def test_a_fit_is_reported_in_the_unit_of_its_vols(fitted, tmp_path):
     )
     words = "25.00 bp²" if is_normal else "0.00 vol points²"
     assert fit_report.summary_of(found, "EUR", quotes).endswith(f"4 steps, {words}")
-    page.write_fit_report(
-        tmp_path / "report.html", market, fit_report.fit_sections(market, {"EUR": found}), {}
-    )
+    fits = [page.fit_section(surface_fit(market, "EUR", found))]
+    page.write_fit_report(tmp_path / "report.html", market, fits, {})
     text = (tmp_path / "report.html").read_text()
     unit, other = ("bp", "vol points") if is_normal else ("vol points", "bp")
     assert f"Residuals, model less market, in {unit}" in text

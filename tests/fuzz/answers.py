@@ -15,15 +15,14 @@ import jax
 import pytest
 from typer.testing import CliRunner
 
-from calibration import SwapLegs
+from calibration import SwapLegs, market_models
 from calibration.app.calibrate import calibrate
 from calibration.app.explain import explain
-from calibration.app.fitting import standard_start, too_few
 from calibration.app.risk import risk
 from calibration.app.serve import server, starting
 from calibration.app.serve.serve import serve
 from calibration.app.several import calibrate_all
-from calibration.app.valuing import calibrations_for
+from calibration.market_models import standard_start, too_few
 from calibration.objectives import objective_of
 from calibration.parameters import Parameters
 from calibration.problem import Problem
@@ -165,9 +164,9 @@ def commands_in(folder: Path) -> Iterator[Callable]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            (sys.modules[calibrations_for.__module__], "calibrated"),
+            (market_models, "calibrate_precisely"),
             (sys.modules[risk.__module__], "value_book"),
-            (sys.modules[calibrate.__module__], "calibrated"),
+            (sys.modules[calibrate.__module__], "calibrate_precisely"),
             (sys.modules[explain.__module__], "explain_by_currency"),
             (sys.modules[calibrate_all.__module__], "calibrate_many"),
             (sys.modules[validate.__module__], "_outcomes"),

@@ -3,14 +3,13 @@
 import csv
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 
 import jax
 import pytest
 from typer.testing import CliRunner
 
-from calibration.app.valuing import calibrations_for
+from calibration import market_models
 from jaxtape.cli.main import app
 
 from .corpus import BOOK, BOOKS, COLUMNS, MARKET, MARKETS, csv_of
@@ -91,7 +90,7 @@ def test_too_few_quotes_are_a_reason_found_before_any_work(tmp_path, monkeypatch
     def never(*_, **__):
         raise AssertionError("a calibration was begun")
 
-    monkeypatch.setattr(sys.modules[calibrations_for.__module__], "calibrated", never)
+    monkeypatch.setattr(market_models, "calibrate_precisely", never)
     market = json.loads(MARKETS["one implied vol"])
     market["swaption_vols"] = json.loads(MARKETS["one swaption vol"])["swaption_vols"]
     outcome, rows = run(tmp_path, json.dumps(market).encode(), csv_of((BOOK[0], *BOOK[9:11])))

@@ -14,7 +14,7 @@ from pricing import Book, HullWhite, Market, RiskEngine, ZeroCurve, risk
 from pricing.market import leg
 from pricing.models.surface_models import black_scholes
 from pricing.portfolio.explanation import explain
-from pricing.reporting.page import write_report
+from pricing.reporting import write_report
 from pricing.reporting.quotes import quote_risks
 from tests.helpers import double
 

@@ -23,6 +23,7 @@ from pricing.reporting import (
     tables,
     write_positions,
     write_quote_risks,
+    write_report,
 )
 from pricing.reporting.formats import (
     by_size,
@@ -33,7 +34,7 @@ from pricing.reporting.formats import (
     plain,
     significant,
 )
-from pricing.reporting.page import fit_section, write_fit_report, write_report
+from pricing.reporting.page import fit_section, write_fit_report
 from pricing.reporting.stress import Stress, write_scenarios
 
 MARKET = """{

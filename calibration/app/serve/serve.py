@@ -11,9 +11,9 @@ from jaxtape.cli.main import Precision, configure, refuse
 from pricing.ingestion.errors import UnreadableFile
 
 from .. import console
-from ..fitting import PATHS, Model
 from ..valuing import (
     BUDGET,
+    PATHS,
     BudgetOption,
     ModelOption,
     PathsOption,
@@ -52,7 +52,7 @@ def serve(
     guard_reads: Annotated[
         bool, typer.Option("--guard-reads", help="Require the token for reading, too, on loopback.")
     ] = False,
-    model: ModelOption = Model.heston,
+    model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,

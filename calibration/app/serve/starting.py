@@ -16,9 +16,9 @@ from pricing.market import Market
 
 from .access import Access
 from .app import Service
+from .engine_cache import EngineCache
 from .limits import Limits
 from .measures import Measures
-from .pricers import Pricers
 from .problems import Problem
 from .session import Session
 from .state import (
@@ -49,15 +49,15 @@ def service_of(
     """Return a service with the books of the store, and the book `trades` if the store has none of that name.
 
     warm: the book whose programs are compiled first; without it the stored books, or else a European on each
-    equity. settings: arguments of `Pricers`. If the store or the trades cannot be used, `Unusable` is raised.
+    equity. settings: arguments of `EngineCache`. An unusable store or book raises `Unusable`.
     """
     session = Session(store, market, limits, forget_quotes=forget_quotes)
     for error in session.market.base.errors:
         _log.warning("left out of the market", extra={"error": str(error)})
     if trades is not None:
         _keep(session, trades)
-    pricers, measures = Pricers(session.market.base, session.file, **settings), Measures()
-    valuations = Valuations(pricers.risk, pricers.forget, limits, measures)
+    engines, measures = EngineCache(session.market.base, session.file, **settings), Measures()
+    valuations = Valuations(engines.risk, engines.forget, limits, measures)
     if warm is not None:
         first = [StoredBook(_WARM, _format_of(warm), read_text(warm))]
     else:

@@ -1,4 +1,4 @@
-"""The figures of `jaxtape risk` for books in a market whose quotes move, recomputed after a change."""
+"""Risk engines of books in a market whose quotes move; books on the same underlyings share fitted models."""
 
 import threading
 from collections import defaultdict
@@ -12,25 +12,22 @@ from pricing.portfolio.book import Book
 from pricing.portfolio.book_risk import RiskEngine, RiskResult
 
 from ...calibration import Calibration
-from ..fitting import (
-    Model,
-    calibrated,
+from ...market_models import (
+    MarketModels,
+    ModelName,
+    calibrate_market,
     calibrated_names,
-    failure,
-    fit_of,
-    methods_of,
     only,
-    standard_start,
-    too_few,
+    served_market,
     underlyings_of,
-    without,
 )
+from ..valuing import methods_of
 from .state import StoredBook
 
 _Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and what is calibrated
 
 
-class _Own(NamedTuple):
+class _BookEngine(NamedTuple):
     """The engine of one book, and the one that it shares models with."""
 
     stored: StoredBook
@@ -39,7 +36,7 @@ class _Own(NamedTuple):
     engine: RiskEngine
 
 
-class Pricers:
+class EngineCache:
     """An engine for each book; books on the same underlyings share the models that are fitted.
 
     A fit starts at the end of the calibration to the market's file, so that the same quotes give the same
@@ -61,7 +58,7 @@ class Pricers:
         self,
         base: Market,
         file: str,
-        model: Model,
+        model: ModelName,
         *,
         paths: int,
         seed: int,
@@ -69,15 +66,15 @@ class Pricers:
         starts: int,
         max_steps: int,
     ):
-        self._base, self._file, self._model = base, file, model
         key = jax.random.key(seed)
-        self._fitting = {"num_starts": starts, "max_steps": max_steps, "key": key}
+        self._base, self._model = base, model
+        self._fitting = {"num_starts": starts, "max_steps": max_steps, "key": key, "file": file}
         settings = {"methods": methods_of(paths), "key": key, "budget": budget}
-        self._first = RiskEngine(fit_of(model, {}), **settings)
+        self._first = RiskEngine(MarketModels(base, {}, model=model).fit, **settings)
         self._calibrations: dict[str, Calibration] = {}
         self._failed: dict[str, tuple[Market, InputError]] = {}
         self._shared: dict[_Names, RiskEngine] = {}
-        self._engines: dict[str, _Own] = {}
+        self._engines: dict[str, _BookEngine] = {}
         self._changing = threading.Lock()
         self._calibrating: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -88,9 +85,9 @@ class Pricers:
         shared = self._engine(names, market)
         engine = last.engine if last and last.shared is shared else shared.for_another_book()
         with self._changing:
-            self._engines[stored.name] = _Own(stored, names, shared, engine)
+            self._engines[stored.name] = _BookEngine(stored, names, shared, engine)
             self._drop_unused()
-        return engine(stored.book, self._served(names, market))
+        return engine(stored.book, self._models(names).restrict(market))
 
     def forget(self, name: str) -> None:
         """Forget a book."""
@@ -105,8 +102,8 @@ class Pricers:
 
     def _names(self, book: Book) -> _Names:
         served = book.checked(self._base)
-        equities = tuple(sorted(underlyings_of(served, in_rates=False)))
-        return equities, calibrated_names(served, self._base, self._model)
+        equities = tuple(sorted(underlyings_of(self._base, served, in_rates=False)))
+        return equities, calibrated_names(self._base, served, self._model)
 
     def _engine(self, names: _Names, market: Market) -> RiskEngine:
         """Return the engine whose models the books on these names share, calibrated if they were not."""
@@ -121,33 +118,24 @@ class Pricers:
                     self._calibrate(name, market)
         with self._changing:
             if names not in self._shared:
-                good = {n: self._calibrations[n] for n in fitted if n in self._calibrations}
-                self._shared[names] = self._first.for_another_fit(fit_of(self._model, good))
+                self._shared[names] = self._first.for_another_fit(self._models(names).fit)
             return self._shared[names]
 
     def _calibrate(self, name: str, market: Market) -> None:
         """Calibrate one underlying to a market, and drop the engines that are of no use without it."""
-        found = self._calibrated(name, market)
+        found = calibrate_market(only(market, name), model=self._model, **self._fitting)
         with self._changing:
-            if isinstance(found, InputError):
-                self._failed[name] = market, found
+            if name in found.failed:
+                self._failed[name] = market, found.failed[name]
                 return
             self._failed.pop(name, None)
-            self._calibrations[name] = found
+            self._calibrations[name] = found.calibrations[name]
             self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
 
-    def _calibrated(self, name: str, market: Market) -> Calibration | InputError:
-        start, quotes = standard_start(market, name)
-        if error := too_few(start, quotes, name, self._file):
-            return error
-        calibration = calibrated(start, quotes, **self._fitting)
-        return failure(market, name, calibration, self._file) or calibration
-
-    def _served(self, names: _Names, market: Market) -> Market:
-        """Return the part of a market that these names need, less what could not be calibrated."""
+    def _models(self, names: _Names) -> MarketModels:
+        """Return the models of these names."""
         equities, fitted = names
-        served = only(market, equities)
-        for name in fitted:
-            if (failed := self._failed.get(name)) is not None:
-                served = without(served, name, failed[1])
-        return served
+        good = {name: self._calibrations[name] for name in fitted if name in self._calibrations}
+        failed = {name: self._failed[name][1] for name in fitted if name in self._failed}
+        served = served_market(self._base, equities, failed)
+        return MarketModels(served, good, failed, self._model)

@@ -1,0 +1,249 @@
+"""Calibrate the underlyings of a market, and keep those that fail as data."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from pricing.ingestion.errors import InputError, listed
+from pricing.market import Market
+from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite, Quotes
+from pricing.models.surface_models import black_scholes
+from pricing.portfolio.book import Book
+from pricing.progress import Progress
+from pricing.reporting import SurfaceFit
+
+from .calibration import Calibration, calibrate
+from .market_fit import fit_again
+from .parameters import Parameters
+from .results import RESULTS
+from .surface_fits import surface_fit
+
+ModelName = Literal["heston", "black-scholes"]
+"""The models of equities. Rates are valued under Hull-White."""
+
+_DEFAULT_MODELS: tuple[type[Calibratable], ...] = (Heston, HullWhite)  # the first with quotes
+
+
+@dataclass(frozen=True)
+class MarketModels:
+    """The models of a market: what `calibrate_market` returns.
+
+    Attributes:
+        market: The market, with the equities of the book alone, less what could not be calibrated. Its `errors`
+            name what is left out. Give it to `risk`, `explain` and `revalue`.
+        calibrations: Underlying -> calibration, of those that succeeded.
+        failed: Underlying -> reason, of those that did not.
+        model: The model of equities.
+        seconds: Underlying -> duration of its calibration.
+
+    Examples:
+        >>> from calibration import calibrate_market
+        >>> from pricing import Market
+        >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
+        >>> models = calibrate_market(Market.from_text(text))
+        >>> models.calibrations, models.fit(models.market)
+        ({}, {})
+    """
+
+    market: Market
+    calibrations: Mapping[str, Calibration]
+    failed: Mapping[str, InputError] = field(default_factory=dict)
+    model: ModelName = "heston"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def fit(self) -> Callable[[Market], dict[str, AbstractModel]]:
+        """The function market -> {underlying: model}, differentiable through the fits.
+
+        Each search starts at the end of its calibration. With the model "black-scholes", equities read their
+        surfaces.
+        """
+        fits = {name: fit_again(found) for name, found in self.calibrations.items()}
+        reads_surfaces = self.model == "black-scholes"
+
+        def fitted(market: Market) -> dict[str, AbstractModel]:
+            read = black_scholes(market) if reads_surfaces else {}
+            return {**read, **{name: again(market, name) for name, again in fits.items()}}
+
+        return fitted
+
+    def restrict(self, market: Market) -> Market:
+        """Return another market, such as a later one, with the equities and the vols that `fit` has models of.
+
+        Args:
+            market: The market, whose names are those of the market that was calibrated to.
+        """
+        served = served_market(market, self.market.equities, self.failed)
+        vols = None if self.market.swaption_vols is None else served.swaption_vols
+        return replace(served, swaption_vols=vols)
+
+    def surface_fits(self) -> list[SurfaceFit]:
+        """Return how well each underlying was fitted, for `write_report`."""
+        read = dict.fromkeys(self.market.equities) if self.model == "black-scholes" else {}
+        fits = {**read, **self.calibrations}
+        return [surface_fit(self.market, name, found) for name, found in fits.items()]
+
+
+def calibrate_market(
+    market: Market,
+    book: Book | None = None,
+    *,
+    model: ModelName = "heston",
+    num_starts: int = 1,
+    max_steps: int = 100,
+    key: PRNGKeyArray | None = None,
+    file: str = "market.json",
+    progress: Progress | None = None,
+) -> MarketModels:
+    """Calibrate the models that a book needs, and keep what fails as data.
+
+    Equities are fitted by Heston to their surfaces, a curve by Hull-White to its swaption vols. Nothing is
+    raised for an underlying that cannot be calibrated: it is left out of the market with its error, so that the
+    trades on it are set aside with that reason and the others are valued.
+
+    Args:
+        market: The quotes.
+        book: The trades. Without a book, every quoted underlying is calibrated.
+        model: The model of equities: "heston", or "black-scholes", which reads the surface and calibrates
+            nothing.
+        num_starts: Starting points of each calibration: the first at the money, the others random.
+        max_steps: Maximum number of steps of each start.
+        key: Key of the random starts; the default is seed 0.
+        file: The name of the market in errors.
+        progress: Called with the underlyings done, their number and the name of the next one.
+
+    Returns:
+        The market that the book needs, the calibrations, the failures, and the differentiable `fit` of the
+        market.
+
+    Raises:
+        ValueError: There is no such model.
+
+    Examples:
+        >>> from calibration import calibrate_market
+        >>> from pricing import Market
+        >>> calibrate_market(Market.read("pricing/samples/dax_2002-07-05.json"), model="sabr")
+        Traceback (most recent call last):
+        ValueError: there is no model 'sabr' of equities: give one of heston, black-scholes
+    """
+    if model not in get_args(ModelName):
+        known = listed(get_args(ModelName))
+        raise ValueError(f"there is no model {model!r} of equities: give one of {known}")
+    book = book and book.checked(market)
+    names = calibrated_names(market, book, model)
+    settings = {"num_starts": num_starts, "max_steps": max_steps, "key": key}
+    calibrations, failed, seconds = {}, {}, {}
+    for count, name in enumerate(names):
+        if progress is not None:
+            progress(count, len(names), name)
+        begun = time.perf_counter()
+        start, quotes = standard_start(market, name)
+        error = too_few(start, quotes, name, file)
+        if error is None:
+            calibrations[name] = calibrate_precisely(start, quotes, **settings)
+            error = _failure(market, name, calibrations[name], file)
+        seconds[name] = time.perf_counter() - begun
+        if error is not None:
+            calibrations.pop(name, None)
+            failed[name] = error
+    if progress is not None:
+        progress(len(names), len(names), "")
+    served = served_market(market, underlyings_of(market, book, in_rates=False), failed)
+    return MarketModels(served, calibrations, failed, model, seconds)
+
+
+def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:
+    """Return the curves or the equities of a book; without a book, those that are quoted."""
+    if book is None:
+        vols = market.swaption_vols
+        curves = () if vols is None else (vols.curve,)
+        return curves if in_rates else tuple(market.equities)
+    names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
+    return tuple(dict.fromkeys(itertools.chain(*names)))
+
+
+def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tuple[str, ...]:
+    """Return the underlyings that are calibrated: equities to Heston, a curve to its swaption vols."""
+    equities = underlyings_of(market, book, in_rates=False) if model == "heston" else ()
+    quoted = underlyings_of(market, None, in_rates=True)
+    curves = (name for name in underlyings_of(market, book, in_rates=True) if name in quoted)
+    return tuple(dict.fromkeys((*equities, *curves)))
+
+
+def standard_start(
+    market: Market, name: str, kind: type[Calibratable] | None = None
+) -> tuple[Calibratable, Quotes]:
+    """Return the model of one underlying at the start of its search, and the quotes to fit."""
+    kind = kind or next(usual for usual in _DEFAULT_MODELS if name in usual.quotes_in(market))
+    return kind.starting_on(market, name), kind.quotes_in(market)[name]
+
+
+def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Calibration:
+    """Calibrate as precisely as the dtype of the quotes allows, without raising.
+
+    It takes no `progress`: a calibration that reports is made of other programs than `fit`, which comes next.
+    """
+    rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
+    return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
+
+
+def served_market(
+    market: Market, equities: Iterable[str], failed: Mapping[str, InputError]
+) -> Market:
+    """Return the market with some of its equities, less the quotes and with the errors of what failed."""
+    in_use = frozenset(equities) - set(failed)
+    has_failed = any(name not in market.equities for name in failed)
+    return replace(
+        market,
+        equities={name: equity for name, equity in market.equities.items() if name in in_use},
+        swaption_vols=None if has_failed else market.swaption_vols,
+        errors=(*market.errors, *failed.values()),
+    )
+
+
+def only(market: Market, name: str) -> Market:
+    """Return the market with the quotes of one underlying, an equity or the curve of the swaption vols."""
+    vols = market.swaption_vols
+    own = vols if vols is not None and vols.curve == name else None
+    return replace(served_market(market, [name], {}), swaption_vols=own)
+
+
+def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
+    """Return an error if there are fewer quotes than free parameters, or None."""
+    count, free = quotes.vols.size, len(Parameters.of(start).labels)
+    if count >= free:
+        return None
+    why = f"the {free} free parameters of {start.label} need more quotes: there are {count}"
+    return _error(start, name, str(count), why, f"give at least {free}", file)
+
+
+def _failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
+    """Return the error of a calibration that cannot value a book, or None.
+
+    A calibration whose parameters a weak prior holds can: it has a minimum, and derivatives there.
+    """
+    if calibration.has_failed:
+        why = calibration.message
+    else:
+        fitted = fit_again(calibration)(market, name)
+        names = Parameters.of(fitted).names
+        if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
+            return None
+        why = RESULTS[RESULTS.not_a_minimum]
+    why = f"{calibration.label} could not be calibrated: {why}".rstrip(".")
+    return _error(calibration.model, name, "", why, "check the quotes", file)
+
+
+def _error(
+    model: AbstractModel, name: str, value: str, why: str, remedy: str, file: str
+) -> InputError:
+    if isinstance(model, AbstractRateModel):
+        where, other = "swaption_vols", "leave out the trades on the curve"
+    else:
+        where, other = f"equities.{name}.implied_vols", "take the model black-scholes"
+    return InputError(file, None, None, where, value, why, f"{remedy}, or {other}")

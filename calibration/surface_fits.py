@@ -1,0 +1,108 @@
+"""The report's view of a calibration: parameters, residuals, and the model's vols beside the market's."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtape import stored_jit
+from pricing.market import Market, VolSurface
+from pricing.market.vol_unit import VOL_POINTS, VolUnit, vol_unit
+from pricing.models import Quotes
+from pricing.reporting import SurfaceFit
+
+from .calibration import Calibration
+from .objectives import model_vols
+from .parameters import Parameters
+
+_CURVE_POINTS = 61
+_READS = (
+    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols of its strike. Options and "
+    "notes of one date have the law of the spot that the vols of all strikes imply. What reads the spot on "
+    "several dates has another one, of the vols of one strike; a basket has that of the vols at the forwards."
+)
+
+
+def squares_of(calibration: Calibration, quotes: Quotes) -> tuple[VolUnit, float]:
+    """Return the unit of the residuals, and the sum of their squares in it."""
+    unit, squares = vol_unit(quotes), float(calibration.stats["sum_squared_vol_points"])
+    return unit, squares * (unit.per_one / VOL_POINTS.per_one) ** 2
+
+
+def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
+    """Return parameter -> (value, standard error)."""
+    parameters = Parameters.of(calibration.model)
+    values = np.concatenate(
+        [np.ravel(getattr(calibration.model, name)) for name in parameters.names]
+    )
+    errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
+    pairs = zip(values.tolist(), errors.tolist(), strict=True)
+    return dict(zip(parameters.labels, pairs, strict=True))
+
+
+def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
+    """Return the report's data of one underlying: from a calibration, or, where it is None, Black-Scholes."""
+    if calibration is not None and name not in market.equities:
+        return _swaption_fit(market, name, calibration)
+    equity = market.equities[name]
+    surface = equity.surface
+    strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
+    if calibration is None:
+        curve = surface.vol(surface.expiries[:, None], strikes[None, :])
+        residuals = jnp.zeros_like(surface.vols)
+        outcome: dict[str, Any] = {"model": "Black-Scholes", "result": _READS}
+    else:
+        no_vols = jnp.full((surface.expiries.size, strikes.size), jnp.nan)
+        grid = VolSurface(surface.expiries, strikes, no_vols)
+        curve = _curve(calibration.model, grid)
+        residuals, outcome = calibration.residuals, _outcome(calibration, surface)
+    return SurfaceFit(
+        underlying=name,
+        spot=float(equity.spot),
+        expiries=market.dates(surface.expiries),
+        strikes=np.asarray(surface.strikes),
+        market_vols=np.asarray(surface.vols),
+        residuals=np.asarray(residuals),
+        curve_strikes=np.asarray(strikes),
+        curve_vols=np.asarray(curve),
+        **outcome,
+    )
+
+
+def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
+    """Return the swaption vols, by expiry and tenor."""
+    quotes: Any = market.swaption_vols
+    market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
+    return SurfaceFit(
+        underlying=name,
+        spot=None,
+        expiries=tuple(f"{expiry:g}Y" for expiry in quotes.expiries.tolist()),
+        strikes=np.asarray(quotes.tenors),
+        market_vols=market_vols,
+        residuals=residuals,
+        curve_strikes=np.asarray(quotes.tenors),
+        curve_vols=market_vols + residuals,
+        across="tenor, in years",
+        unit=vol_unit(quotes),
+        **_outcome(calibration, quotes),
+    )
+
+
+@stored_jit
+def _curve(model: Any, grid: VolSurface) -> jax.Array:
+    return model_vols(model, grid, 64)
+
+
+def _outcome(calibration: Calibration, quotes: Quotes) -> dict[str, Any]:
+    """Return the calibration's fields of `SurfaceFit`."""
+    (unit, squares), count = squares_of(calibration, quotes), calibration.residuals.size
+    facts = {
+        "sum of squared residuals": f"{squares:,.4f} {unit.words}²",
+        "root mean square": f"{(squares / count) ** 0.5:.3f} {unit.words} over {count} quotes",
+        "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
+        "steps": str(int(calibration.stats["steps"])),
+    }
+    model, result = calibration.label, calibration.message
+    parameters = parameter_table(calibration)
+    return {"model": model, "result": result, "parameters": parameters, "facts": facts}
