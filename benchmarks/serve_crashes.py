@@ -11,7 +11,6 @@ from calibration.app.serve.client import (
     RiskClient,
     ServiceError,
     StoredBook,
-    Unreachable,
 )
 
 from .serve_process import Served
@@ -107,7 +106,7 @@ def crashed(served: Served, new_text: Callable[[], str], kills: int, spot: float
 def _until(is_over: threading.Event, served: Served, change: Callable[[RiskClient, int], None]):
     """Make changes until it is over, or the service is gone."""
     step = 0
-    with served.client(retries=0) as client, contextlib.suppress(Unreachable, ServiceError):
+    with served.client(retries=0) as client, contextlib.suppress(ServiceError):
         while not is_over.is_set():
             change(client, step)
             step += 1

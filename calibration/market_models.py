@@ -134,7 +134,6 @@ def calibrate_market(
     if model not in get_args(ModelName):
         known = listed(get_args(ModelName))
         raise ValueError(f"there is no model {model!r} of equities: give one of {known}")
-    book = book and book.checked(market)
     names = calibrated_names(market, book, model)
     settings = {"num_starts": num_starts, "max_steps": max_steps, "key": key}
     calibrations, failed, seconds = {}, {}, {}
@@ -158,21 +157,20 @@ def calibrate_market(
 
 
 def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:
-    """Return the curves or the equities of a book; without a book, those that are quoted."""
+    """Return the curves with swaption vols, or the equities, that a book is on; without a book, all of them."""
+    vols = market.swaption_vols
+    curves = () if vols is None else (vols.curve,)
+    quoted = curves if in_rates else tuple(market.equities)
     if book is None:
-        vols = market.swaption_vols
-        curves = () if vols is None else (vols.curve,)
-        return curves if in_rates else tuple(market.equities)
+        return quoted
     names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
-    return tuple(dict.fromkeys(itertools.chain(*names)))
+    return tuple(name for name in dict.fromkeys(itertools.chain(*names)) if name in quoted)
 
 
 def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tuple[str, ...]:
     """Return the underlyings that are calibrated: equities to Heston, a curve to its swaption vols."""
     equities = underlyings_of(market, book, in_rates=False) if model == "heston" else ()
-    quoted = underlyings_of(market, None, in_rates=True)
-    curves = (name for name in underlyings_of(market, book, in_rates=True) if name in quoted)
-    return tuple(dict.fromkeys((*equities, *curves)))
+    return tuple(dict.fromkeys((*equities, *underlyings_of(market, book, in_rates=True))))
 
 
 def standard_start(

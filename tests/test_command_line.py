@@ -17,8 +17,7 @@ from rich.table import Table
 from typer import BadParameter, Exit
 from typer.testing import CliRunner
 
-from calibration import RESULTS, Calibration, market_models
-from calibration.app import explain as explain_command
+from calibration import RESULTS, Calibration, MarketModels, market_models
 from calibration.app import risk as risk_command
 from calibration.app.console import (
     Output,
@@ -273,8 +272,8 @@ def test_of_a_book_on_one_line_every_failure_has_its_line():
 def test_a_curve_without_a_fit_leaves_the_rest_to_explain():
     market = Market.read(MARKET)
     served = dataclasses.replace(market, swaption_vols=None)
-    assert explain_command._served_as(served, market).swaption_vols is None
-    assert explain_command._served_as(market, market).swaption_vols is market.swaption_vols
+    assert MarketModels(served, {}).restrict(market).swaption_vols is None
+    assert MarketModels(market, {}).restrict(market).swaption_vols is market.swaption_vols
 
 
 def test_what_is_said_stands_as_it_is(capsys):
@@ -419,7 +418,7 @@ def test_sizes():
 
 COMMANDS = """
 import json, sys
-from jaxtape.command_line import main
+from jaxtape.cli.main import main
 for words in json.loads(sys.argv[1]):
     sys.argv, status = ["jaxtape", *words], 0
     try:

@@ -1,9 +1,11 @@
 """A file that no manifest of ours names stays: each command refuses, names it and asks for another place."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import jax
@@ -13,8 +15,8 @@ import typer
 from typer.testing import CliRunner
 
 from calibration import calibrate_many
-from calibration.app.serve.access import kept_token
-from calibration.app.serve.store import KeptQuotes, Store, Unusable
+from calibration.app.serve.auth import kept_token
+from calibration.app.serve.database import KeptQuotes, Store, Unusable
 from calibration.many import finish, forget
 from jaxtape import set_program_store
 from jaxtape.cli.cache import cache
@@ -169,8 +171,8 @@ def test_a_url_is_refused_in_python():
 @pytest.fixture
 def kept():
     """A folder in which an earlier run has kept a round, and no results."""
-    Path("out/rounds/1024").mkdir(parents=True)
-    Path("out/rounds/1024/data").write_text("hours of work")
+    Path("out/rounds").mkdir(parents=True)
+    Path("out/rounds/1024.npz").write_text("hours of work")
     Path("out/calibration-run.json").write_text('{"settings": "abc", "round": 1024}')
     Path("quotes.csv").write_text(TABLE)
 
@@ -191,7 +193,7 @@ def test_kept_rounds_survive_a_slip_and_a_restart_without_resume(kept, market):
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_a_folder_of_the_users_that_is_named_rounds_stays(kept, resume, labelled):
-    shutil.rmtree("out/rounds/1024")
+    Path("out/rounds/1024.npz").unlink()
     Path("out/rounds/of beer").write_text("2")
     if not labelled:
         Path("out/calibration-run.json").unlink()
@@ -270,9 +272,10 @@ def test_what_the_user_has_in_the_folder_of_a_service_stays(tmp_path):
     kept_token(tmp_path / "token")
     assert (tmp_path / "token.new").read_text() == "mine"
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "quotes.json").write_text('{"AAPL": 1}')
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.sqlite")) as mine:
+        mine.execute("CREATE TABLE quotes (id TEXT)")
     with pytest.raises(Unusable, match="is not what a service writes"):
-        Store(tmp_path).quotes()
-    (tmp_path / "quotes.json").unlink()
+        Store(tmp_path)
+    (tmp_path / "state.sqlite").unlink()
     Store(tmp_path).keep_quotes(KeptQuotes(version=3))
     assert Store(tmp_path).quotes().version == 3

@@ -1,6 +1,6 @@
 from .calibrations import Calibrations as Calibrations
-from .checkpoints import finish as finish
-from .checkpoints import forget as forget
 from .job import Job as Job
+from .kept_rounds import finish as finish
+from .kept_rounds import forget as forget
 from .rounds import calibrate_many as calibrate_many
 from .sources import read_jobs as read_jobs

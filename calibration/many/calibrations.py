@@ -14,7 +14,7 @@ from ..parameters import Parameters
 from ..results import RESULTS
 from .job import Job
 from .quote_tables import arrow
-from .searches import End
+from .searches import SearchResult
 
 _ERROR = "std_error_"
 _OPEN = "not identified: "
@@ -62,7 +62,7 @@ class Calibrations:
         jobs: Sequence[Job],
         refused: Mapping[int, str],
         places: np.ndarray,
-        ends: End,
+        ends: SearchResult,
         parameters: Parameters,
     ) -> "Calibrations":
         """Return the ends of jobs, at their places, in the order of the jobs, with those that were refused."""

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pricing.ingestion.errors import listed
+from pricing.ingestion.errors import listed, unreadable
 from pricing.ingestion.fields import closest, wrong_number
-from pricing.ingestion.files import unreadable
 from pricing.market.quote_bounds import BOUNDS, days_slip, far_from, outside, slip_of
 
 Columns = dict[str, np.ndarray]

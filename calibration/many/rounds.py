@@ -24,9 +24,9 @@ from ..parameters import Parameters, random_starts
 from ..results import RESULTS
 from .batches import blocks_of, misfit_of
 from .calibrations import Calibrations
-from .checkpoints import Checkpoints
 from .job import Job, jobs_of
-from .searches import End, Settings
+from .kept_rounds import KeptRounds
+from .searches import SearchResult, Settings
 from .workers import Workers
 
 _IN_MEMORY = 8192  # jobs of a round
@@ -115,7 +115,7 @@ def calibrate_many(
         jnp.asarray(rtol),
         jnp.asarray(max_steps),
     )
-    kept = None if folder is None else Checkpoints(folder, settings, round_size, workers)
+    kept = None if folder is None else KeptRounds(folder, settings, round_size, workers)
     parts, end, again = [], 0, {}
     for round_of_jobs in _rounds(itertools.chain(before, [first], jobs), round_size, again):
         begin, end = end, end + len(round_of_jobs)
@@ -188,17 +188,17 @@ def _ends(
     workers: Workers,
     sizes: tuple[int, int],
     say: Callable[[int], None] = lambda count: None,
-) -> tuple[np.ndarray, End, dict[int, str]]:
+) -> tuple[np.ndarray, SearchResult, dict[int, str]]:
     """Return the places and ends of the jobs at these places, fitted by all processes.
 
     The dictionary has the reason of each failure by place.
     """
     block_size, num_slots = sizes
-    blocks = workers.own(list(blocks_of(jobs, places, block_size)))
-    found = [(np.zeros(0, int), End.empty(settings.parameters))]
+    blocks = workers.share_of(list(blocks_of(jobs, places, block_size)))
+    found = [(np.zeros(0, int), SearchResult.empty(settings.parameters))]
     lost = [(np.zeros(0, int), np.zeros((0, _MOST_WORDS), np.uint8))]
-    for where, ends in workers.ends(blocks, settings, num_slots):
-        if isinstance(ends, End):
+    for where, ends in workers.results(blocks, settings, num_slots):
+        if isinstance(ends, SearchResult):
             found.append((where, ends))
         else:
             words = ends.encode()[:_MOST_WORDS].ljust(_MOST_WORDS)
@@ -212,7 +212,7 @@ def _ends(
     )
 
 
-def _is_off(ends: End) -> np.ndarray:
+def _is_off(ends: SearchResult) -> np.ndarray:
     """Return the mask of the searches that ended where the integral is not accurate."""
     (codes,), (off,) = jax.tree.leaves(ends.result), jax.tree.leaves(RESULTS.inaccurate_integral)
     return codes == np.asarray(off)

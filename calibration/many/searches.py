@@ -34,8 +34,8 @@ _MENDED = 100.0  # times a deviation that does not matter: an integral finer by 
 _MOST_MENDED = 2  # times that a job's integral is mended
 
 
-class End(NamedTuple):
-    """End of a search: the parameters, [parameters], their standard errors, loss, steps and result."""
+class SearchResult(NamedTuple):
+    """SearchResult of a search: the parameters, [parameters], their standard errors, loss, steps and result."""
 
     parameters: Array | np.ndarray
     std_errors: Array | np.ndarray
@@ -44,7 +44,7 @@ class End(NamedTuple):
     result: RESULTS
 
     @classmethod
-    def empty(cls, parameters: Parameters, num_jobs: int = 0, dtype: Any = float) -> "End":
+    def empty(cls, parameters: Parameters, num_jobs: int = 0, dtype: Any = float) -> "SearchResult":
         """Return arrays with room for the ends of `num_jobs` jobs."""
         numbers = np.zeros((num_jobs, sum(map(math.prod, parameters.shapes))), dtype)
         total, steps = np.zeros(num_jobs, dtype), np.zeros(num_jobs, int)
@@ -67,7 +67,9 @@ class Settings(eqx.Module):
 
 
 @stored_jit(quick_to_compile=True)
-def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int) -> End:
+def searched(
+    batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int
+) -> SearchResult:
     """Return the end of each job's search, [jobs]; only the first `count` jobs are searched."""
     jobs = _Batch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
@@ -97,7 +99,9 @@ def searched(batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_sl
     noises = jnp.zeros(jobs.size, starts.dtype)
     defects = jnp.zeros((jobs.size, jobs.problem(0).num_residuals), starts.dtype)
     begun = numbers < count, starts, noises, jnp.zeros(jobs.size, int), defects
-    nothing = jax.tree.map(jnp.asarray, End.empty(settings.parameters, jobs.size, starts.dtype))
+    nothing = jax.tree.map(
+        jnp.asarray, SearchResult.empty(settings.parameters, jobs.size, starts.dtype)
+    )
     *_, found = jax.lax.while_loop(lambda state: jnp.any(state[0]), once, (*begun, nothing))
     return found
 
@@ -181,7 +185,7 @@ class _Batch(eqx.Module):
 
     def best(
         self, job: Int[Array, ""], noise: Array, defect: Array, searches: Search
-    ) -> tuple[End, Array, Array]:
+    ) -> tuple[SearchResult, Array, Array]:
         """Return the best end of a job's searches.
 
         Beside it: the noise of a weak prior there, and how far the end is from a finer integral's.
@@ -193,7 +197,9 @@ class _Batch(eqx.Module):
         found = ended(problem, search, deviation)
         errors = jnp.sqrt(jnp.diagonal(found.stats["covariance"]))
         total, steps = (found.stats[name] for name in ("sum_squared_vol_points", "steps"))
-        end = End(self.settings.parameters.values(search.free), errors, total, steps, found.result)
+        end = SearchResult(
+            self.settings.parameters.values(search.free), errors, total, steps, found.result
+        )
         weak_prior = problem.weak_prior
         assert weak_prior is not None
         return end, weak_prior.switched_on(found.stats["noise"]).noise, deviation

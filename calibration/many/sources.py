@@ -14,8 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from pricing.ingestion.errors import UnreadableFile, listed
-from pricing.ingestion.files import unreadable
+from pricing.ingestion.errors import UnreadableFile, listed, unreadable
 from pricing.market import Market, SmileQuotes
 from pricing.models import Calibratable
 

@@ -23,7 +23,7 @@ from jaxtape.cli.user_code import describe_error
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .batches import FEWEST_ROWS, Block, shape_of
-from .searches import End, Settings, searched
+from .searches import SearchResult, Settings, searched
 
 AXIS = "surfaces"
 _IN_WORK = (
@@ -69,14 +69,14 @@ class Workers:
         """Whether this process writes the results of all."""
         return self.num_processes == 1 or jax.process_index() == 0
 
-    def own(self, blocks: Sequence[Block]) -> Sequence[Block]:
+    def share_of(self, blocks: Sequence[Block]) -> Sequence[Block]:
         """Return the blocks that this process fits."""
         first = jax.process_index() % self.num_processes
         return blocks[first :: self.num_processes]
 
-    def ends(
+    def results(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int
-    ) -> Iterator[tuple[np.ndarray, End | str]]:
+    ) -> Iterator[tuple[np.ndarray, SearchResult | str]]:
         """Yield the places of each block's jobs, and how they ended, or why not.
 
         A block for which memory is short is fitted again after the others, one at a time, in halves. A device
@@ -96,13 +96,13 @@ class Workers:
 
     def _tried(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int, in_work: int
-    ) -> Iterator[tuple[Block, "End | str | _Short"]]:
+    ) -> Iterator[tuple[Block, "SearchResult | str | _Short"]]:
         """Yield each block with its ends or the reason of its failure; a device runs `in_work` at a time."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * in_work:
             free.put((device, _on(device, settings)))
 
-        def run(block: Block) -> tuple[Block, End | str | _Short]:
+        def run(block: Block) -> tuple[Block, SearchResult | str | _Short]:
             device, settings = place = free.get()
             try:
                 return block, _ends_on(device, block, settings, num_slots)
@@ -135,7 +135,7 @@ class Workers:
         is_job = np.arange(np.max(counts)) < counts[:, None]
         return jax.tree.map(lambda x: np.asarray(x)[is_job], found)
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the first process's value, which JSON can hold, in every process."""
         if self.num_processes == 1:
             return value
@@ -176,7 +176,7 @@ def _on(device: Any, tree: PyTree) -> PyTree:
 
 
 @full_matmul_precision
-def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> End:
+def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> SearchResult:
     """Return the ends of the jobs of a block, fitted on one device."""
     inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
     ends = searched(inputs, count, settings, num_slots=min(num_slots, block.size))

@@ -48,6 +48,19 @@ class UnreadableFile(Exception):
         self.error = error
 
 
+def unreadable(
+    file: str,
+    message: str,
+    remedy: str,
+    *,
+    place: tuple[int | None, int | None] = (None, None),
+    field: str = "",
+    value: str = "",
+) -> UnreadableFile:
+    """Return the exception for a file of which nothing can be used."""
+    return UnreadableFile(InputError(file, *place, field, value, message, remedy))
+
+
 def show(value: object, width: int = 40) -> str:
     """Return a value as it is in its file, shortened to `width` characters, on one line."""
     if isinstance(value, str):

@@ -5,24 +5,11 @@ import os
 import stat
 from pathlib import Path
 
-from .errors import InputError, UnreadableFile, show
-from .locator import Locator, Place
+from .errors import show, unreadable
+from .locator import Locator
 
 MAX_BYTES = 2**28
 _MAX_DIGITS = 400  # a double has 309 before the point; of more than 4,300 Python makes no integer
-
-
-def unreadable(
-    file: str,
-    message: str,
-    remedy: str,
-    *,
-    place: Place = (None, None),
-    field: str = "",
-    value: str = "",
-) -> UnreadableFile:
-    """Return the exception for a file of which nothing can be used."""
-    return UnreadableFile(InputError(file, *place, field, value, message, remedy))
 
 
 def read_text(path: str | os.PathLike) -> str:

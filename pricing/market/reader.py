@@ -8,9 +8,9 @@ from datetime import date
 from jaxtyping import Array
 from pydantic import BaseModel, RootModel
 
-from pricing.ingestion.errors import InputError, listed, show
+from pricing.ingestion.errors import InputError, listed, show, unreadable
 from pricing.ingestion.fields import FIRST_DAY, LAST_DAY, closest
-from pricing.ingestion.files import parse_json, unreadable
+from pricing.ingestion.files import parse_json
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import Problem, validate
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..ingestion.errors import show
+from ..ingestion.errors import show, unreadable
 from ..ingestion.fields import closest
-from ..ingestion.files import parse_json, unreadable
+from ..ingestion.files import parse_json
 from ..ingestion.locator import Locator, Place
 from ..ingestion.validation import Problem
 from ..products.trade import COLUMNS
@@ -62,28 +62,25 @@ def count_rows(text: str, file: str) -> int:
 def _read_csv(text: str, file: str) -> Table:
     lines = enumerate(re.split("\r\n|\n|\r", text), start=1)
     filled = [(number, line) for number, line in lines if line.strip(' \t,"')]
-    if not filled:
-        raise unreadable(file, "has no header", f"begin with the line {','.join(COLUMNS)}")
-    header = _header(*filled[0], file)
+    number, line = filled[0] if filled else (None, "")
+    header, fault = _header(line)
+    if fault:
+        field = "".join(map(str, fault.path))
+        raise unreadable(file, fault.message, fault.remedy, place=(number, None), field=field)
     rows = tuple(_csv_row(file, number, line, header) for number, line in filled[1:])
-    return Table(rows, header, filled[0][0])
+    return Table(rows, header, number)
 
 
-def _header(number: int, line: str, file: str) -> tuple[str, ...]:
-    """Return the names of the columns, in lower case.
-
-    Raises:
-        unreadable: If the line is no header.
-    """
-    place = (number, None)
+def _header(line: str) -> tuple[tuple[str, ...], Problem | None]:
+    """Return the names of the columns, in lower case, and the reason that the line is no header, or None."""
+    if not line:
+        return (), Problem((), "", "has no header", f"begin with the line {','.join(COLUMNS)}")
     if "\0" in line:
-        raise unreadable(file, "the header holds the character U+0000", _NO_NUL, place=place)
+        return (), Problem((), "", "the header holds the character U+0000", _NO_NUL)
     try:
         names = [name.lower() for name in _cells(line)]
     except csv.Error as error:
-        raise unreadable(
-            file, f"the header is no CSV: {error}", "correct it", place=place
-        ) from None
+        return (), Problem((), "", f"the header is no CSV: {error}", "correct it")
     if not set(names) & set(COLUMNS):
         separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
         wrong = next((word for sign, word in separators.items() if sign in line), None)
@@ -93,12 +90,12 @@ def _header(number: int, line: str, file: str) -> tuple[str, ...]:
         else:
             message = f"the first line, {show(line)}, is no header"
             remedy = f"begin with the line {','.join(COLUMNS)}"
-        raise unreadable(file, message, remedy, place=place)
+        return (), Problem((), "", message, remedy)
     for name, count in Counter(names).items():
         if name and count > 1:
             message = f"the column {name!r} stands twice"
-            raise unreadable(file, message, "keep one of them", place=place, field=name)
-    return tuple(names)
+            return (), Problem((name,), "", message, "keep one of them")
+    return tuple(names), None
 
 
 def _cells(line: str) -> list[str]:

@@ -104,7 +104,7 @@ def children_of(pid: int) -> list[int]:
 def kept(folder: Path, out: str) -> set[str]:
     rounds = folder / out / "rounds"
     return (
-        {path.name for path in rounds.iterdir() if path.name.isdigit()}
+        {path.name for path in rounds.iterdir() if path.suffix == ".npz"}
         if rounds.exists()
         else set()
     )

@@ -59,7 +59,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     settings = {"resume": tmp_path / "run", "round_size": 2}
     with pytest.raises(Stopped):
         calibrate_many(several(), progress=stops, **settings)
-    assert sorted(path.name for path in (tmp_path / "run" / "rounds").iterdir()) == ["2", "4"]
+    assert sorted(path.name for path in (tmp_path / "run" / "rounds").iterdir()) == [
+        "2.npz",
+        "4.npz",
+    ]
     told = []
     again = calibrate_many(several(), progress=lambda *now: told.append(now[:2]), **settings)
     assert told[:2] == [(2, 8), (4, 8)]

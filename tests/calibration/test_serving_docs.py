@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from calibration.app.monitor.monitor import monitor
-from calibration.app.serve.limits import Limits
+from calibration.app.serve.database import Store
+from calibration.app.serve.limits import ServiceLimits
 from calibration.app.serve.serve import serve
 from calibration.app.serve.session import Session
-from calibration.app.serve.store import Store
 from jaxtape.cli.main import app
 from tests.calibration.test_monitoring import run as nightly
 from tests.calibration.test_serving import BOOK, MARKET, SPOT
@@ -79,7 +79,7 @@ def test_a_service_is_started_asked_and_killed_and_has_lost_nothing(tmp_path, ca
             process.kill()
     value, delta = map(float, capsys.readouterr().out.split())
     assert value > 0.0 and 0.0 < delta < 1.0
-    kept = Session(Store(state), market, Limits())
+    kept = Session(Store(state), market, ServiceLimits())
     assert kept.market.moves == {SPOT: 4500.0}
     assert (
         set(kept.books) == {"first", "desk"}

@@ -19,7 +19,7 @@ from calibration import SwapLegs, market_models
 from calibration.app.calibrate import calibrate
 from calibration.app.explain import explain
 from calibration.app.risk import risk
-from calibration.app.serve import server, starting
+from calibration.app.serve import factory, server
 from calibration.app.serve.serve import serve
 from calibration.app.several import calibrate_all
 from calibration.market_models import standard_start, too_few
@@ -171,7 +171,7 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (sys.modules[calibrate_all.__module__], "calibrate_many"),
             (sys.modules[validate.__module__], "_outcomes"),
             (sys.modules[serve.__module__], "configure"),
-            (starting, "service_of"),
+            (factory, "service_of"),
             (solve_command, "_rows"),
         ):
             patch.setattr(module, name, reached)

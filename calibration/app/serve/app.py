@@ -15,21 +15,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from .access import Access
+from .auth import Auth
 from .documents import (
     PARTS,
     BookEntry,
     BookList,
-    Moved,
     Quotes,
+    QuotesUpdated,
 )
-from .limits import Limits
-from .measures import Measures
+from .limits import ServiceLimits
+from .metrics import Metrics
 from .problems import Problem, ProblemDetails, busy
-from .requests import Gate, answer_of, body_of
+from .request_limits import RequestLimiter, answer_of, body_of
 from .session import Session
-from .state import Condition, Format, StoredBook
-from .valuations import Valuations
+from .session_state import Format, Precondition, StoredBook
+from .valuations import ValuationQueue
 
 _log = logging.getLogger("jaxtape.serve")
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ class Service:
         valuations: The valuation queue.
         access: The access rule.
         limits: The bounds.
-        measures: Prometheus metrics of the service.
+        metrics: Prometheus metrics of the service.
         warm: The books whose programs are compiled before the service is ready.
         settings: A digest of all but books and quotes that figures depend on.
     """
@@ -66,16 +66,16 @@ class Service:
     def __init__(
         self,
         session: Session,
-        valuations: Valuations,
-        access: Access,
-        limits: Limits,
-        measures: Measures,
+        valuations: ValuationQueue,
+        access: Auth,
+        limits: ServiceLimits,
+        metrics: Metrics,
         warm: tuple[StoredBook, ...] = (),
         settings: str = "",
     ):
         self._session, self._valuations, self._warm = session, valuations, warm
         self._settings = settings
-        self._access, self._limits, self._measures = access, limits, measures
+        self._auth, self._limits, self._metrics = access, limits, metrics
         self._writer = ThreadPoolExecutor(1, "writer")
         self._is_ready = False
         self._count()
@@ -87,7 +87,7 @@ class Service:
 
     def application(self) -> FastAPI:
         """Return the application."""
-        gate = Middleware(Gate, limits=self._limits, measures=self._measures)
+        gate = Middleware(RequestLimiter, limits=self._limits, metrics=self._metrics)
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=_LOCAL, www_redirect=False)
         app = FastAPI(
             title="jaxtape serve",
@@ -96,7 +96,7 @@ class Service:
             docs_url=None,  # a page that loads scripts from elsewhere
             redoc_url=None,
             lifespan=self._life,
-            middleware=[gate, hosts] if self._access.is_local else [gate],
+            middleware=[gate, hosts] if self._auth.is_local else [gate],
             exception_handlers={
                 Problem: _on_problem,
                 HTTPException: _on_http,
@@ -108,7 +108,9 @@ class Service:
         book = "/v1/books/{name}"
         app.get("/v1/quotes", response_model=Quotes, **read)(self.quotes)
         body = {"requestBody": {"content": {"application/json": {"schema": _MOVE}}}}
-        app.patch("/v1/quotes", response_model=Moved, openapi_extra=body, **write)(self.move)
+        app.patch("/v1/quotes", response_model=QuotesUpdated, openapi_extra=body, **write)(
+            self.move
+        )
         app.get("/v1/books", response_model=BookList, **read)(self.books)
         extra = {"requestBody": _BOOK}
         app.put(book, response_model=BookEntry, openapi_extra=extra, **write)(self.submit)
@@ -133,7 +135,7 @@ class Service:
         warming = asyncio.create_task(self._warmed())
         yield
         self._is_ready = False
-        self._measures.ready.set(0)
+        self._metrics.ready.set(0)
         warming.cancel()
         self._valuations.close()
         self._writer.shutdown(wait=False)
@@ -145,19 +147,19 @@ class Service:
             except Exception as error:
                 _log.warning("no figures", extra={"book": stored.name, "error": repr(error)})
         self._is_ready = True
-        self._measures.ready.set(1)
+        self._metrics.ready.set(1)
         _log.info("ready", extra={"books": len(self._session.books)})
 
     def _count(self) -> None:
-        self._measures.books.set(len(self._session.books))
-        self._measures.market_version.set(self._session.market.version)
+        self._metrics.books.set(len(self._session.books))
+        self._metrics.market_version.set(self._session.market.version)
 
     def _may_write(self, authorization: Annotated[str | None, Header()] = None) -> None:
-        self._access.check(authorization)
+        self._auth.check(authorization)
 
     def _may_read(self, authorization: Annotated[str | None, Header()] = None) -> None:
-        if self._access.guards_reads:
-            self._access.check(authorization)
+        if self._auth.guards_reads:
+            self._auth.check(authorization)
 
     async def _written(self, change: Callable[..., Result], *arguments: Any) -> Result:
         """Change the session in the thread that writes, and wait for it.
@@ -191,13 +193,13 @@ class Service:
         request: Request,
         response: Response,
         if_match: _IfMatch = None,
-    ) -> Moved:
+    ) -> QuotesUpdated:
         """Move quotes, all that are named or none."""
         content = await body_of(request, self._limits)
-        condition = Condition.of(if_match, None)
+        condition = Precondition(if_match)
         state = await self._written(self._session.move, content, condition)
         response.headers["etag"] = f'"{state.version}"'
-        return Moved(version=state.version, moved=len(state.moves))
+        return QuotesUpdated(version=state.version, moved=len(state.moves))
 
     async def books(self) -> BookList:
         """Return the books that are kept."""
@@ -223,7 +225,7 @@ class Service:
             detail, close = f"the body is {media or 'of no known type'}", {"connection": "close"}
             raise Problem(415, "unknown-format", detail, remedy, headers=close)
         content = await body_of(request, self._limits)
-        condition, submit = Condition.of(if_match, if_none_match), self._session.submit
+        condition, submit = Precondition(if_match, if_none_match), self._session.submit
         stored, is_new = await self._written(submit, name, _FORMATS[media], content, condition)
         response.status_code = 201 if is_new else 200
         response.headers["etag"] = f'"{stored.version}"'
@@ -237,7 +239,7 @@ class Service:
 
     async def delete(self, name: _Name, if_match: _IfMatch = None) -> None:
         """Remove a book."""
-        loop, condition = asyncio.get_running_loop(), Condition.of(if_match, None)
+        loop, condition = asyncio.get_running_loop(), Precondition(if_match)
 
         def delete() -> None:
             self._session.delete(name, condition)
@@ -269,8 +271,8 @@ class Service:
         return {"live": True, "ready": self._is_ready}
 
     async def metrics(self) -> Response:
-        """Return the measures in the format of Prometheus."""
-        return Response(self._measures.text(), media_type="text/plain; version=0.0.4")
+        """Return the metrics in the format of Prometheus."""
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def _endpoint(figures: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
-"""A client of the service, with typed results, typed errors, and retries while the service is busy."""
+"""A client of the service, with typed results, and retries while the service is busy."""
 
+import json
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -8,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from .access import is_loopback
+from .auth import is_loopback
 from .documents import (
     BookEntry,
     BookGreeks,
@@ -16,12 +17,12 @@ from .documents import (
     BookRisk,
     BookSensitivities,
     BookValue,
-    Moved,
     Quotes,
+    QuotesUpdated,
 )
-from .problems import Mistake, ProblemDetails
-from .state import Format
-from .state import StoredBook as StoredBook
+from .problems import ProblemDetails
+from .session_state import Format
+from .session_state import StoredBook as StoredBook
 
 _MEDIA_TYPES = {"csv": "text/csv", "json": "application/json"}
 _REPEATABLE = ("GET", "PUT")  # done twice they are done once
@@ -29,9 +30,12 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 class ServiceError(Exception):
-    """An error reported by the service.
+    """An error reported by the service, or no answer.
 
     Attributes:
+        status: The HTTP status: 401 for a wrong token, 404 for no such book, 412 or 428 if the book or the
+            quotes have another version by now (`problem.version`), 422 for mistakes (`problem.errors`), 503 or
+            504 if the service was busy after every retry; 0 if no answer came.
         problem: The service's description of the error.
 
     Examples:
@@ -43,48 +47,9 @@ class ServiceError(Exception):
 
     def __init__(self, problem: ProblemDetails):
         remedy = f"; {problem.remedy}" if problem.remedy else ""
-        super().__init__(f"{problem.detail}{remedy} ({problem.status})")
-        self.problem = problem
-
-
-class Unauthorized(ServiceError):
-    """The token is missing or wrong."""
-
-
-class NotThere(ServiceError):
-    """There is no such book."""
-
-
-class Changed(ServiceError):
-    """The book or the quotes to change have another version by now, `problem.version`."""
-
-
-class Refused(ServiceError):
-    """The book or the quotes have mistakes; `mistakes` names each."""
-
-    @property
-    def mistakes(self) -> tuple[Mistake, ...]:
-        """The mistakes, each with place, value and remedy."""
-        return tuple(self.problem.errors)
-
-
-class Busy(ServiceError):
-    """The service was still busy after every retry."""
-
-
-class Unreachable(Exception):
-    """No answer came."""
-
-
-_ERRORS: dict[int, type[ServiceError]] = {
-    401: Unauthorized,
-    404: NotThere,
-    412: Changed,
-    422: Refused,
-    428: Changed,
-    503: Busy,
-    504: Busy,
-}
+        status = f" ({problem.status})" if problem.status else ""
+        super().__init__(f"{problem.detail}{remedy}{status}")
+        self.status, self.problem = problem.status, problem
 
 
 class RiskClient(AbstractContextManager):
@@ -174,16 +139,16 @@ class RiskClient(AbstractContextManager):
         """Return every quote of the market, and their version."""
         return self._asked(Quotes, "GET", "/v1/quotes")
 
-    def move(self, quotes: Mapping[str, float], *, version: int | Literal["*"]) -> Moved:
+    def move(self, quotes: Mapping[str, float], *, version: int | Literal["*"]) -> QuotesUpdated:
         """Move quotes, all of these or none.
 
         Args:
             quotes: Quote id -> its new number.
             version: The version of the quotes that this is decided on, or "*" for whichever.
         """
-        content = _Move(quotes=dict(quotes)).model_dump_json().encode()
+        content = json.dumps({"quotes": dict(quotes)}).encode()
         headers = {"content-type": "application/json", **_if_match(str(version))}
-        return self._asked(Moved, "PATCH", "/v1/quotes", content, headers)
+        return self._asked(QuotesUpdated, "PATCH", "/v1/quotes", content, headers)
 
     def is_ready(self) -> bool:
         """Return True if the service answers and has compiled its programs."""
@@ -196,12 +161,12 @@ class RiskClient(AbstractContextManager):
         """Wait until the service is ready.
 
         Raises:
-            Unreachable: It is not ready in time.
+            _no_answer: It is not ready in time; the error is a `ServiceError`.
         """
         end = time.monotonic() + seconds
         while not self.is_ready():
             if time.monotonic() > end:
-                raise Unreachable(f"{self.url} is not ready after {seconds:g} s; look at its log")
+                raise _no_answer(f"{self.url} is not ready after {seconds:g} s", "look at its log")
             time.sleep(0.05)
 
     def _asked(self, kind: type[Document], method: str, path: str, *sent: Any) -> Document:
@@ -214,18 +179,19 @@ class RiskClient(AbstractContextManager):
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
-        """Return an answer that is no error; for one that is, a `ServiceError` of its kind is raised.
+        """Return a successful answer.
 
         Raises:
-            Unreachable: None came.
+            ServiceError: It reports an error.
+            _no_answer: There is none; the error is a `ServiceError`.
         """
         for left in range(self._retries, -1, -1):
             try:
                 found = self._http.request(method, path, content=content, headers=headers)
             except httpx2.TransportError as error:
                 if not (left and method in _REPEATABLE):
-                    message = f"{self.url} did not answer: {error!r}; is it up?"
-                    raise Unreachable(message) from error
+                    message = f"{self.url} did not answer: {error!r}"
+                    raise _no_answer(message, "is it up?") from error
                 time.sleep(0.2)
                 continue
             if found.status_code == 503 and left:
@@ -234,11 +200,12 @@ class RiskClient(AbstractContextManager):
             break
         if found.is_success:
             return found
-        raise _ERRORS.get(found.status_code, ServiceError)(_problem_of(found))
+        raise ServiceError(_problem_of(found))
 
 
-class _Move(BaseModel):
-    quotes: dict[str, float]
+def _no_answer(detail: str, remedy: str) -> ServiceError:
+    problem = {"type": "about:blank", "title": "No answer", "detail": detail, "remedy": remedy}
+    return ServiceError(ProblemDetails(status=0, **problem))
 
 
 def _if_match(version: str | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pydantic import BaseModel
 from pricing.portfolio.book_risk import RiskResult
 from pricing.reporting import positions_of, quote_risks
 
-from .state import Format, QuotedMarket, StoredBook
+from .session_state import Format, QuotedMarket, StoredBook
 
 
 class BookEntry(BaseModel):
@@ -59,7 +59,7 @@ class Quotes(BaseModel):
         return cls(version=state.version, quotes=dict(market.flat_quotes()), **said)
 
 
-class Moved(BaseModel):
+class QuotesUpdated(BaseModel):
     """The outcome of a move: the version of the quotes, and the number moved since the market's file."""
 
     version: int

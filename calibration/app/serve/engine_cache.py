@@ -22,7 +22,7 @@ from ...market_models import (
     underlyings_of,
 )
 from ..valuing import methods_of
-from .state import StoredBook
+from .session_state import StoredBook
 
 _Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and what is calibrated
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServiceLimits:
     """The bounds of a service.
 
     Attributes:
@@ -22,8 +22,8 @@ class Limits:
             points) of a rate or a future, and of 1 of a correlation.
 
     Examples:
-        >>> from calibration.app.serve.limits import Limits
-        >>> Limits(trades=100).trades
+        >>> from calibration.app.serve.limits import ServiceLimits
+        >>> ServiceLimits(trades=100).trades
         100
     """
 

@@ -1,7 +1,7 @@
 """Error answers of a service: problem details (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,31 +32,6 @@ _TITLES = {
 }
 
 
-class Mistake(BaseModel):
-    """One mistake of a book or a move, as the readers of files name it.
-
-    Attributes:
-        file: The name of the book, or of the move.
-        line: The line, from 1; None where the mistake has no place.
-        column: The cell in CSV, the character in JSON, from 1.
-        field: The name of a column, or a quote id.
-        value: The offending value as text.
-        message: Description of the mistake.
-        remedy: Suggested correction.
-    """
-
-    file: str
-    line: int | None = None
-    column: int | None = None
-    field: str
-    value: str
-    message: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return str(InputError(**self.model_dump()))
-
-
 class ProblemDetails(BaseModel):
     """The body of an error answer.
 
@@ -77,7 +52,7 @@ class ProblemDetails(BaseModel):
     detail: str
     instance: str = ""
     remedy: str = ""
-    errors: list[Mistake] = []
+    errors: list[InputError] = []
     version: str | None = None
 
 
@@ -108,16 +83,15 @@ class Problem(Exception):
             detail=escaped(self.detail),
             instance=instance,
             remedy=self.remedy,
-            errors=[_mistake(error) for error in self.errors],
+            errors=[_printable(error) for error in self.errors],
             version=self.version,
         )
 
 
-def _mistake(error: InputError) -> Mistake:
+def _printable(error: InputError) -> InputError:
     """Return an error with its texts as they can be encoded."""
-    facts: dict[str, Any] = asdict(error)
-    facts |= {name: escaped(fact) for name, fact in facts.items() if isinstance(fact, str)}
-    return Mistake(**facts)
+    texts = {name: escaped(fact) for name, fact in vars(error).items() if isinstance(fact, str)}
+    return replace(error, **texts)
 
 
 def refused(kind: str, errors: Sequence[InputError]) -> Problem:

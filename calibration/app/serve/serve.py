@@ -19,9 +19,9 @@ from ..valuing import (
     PathsOption,
     SeedOption,
 )
-from .limits import Limits
+from .limits import ServiceLimits
 
-_USUAL = Limits()
+_USUAL = ServiceLimits()
 
 
 def _seconds(default: float, what: str) -> Any:
@@ -114,14 +114,14 @@ def serve(
     """
     try:
         from . import server
-        from .access import (
-            Access,
+        from .auth import (
+            Auth,
             is_loopback,
             kept_token,
             token_of,
         )
-        from .starting import service_of
-        from .store import Store, Unusable
+        from .database import Store, Unusable
+        from .factory import service_of
     except ModuleNotFoundError as error:
         refuse(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
     if not is_loopback(host) and token_file is None:
@@ -131,7 +131,7 @@ def serve(
         )
     configure(precision)
     server.log_as_json()
-    limits = Limits(
+    limits = ServiceLimits(
         body_bytes=max_body,
         body_seconds=body_seconds,
         trades=max_trades,
@@ -156,7 +156,7 @@ def serve(
         with store.alone():
             place = folder / "token" if token_file is None else token_file
             token = kept_token(place) if token_file is None else token_of(place)
-            access = Access(token, is_local=is_loopback(host), guards_reads=guard_reads)
+            access = Auth(token, is_local=is_loopback(host), guards_reads=guard_reads)
             service = service_of(
                 store, access, limits, **files, **settings, forget_quotes=forget_quotes
             )

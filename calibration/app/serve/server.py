@@ -15,8 +15,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .limits import Limits
-from .store import Unusable
+from .database import Unusable
+from .limits import ServiceLimits
 
 _BACKLOG = 256  # connections that wait to be accepted
 _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
@@ -105,7 +105,7 @@ class _Punctual(H11Protocol):
             self._closing = None
 
 
-def run(app: FastAPI, listening: socket.socket, limits: Limits, told: str) -> None:
+def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, told: str) -> None:
     """Serve until SIGTERM or SIGINT: requests in work are finished within a bound, new ones are refused.
 
     `told`: the line to print once the service answers.

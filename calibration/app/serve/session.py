@@ -13,17 +13,17 @@ from pricing.market import Market
 from pricing.market.moves import moved
 from pricing.portfolio.trade_table import count_rows
 
-from .limits import Limits
+from .database import KeptQuotes, Store, Unusable
+from .limits import ServiceLimits
 from .problems import Problem, refused
-from .state import (
+from .session_state import (
     NAME,
     NAME_REMEDY,
-    Condition,
     Format,
+    Precondition,
     QuotedMarket,
     StoredBook,
 )
-from .store import KeptQuotes, Store, Unusable
 
 
 class Session:
@@ -43,7 +43,9 @@ class Session:
         UnreadableFile: Nothing of the market can be used.
     """
 
-    def __init__(self, store: Store, market: Path, limits: Limits, *, forget_quotes: bool = False):
+    def __init__(
+        self, store: Store, market: Path, limits: ServiceLimits, *, forget_quotes: bool = False
+    ):
         self.file, self._store, self._limits = str(market), store, limits
         text = read_text(market)
         base, kept = Market.from_text(text, self.file), store.quotes()
@@ -77,7 +79,7 @@ class Session:
         return found
 
     def submit(
-        self, name: str, format: Format, content: bytes, condition: Condition
+        self, name: str, format: Format, content: bytes, condition: Precondition
     ) -> tuple[StoredBook, bool]:
         """Keep a book, and return it, and whether there was none of its name.
 
@@ -122,14 +124,14 @@ class Session:
             raise refused("book-refused", errors)
         return stored
 
-    def delete(self, name: str, condition: Condition) -> None:
+    def delete(self, name: str, condition: Precondition) -> None:
         """Remove a book; a `Problem` is raised if there is none, or the condition does not hold."""
         with self._changing:
             condition.check(self.book(name).version, f"the book {name}")
             self._store.drop_book(name)
             self.books = {other: book for other, book in self.books.items() if other != name}
 
-    def move(self, content: bytes, condition: Condition) -> QuotedMarket:
+    def move(self, content: bytes, condition: Precondition) -> QuotedMarket:
         """Move quotes, all that are named or none, and return the market of the next version.
 
         Raises:

@@ -18,10 +18,10 @@ from pricing.portfolio.book_risk import RiskResult
 from pricing.portfolio.sweep.groups import BudgetTooSmall
 
 from .documents import book_risk, encoded
-from .limits import Limits
-from .measures import Measures
+from .limits import ServiceLimits
+from .metrics import Metrics
 from .problems import Problem, busy
-from .state import QuotedMarket, StoredBook
+from .session_state import QuotedMarket, StoredBook
 
 _log = logging.getLogger("jaxtape.serve")
 
@@ -39,7 +39,7 @@ class Valued:
     failed: int
 
 
-class _Place:
+class _QueueEntry:
     """A place in the line: until its turn comes, it is for the newest state of its book that was asked for."""
 
     def __init__(self, stored: StoredBook, state: QuotedMarket):
@@ -60,7 +60,7 @@ class _Place:
             return self._asked
 
 
-class Valuations:
+class ValuationQueue:
     """Values books in threads, each book in one at a time: a slow one does not stop the others.
 
     Each book has at most one running and one waiting valuation. The waiting one takes the newest requested
@@ -71,19 +71,19 @@ class Valuations:
         price: Function that values a book; threads call it, with one book at most once at a time.
         forget: Function called with the name of a book that is deleted, likewise.
         limits: The limits of the service.
-        measures: Prometheus metrics of the service.
+        metrics: Prometheus metrics of the service.
     """
 
     def __init__(
-        self, price: Price, forget: Callable[[str], None], limits: Limits, measures: Measures
+        self, price: Price, forget: Callable[[str], None], limits: ServiceLimits, metrics: Metrics
     ):
-        self._price, self._forget, self._limits, self._measures = price, forget, limits, measures
+        self._price, self._forget, self._limits, self._metrics = price, forget, limits, metrics
         self._workers = ThreadPoolExecutor(limits.workers, "valuations")
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._working: dict[_Place, asyncio.Future[Valued]] = {}
+        self._working: dict[_QueueEntry, asyncio.Future[Valued]] = {}
         self._found: dict[str, Valued] = {}
-        self._computing: set[_Place] = set()
+        self._computing: set[_QueueEntry] = set()
 
     @property
     def is_computing(self) -> bool:
@@ -97,7 +97,7 @@ class Valuations:
             busy: The queue is full, or the figures take too long, and are there for a later request; it is a
                 `Problem`, as is an error that keeps the models from being fitted.
         """
-        key, outcomes = _key(stored, state), self._measures.valuations
+        key, outcomes = _key(stored, state), self._metrics.valuations
         found = self._found.get(stored.name)
         if found is not None and found.key == key:
             outcomes.labels("cached").inc()
@@ -108,7 +108,7 @@ class Valuations:
             outcomes.labels("refused").inc()
             raise busy(f"{len(self._working)} valuations are in line, and no more fit")
         else:
-            working = self._begin(_Place(stored, state))
+            working = self._begin(_QueueEntry(stored, state))
         try:
             return await asyncio.wait_for(asyncio.shield(working), self._limits.request_seconds)
         except TimeoutError:
@@ -132,14 +132,14 @@ class Valuations:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._workers, work, *arguments)
 
-    def _begin(self, place: _Place) -> "asyncio.Future[Valued]":
+    def _begin(self, place: _QueueEntry) -> "asyncio.Future[Valued]":
         working = asyncio.ensure_future(self._in_turn(place.name, self._compute, place))
         self._working[place] = working
-        self._measures.queue.set(len(self._working))
+        self._metrics.queue.set(len(self._working))
         working.add_done_callback(functools.partial(self._end, place))
         return working
 
-    def _compute(self, place: _Place) -> Valued:
+    def _compute(self, place: _QueueEntry) -> Valued:
         """Value a book, in a thread."""
         self._computing.add(place)
         try:
@@ -167,35 +167,35 @@ class Valuations:
             raise Problem(409, "no-models", detail, "check the quotes that were moved") from error
         risk = book_risk(stored, state, result)
         found = Valued(_key(stored, state), encoded(risk), risk.failed)
-        self._measures.valuation_seconds.observe(time.perf_counter() - start)
+        self._metrics.valuation_seconds.observe(time.perf_counter() - start)
         return found
 
-    def _end(self, place: _Place, working: "asyncio.Future[Valued]") -> None:
+    def _end(self, place: _QueueEntry, working: "asyncio.Future[Valued]") -> None:
         del self._working[place]
-        self._measures.queue.set(len(self._working))
+        self._metrics.queue.set(len(self._working))
         if working.cancelled():
             return
         if (error := working.exception()) is not None:
-            self._measures.valuations.labels("failed").inc()
+            self._metrics.valuations.labels("failed").inc()
             _log.warning("a valuation failed", extra={"book": place.name, "error": repr(error)})
             return
         name, found = place.name, working.result()
-        self._measures.valuations.labels("computed").inc()
+        self._metrics.valuations.labels("computed").inc()
         if place.is_gone:
             return
-        self._measures.failed.labels(name).set(found.failed)
+        self._metrics.failed.labels(name).set(found.failed)
         self._found[name] = found
 
     async def warm(self, stored: StoredBook, state: QuotedMarket) -> None:
         """Compile the programs of a book; its figures are not kept."""
-        await self._in_turn(stored.name, self._compute, _Place(stored, state))
+        await self._in_turn(stored.name, self._compute, _QueueEntry(stored, state))
 
     def forget(self, name: str) -> None:
         """Forget the figures of a book, those that are computed too."""
         for place in self._working:
             place.is_gone |= place.name == name
         if self._found.pop(name, None) is not None:
-            self._measures.failed.remove(name)
+            self._metrics.failed.remove(name)
         forgetting = asyncio.ensure_future(self._in_turn(name, self._forget, name))
         self._forgetting.add(forgetting)
         forgetting.add_done_callback(self._forgetting.discard)

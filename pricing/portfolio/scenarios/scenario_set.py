@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
-from ...ingestion.errors import InputError, show
+from ...ingestion.errors import InputError, show, unreadable
 from ...ingestion.fields import (
     check_increasing,
     number,
     numbers,
     problem,
 )
-from ...ingestion.files import parse_json, read_text, unreadable
+from ...ingestion.files import parse_json, read_text
 from ...ingestion.locator import Locator, Place
 from ...ingestion.validation import Problem, validate
 from ...market import Market

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pricing.market import Market
 from pricing.portfolio.book import Book
@@ -63,43 +63,28 @@ class QuotedMarket:
     market: Market = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Condition:
-    """Condition of a change on the present version: the headers If-Match and If-None-Match.
+class Precondition(NamedTuple):
+    """The headers If-Match and If-None-Match of a request that changes something."""
 
-    Attributes:
-        versions: Versions that may be changed; None where there is no If-Match, "*" for any version.
-        is_new: Whether there must be no version yet.
-    """
-
-    versions: frozenset[str] | None = None
-    is_new: bool = False
-
-    @classmethod
-    def of(cls, if_match: str | None, if_none_match: str | None) -> "Condition":
-        """Return the condition of the two headers: `*` or a list of quoted versions."""
-        versions = None
-        if if_match is not None:
-            versions = frozenset(
-                {"*"} if if_match.strip() == "*" else re.findall(r'(?<!W/)"([^"]*)"', if_match)
-            )
-        return cls(versions, (if_none_match or "").strip() == "*")
+    if_match: str | None = None
+    if_none_match: str | None = None
 
     def check(self, version: str | None, what: str) -> None:
-        """Check the condition against the version that stands there, None for nothing.
+        """Check the condition against the present version, None for nothing.
 
         Raises:
             Problem: It asks for another version (412), or names none where there is one (428).
         """
-        if version is not None and self.versions is None and not self.is_new:
-            remedy = f'send the header If-Match: "{version}", or * for whichever stands there'
+        is_new = (self.if_none_match or "").strip() == "*"
+        is_there = version is not None
+        if is_there and self.if_match is None and not is_new:
+            remedy = f'send the header If-Match: "{version}", or * for any version'
             detail = f"{what} exists, of version {version}, and the request has no If-Match"
             raise Problem(428, "no-condition", detail, remedy, version=version)
-        wanted = self.versions
-        is_there = version is not None
-        if (self.is_new and is_there) or (
-            wanted is not None and not (is_there and ("*" in wanted or version in wanted))
-        ):
-            stands = f"is of version {version}" if is_there else "does not exist"
+        named = re.findall(r'(?<!W/)"([^"]*)"', self.if_match or "")
+        is_any = (self.if_match or "").strip() == "*"
+        is_wanted = self.if_match is None or (is_there and (is_any or version in named))
+        if not is_wanted or (is_new and is_there):
+            present = f"is of version {version}" if is_there else "does not exist"
             remedy = "read it again, and decide again"
-            raise Problem(412, "changed", f"{what} {stands} by now", remedy, version=version)
+            raise Problem(412, "changed", f"{what} {present} by now", remedy, version=version)

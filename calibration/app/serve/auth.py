@@ -9,13 +9,13 @@ from pathlib import Path
 
 from jaxtape.output_folder import read_bytes
 
+from .database import Unusable
 from .problems import Problem
-from .store import Unusable
 
 _LEAST = 16  # characters of a token
 
 
-class Access:
+class Auth:
     """The access rule of a service.
 
     Args:
@@ -24,7 +24,7 @@ class Access:
         guards_reads: Whether reading needs the token, too; it does where others reach the service.
 
     Examples:
-        >>> Access("correct-horse-battery", is_local=True).check("Bearer correct-horse-battery")
+        >>> Auth("correct-horse-battery", is_local=True).check("Bearer correct-horse-battery")
     """
 
     def __init__(self, token: str, *, is_local: bool, guards_reads: bool = False):

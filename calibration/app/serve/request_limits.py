@@ -11,8 +11,8 @@ from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .limits import Limits
-from .measures import Measures
+from .limits import ServiceLimits
+from .metrics import Metrics
 from .problems import MEDIA_TYPE, Problem, busy
 
 _log = logging.getLogger("jaxtape.serve")
@@ -24,11 +24,12 @@ _SHOWN = 200  # characters of a path
 
 def answer_of(problem: Problem, path: str) -> Response:
     """Return the answer to a request that cannot be done."""
-    text = problem.document(path).model_dump_json(exclude_none=True)
+    found = problem.document(path)
+    text = found.model_dump_json(exclude={"version"} if found.version is None else None)
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
-async def body_of(request: Request, limits: Limits) -> bytes:
+async def body_of(request: Request, limits: ServiceLimits) -> bytes:
     """Return the body of a request.
 
     What is too large is read to its end, and not kept, so that the sender hears the answer.
@@ -60,14 +61,14 @@ async def body_of(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-class Gate:
+class RequestLimiter:
     """ASGI middleware that limits the number of requests at once, refuses the others, and logs each.
 
-    Health and measures are always let in. An answer that its reader does not take in time is cut off.
+    Health and metrics are always let in. An answer that its reader does not take in time is cut off.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, measures: Measures):
-        self._app, self._limits, self._measures, self._inside = app, limits, measures, 0
+    def __init__(self, app: ASGIApp, limits: ServiceLimits, metrics: Metrics):
+        self._app, self._limits, self._metrics, self._inside = app, limits, metrics, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -109,18 +110,18 @@ class Gate:
             await answer_of(problem, scope["path"])(scope, receive, send)
             return
         self._inside += 1
-        self._measures.in_work.set(self._inside)
+        self._metrics.in_work.set(self._inside)
         try:
             await self._app(scope, receive, send)
         finally:
             self._inside -= 1
-            self._measures.in_work.set(self._inside)
+            self._metrics.in_work.set(self._inside)
 
     def _tell(self, scope: Scope, status: int, seconds: float, name: str) -> None:
         route = getattr(scope.get("route"), "path", "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._measures.requests.labels(method, route, str(status)).inc()
-        self._measures.request_seconds.labels(route).observe(seconds)
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
         facts: dict[str, Any] = {
             "request": name,
             "method": method,

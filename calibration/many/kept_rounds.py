@@ -1,13 +1,13 @@
-"""Results of a run over many jobs, kept on disk: one orbax step for each round, numbered by its end.
+"""Results of a run over many jobs, kept on disk: a file of NumPy arrays for each round, numbered by its end.
 
-A step has the columns of the round and a digest of its jobs. A step that was being written when the machine
-stopped does not count.
+A file has the columns of the round and a digest of its jobs. It appears whole or not at all.
 """
 
 import hashlib
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,36 +26,36 @@ from .searches import Settings
 from .workers import Workers
 
 _LABEL, _ROUNDS = "calibration-run.json", "rounds"
-_ROUND = re.compile(r"\d+(\.orbax-checkpoint-tmp.*)?")  # as orbax names steps
+_ROUND = re.compile(r"\d+\.npz|\.jaxtape-staging-\w{8}")  # the second: of a run that was killed
+_FACTS = "jaxtape"  # the entry of a round's digest, names and texts
 _RESULTS = (
     "results"  # the key of a label for the digest of a file that holds all that its rounds hold
 )
 _SOFTWARE = "jaxtape", "jax", "jaxlib"
 
 
-class Checkpoints:
+class KeptRounds:
     """The folder of one run: of one objective, optimizer, and free parameters with their starts.
 
     The first process reads and writes it, and broadcasts the content. Raises ValueError if the folder holds
-    another run, ImportError without orbax.
+    another run.
     """
 
     def __init__(self, folder: Path, settings: Settings, round_size: int, workers: Workers):
         self.folder, self._workers = local_path(folder).absolute(), workers
-        refusal, self._manager, known = "", None, {}
+        refusal, known = "", {}
         if workers.is_first:
-            self._ocp = _orbax()
             try:
                 software = {name: version(name) for name in _SOFTWARE}
                 run = {"settings": _digest_of(settings), "round": round_size, "software": software}
                 self._require_same_run(run)
-                self._manager = self._opened()
-                known = {str(step): self._read(step) for step in self._manager.all_steps()}
+                self._output = AtomicOutput(self.folder / _ROUNDS)
+                known = {file.stem: _read(file) for file in self._output.folder.glob("*.npz")}
             except (ValueError, OSError) as error:
                 refusal = str(error)
-        if refusal := workers.told(refusal):
+        if refusal := workers.broadcast(refusal):
             raise ValueError(refusal)
-        self._known: dict[str, dict[str, Any]] = workers.told(known)
+        self._known: dict[str, dict[str, Any]] = workers.broadcast(known)
 
     def found(self, end: int, jobs: Sequence[Job]) -> Calibrations | None:
         """Return the results of the round that ends with job number `end`; None if it is still to be fitted.
@@ -74,45 +74,15 @@ class Checkpoints:
         return Calibrations.of_columns(kept["columns"])
 
     def save(self, end: int, jobs: Sequence[Job], found: Calibrations) -> None:
-        """Write the results of a round."""
-        if self._manager is None:
+        """Write the results of a round, in the first process."""
+        if not self._workers.is_first:
             return
-        numbers = {name: x for name, x in found.columns.items() if x.dtype != object}
-        texts = {name: x.tolist() for name, x in found.columns.items() if name not in numbers}
-        words = {"digest": _digest_of_jobs(jobs), "order": list(found.columns), "columns": texts}
-        args = self._ocp.args
-        self._manager.save(
-            end,
-            args=args.Composite(
-                numbers=args.StandardSave(numbers),
-                words=args.JsonSave(words),
-            ),
-        )
-        self._manager.wait_until_finished()
-
-    def _opened(self) -> Any:
-        """Return orbax's manager, to be used by this process alone."""
-        alone = self._ocp.options.MultiprocessingOptions(
-            primary_host=jax.process_index(),
-            active_processes={jax.process_index()},
-            barrier_sync_key_prefix="calibrations",
-        )
-        options = self._ocp.CheckpointManagerOptions(
-            enable_async_checkpointing=False, multiprocessing_options=alone, create=False
-        )
-        rounds = self.folder / _ROUNDS
-        rounds.mkdir(exist_ok=True)
-        return self._ocp.CheckpointManager(rounds, options=options)
-
-    def _read(self, step: int) -> dict[str, Any]:
-        """Return the digest and the columns of a round, as lists."""
-        args = self._ocp.args
-        wanted = args.Composite(numbers=args.StandardRestore(), words=args.JsonRestore())
-        found = self._manager.restore(step, args=wanted)  # pyright: ignore[reportOptionalMemberAccess]
-        numbers = {name: np.asarray(x).tolist() for name, x in found.numbers.items()}
-        columns = {**found.words["columns"], **numbers}
-        in_order = {name: columns[name] for name in found.words["order"]}
-        return {"digest": found.words["digest"], "columns": in_order}
+        columns = found.columns
+        texts = {name: x.tolist() for name, x in columns.items() if x.dtype == object}
+        facts = {"digest": _digest_of_jobs(jobs), "order": list(columns), "columns": texts}
+        numbers = {name: x for name, x in columns.items() if name not in texts}
+        with self._output.written() as aside:
+            np.savez(aside / f"{end}.npz", **{_FACTS: np.array(json.dumps(facts))}, **numbers)
 
     def _require_same_run(self, run: dict[str, Any]) -> None:
         if not (self.folder / _LABEL).exists():
@@ -125,6 +95,23 @@ class Checkpoints:
                 f"{self.folder} holds another run (other: {', '.join(wrong)}): give another folder, or what "
                 "that run was given"
             )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the digest and the columns of a round, as lists.
+
+    Raises:
+        ValueError: The file holds no round.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as kept:
+            facts = json.loads(kept[_FACTS].item())
+            columns = {name: kept[name].tolist() for name in kept.files if name != _FACTS}
+            columns |= facts["columns"]
+            in_order = {name: columns[name] for name in facts["order"]}
+            return {"digest": facts["digest"], "columns": in_order}
+    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file}: is no round of a run ({error}); give another folder") from None
 
 
 def finish(folder: Path, results: Path) -> None:
@@ -165,7 +152,7 @@ def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
     is_other = rounds.exists() and (not rounds.is_dir() or rounds.is_symlink())
     if is_other or (names and is_new) or not all(map(_ROUND.fullmatch, names)):
         raise ValueError(f"{rounds}: is there, and no run of jaxtape made it; give another folder")
-    return len(names)
+    return sum(name.endswith(".npz") for name in names)
 
 
 def _label_of(folder: Path) -> dict[str, Any]:
@@ -188,19 +175,6 @@ def _write_label(folder: Path, run: dict[str, Any]) -> None:
 def _digest_of_file(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _orbax() -> Any:
-    """Return orbax.
-
-    Raises:
-        ImportError: It is not installed.
-    """
-    try:
-        import orbax.checkpoint as ocp
-    except ImportError as error:
-        raise ImportError("checkpoints need orbax: pip install 'jaxtape[many]'") from error
-    return ocp
 
 
 def _digest_of(settings: Settings) -> str:

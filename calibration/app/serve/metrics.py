@@ -17,7 +17,7 @@ _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-class Measures:
+class Metrics:
     """The metrics of one service; `text` is the answer of `/metrics`."""
 
     def __init__(self):

@@ -14,21 +14,21 @@ import jax.numpy as jnp
 from pricing.ingestion.files import read_text
 from pricing.market import Market
 
-from .access import Access
 from .app import Service
+from .auth import Auth
+from .database import Store, Unusable
 from .engine_cache import EngineCache
-from .limits import Limits
-from .measures import Measures
+from .limits import ServiceLimits
+from .metrics import Metrics
 from .problems import Problem
 from .session import Session
-from .state import (
+from .session_state import (
     NAME,
-    Condition,
     Format,
+    Precondition,
     StoredBook,
 )
-from .store import Store, Unusable
-from .valuations import Valuations
+from .valuations import ValuationQueue
 
 _log = logging.getLogger("jaxtape.serve")
 _HEADER = "id,type,underlying,option,strike,expiry"
@@ -37,8 +37,8 @@ _WARM = "(warm)"  # no book that is kept has such a name
 
 def service_of(
     store: Store,
-    access: Access,
-    limits: Limits,
+    access: Auth,
+    limits: ServiceLimits,
     *,
     market: Path,
     trades: Path | None = None,
@@ -56,14 +56,14 @@ def service_of(
         _log.warning("left out of the market", extra={"error": str(error)})
     if trades is not None:
         _keep(session, trades)
-    engines, measures = EngineCache(session.market.base, session.file, **settings), Measures()
-    valuations = Valuations(engines.risk, engines.forget, limits, measures)
+    engines, metrics = EngineCache(session.market.base, session.file, **settings), Metrics()
+    valuations = ValuationQueue(engines.risk, engines.forget, limits, metrics)
     if warm is not None:
         first = [StoredBook(_WARM, _format_of(warm), read_text(warm))]
     else:
         first = list(session.books.values()) or _europeans(session.market.base)
     digest = settings_digest(session.market.digest, settings)
-    return Service(session, valuations, access, limits, measures, tuple(first), digest)
+    return Service(session, valuations, access, limits, metrics, tuple(first), digest)
 
 
 def settings_digest(market: str, settings: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _keep(session: Session, trades: Path) -> None:
         )
         return
     try:
-        session.submit(name, _format_of(trades), text.encode(), Condition(is_new=True))
+        session.submit(name, _format_of(trades), text.encode(), Precondition(if_none_match="*"))
     except Problem as problem:
         raise Unusable(f"{trades}: {problem.detail}; {problem.remedy}") from None
 
