@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from pricing.reporting.figures import THEME, drawn
+from pricing.reporting.charts import THEME, drawn
 
 _LINE = 0.165  # inches
 _SPAN = 2.0  # decades: below it 2 and 5 times a power of ten are labelled, too

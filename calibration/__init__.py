@@ -6,6 +6,12 @@ from pricing.models import Tanh as Tanh
 
 from .calibration import Calibration as Calibration
 from .calibration import calibrate as calibrate
+from .diagnostics import Identifiability as Identifiability
+from .diagnostics import Profile as Profile
+from .diagnostics import cooks_distance as cooks_distance
+from .diagnostics import identifiability as identifiability
+from .diagnostics import leverage as leverage
+from .diagnostics import profile as profile
 from .history import History as History
 from .joined_optimizers import join_optimizers as join_optimizers
 from .many import Calibrations as Calibrations
@@ -33,11 +39,5 @@ from .results import RESULTS as RESULTS
 from .sandwich import sandwich_covariance as sandwich_covariance
 from .training import Training as Training
 from .training import train as train
-from .trust import Identifiability as Identifiability
-from .trust import Profile as Profile
-from .trust import cooks_distance as cooks_distance
-from .trust import identifiability as identifiability
-from .trust import leverage as leverage
-from .trust import profile as profile
 
 __dir__ = _public_dir(globals())

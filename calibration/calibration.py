@@ -375,6 +375,8 @@ def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
 @stored_jit
 def _drifted(problem: Problem, model: AbstractModel, noise: Array, variance: Array) -> Prior:
     parameters, free = problem.parameters, problem.parameters.free(model)
-    jacobian = problem.linearized(free)[1][: problem.num_told]  # without the weak prior's rows
+    jacobian = problem.linearized(free)[1][
+        : problem.num_quoted_rows
+    ]  # without the weak prior's rows
     per_parameter = jnp.linalg.inv(jax.jacfwd(parameters.values)(free))
     return Prior.drifted(parameters.values(free), jacobian @ per_parameter, noise, variance)

@@ -83,7 +83,7 @@ class MarketModels:
         return replace(served, swaption_vols=vols)
 
     def surface_fits(self) -> list[SurfaceFit]:
-        """Return how well each underlying was fitted, for `write_report`."""
+        """Return the fit of each underlying, for `write_report`."""
         read = dict.fromkeys(self.market.equities) if self.model == "black-scholes" else {}
         fits = {**read, **self.calibrations}
         return [surface_fit(self.market, name, found) for name, found in fits.items()]

@@ -84,10 +84,10 @@ class Problem(eqx.Module):
     @property
     def num_residuals(self) -> int:
         """The number of residuals, including those of missing quotes and of priors."""
-        return self.num_told + (0 if self.weak_prior is None else self.weak_prior.start.size)
+        return self.num_quoted_rows + (0 if self.weak_prior is None else self.weak_prior.start.size)
 
     @property
-    def num_told(self) -> int:
+    def num_quoted_rows(self) -> int:
         """The number of residuals without the weak prior's: quotes, missing ones included, and the prior's."""
         return self.quoted.size + (0 if self.prior is None else self.prior.mean.size)
 
@@ -345,12 +345,12 @@ def identification(problem: Problem, search: Search) -> dict[str, Array]:
         jnp.sqrt(variance),
         problem.weak_prior or WeakPrior.about(problem.parameters, problem.template),
     )
-    told = jacobian[: problem.num_told]
+    quoted_rows = jacobian[: problem.num_quoted_rows]
     return {
         "covariance": variance * to_parameters @ inverse @ to_parameters.T,
         "noise": noise,
         "condition_number": (singular[0] / singular[-1]) ** 2,
-        "not_identified": weak.not_identified(search.free, told, noise),
+        "not_identified": weak.not_identified(search.free, quoted_rows, noise),
     }
 
 

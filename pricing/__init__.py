@@ -34,7 +34,7 @@ from .portfolio.scenarios import Revaluation as Revaluation
 from .portfolio.scenarios import Scenario as Scenario
 from .portfolio.scenarios import ScenarioSet as ScenarioSet
 from .portfolio.scenarios import revalue as revalue
-from .portfolio.sweep.trade_risk import Figures as Figures
+from .portfolio.sweep.trade_risk import Measures as Measures
 from .portfolio.sweep.trade_risk import TradeRisk as TradeRisk
 from .products import American as American
 from .products import Asian as Asian

@@ -151,7 +151,7 @@ def of_calibration(found):
     assert (found["count"], found["ended"]) == (104, 32)
     assert abs(found["gap"]) < 1e-8 and found["trip"] < 1e-8
     assert found["by_expiry"].argmax() == 0
-    assert found["trust"].words.startswith("The quotes identify all parameters")
+    assert found["trust"].summary.startswith("The quotes identify all parameters")
     np.testing.assert_allclose(found["curve"].deviances, found["parabola"], rtol=0.1)
     assert 0.0 < abs(found["bump_gap"]) < 1e-3
 

@@ -12,7 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from pricing import Book, Figures, RiskResult, TradeRisk
+from pricing import Book, Measures, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from pricing.reporting import write_report
@@ -109,12 +109,12 @@ def page(tmp_path_factory):
     trades = tuple(
         TradeRisk(
             *(row.id, row.type, row.trade.quantity),
-            figures=Figures(
+            figures=Measures(
                 100.0 + i, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, vega=300.0, theta=-80.0, rho=200.0
             ),
             method="MonteCarlo",
             status="ok",
-            std_errors=Figures(0.1, {"DAX": 1e-3}, vega=0.5, theta=0.1, rho=0.2),
+            std_errors=Measures(0.1, {"DAX": 1e-3}, vega=0.5, theta=0.1, rho=0.2),
         )
         for i, row in enumerate(book.rows)
     )

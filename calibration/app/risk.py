@@ -98,8 +98,8 @@ def risk(
             result = value_book(book, models.market, fit, progress=progress, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
-        said = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {said}")
+        durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
+        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {durations}")
     found = moves and _revalued(book, models.market, fit, moves, stages, settings)
     errors = _errors(result, book.checked(models.market), moves, found)
     output.print_errors(errors)

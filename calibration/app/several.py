@@ -123,18 +123,18 @@ def _with_rate(progress: Progress) -> Progress:
     """Return a progress callback that also shows the surfaces per second."""
     begun, start = 0, time.perf_counter()
 
-    def told(done: int, total: int, message: str) -> None:
+    def with_rate(done: int, total: int, message: str) -> None:
         del message
         rate = (done - begun) / (time.perf_counter() - start)
         progress(done, total, f"{rate:,.0f} surfaces a second")
 
-    return told
+    return with_rate
 
 
 def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
     failed, held = len(found.failed), len(found.not_identified)
-    said = f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
-    return f"{said}, {held:,} not identified" if held else said
+    summary = f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
+    return f"{summary}, {held:,} not identified" if held else summary
 
 
 def _fits(found: Calibrations, kind: type[Calibratable], source: Path, seconds: float) -> ManyFits:

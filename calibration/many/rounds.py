@@ -205,8 +205,8 @@ def _ends(
             lost.append((where, np.tile(np.frombuffer(words, np.uint8), (where.size, 1))))
         say(where.size)
     joined = lambda *parts: np.concatenate(parts)  # noqa: E731
-    failed, said = workers.gathered(*jax.tree.map(joined, *lost))
-    reasons = (row.tobytes().decode(errors="ignore").strip() for row in said)
+    failed, reasons = workers.gathered(*jax.tree.map(joined, *lost))
+    reasons = (row.tobytes().decode(errors="ignore").strip() for row in reasons)
     return *workers.gathered(*jax.tree.map(joined, *found)), dict(
         zip(failed.tolist(), reasons, strict=True)
     )

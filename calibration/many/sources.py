@@ -89,8 +89,8 @@ def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
     errors: dict[str, list[str]] = {}
     for error in market.errors:
         errors.setdefault(error.field, []).append(str(error))
-    for field, said in errors.items():
-        yield _unreadable_job(f"{file.stem}/{field}", "; ".join(said))
+    for field, reasons in errors.items():
+        yield _unreadable_job(f"{file.stem}/{field}", "; ".join(reasons))
     for name, quotes in kind.quotes_in(market).items():
         id = f"{file.stem}/{name}"
         try:

@@ -109,7 +109,7 @@ print(f"every parameter is back to {trip:.1e} of itself")
 
 # %%
 trust = identifiability(found)
-print(trust.words)
+print(trust.summary)
 print(f"condition number {float(found.stats['condition_number']):.0f}")
 
 # %% [markdown]

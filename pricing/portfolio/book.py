@@ -14,7 +14,7 @@ from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 from pricing.market.quote_bounds import far_from
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
-from .trade_table import RawRow, Table, read_table
+from .trade_table import RawRow, TradeRows, read_table
 
 _WIDTH = 1000  # characters of a name, at most
 
@@ -172,7 +172,7 @@ def _kind(raw: RawRow) -> str:
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
-def _missing_columns(table: Table, file: str) -> _Missing:
+def _missing_columns(table: TradeRows, file: str) -> _Missing:
     """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
     if table.header is None:
         return {}

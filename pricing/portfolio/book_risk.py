@@ -31,7 +31,7 @@ from .sweep.fitted_models import (
     Models,
     fit_models,
 )
-from .sweep.groups import Batch, batches_of, group_trades
+from .sweep.groups import TradeBatch, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
 from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
@@ -192,7 +192,7 @@ class RiskEngine:
         self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
-        self._last: tuple[Book, Any, tuple[Book, list[Batch]]] | None = None
+        self._last: tuple[Book, Any, tuple[Book, list[TradeBatch]]] | None = None
 
     @full_matmul_precision
     def __call__(
@@ -257,7 +257,7 @@ class RiskEngine:
         other._fit, other._fits = fit, Memory()
         return other
 
-    def _served(self, book: Book, market: Market) -> tuple[Book, list[Batch]]:
+    def _served(self, book: Book, market: Market) -> tuple[Book, list[TradeBatch]]:
         """Return the book as the market can serve it, and its batches: the last ones unless one is another.
 
         Of the numbers of a market they depend on the correlations alone.
@@ -268,7 +268,7 @@ class RiskEngine:
             self._last = book, seen, (checked, batches_of(checked.trades, market))
         return self._last[2]
 
-    def _fitted(self, batches: Sequence[Batch], market: Market) -> FittedModels:
+    def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other baskets."""
         names = (batch.underlyings for batch in batches)
         baskets = tuple(dict.fromkeys(name for name in names if len(name) > 1))

@@ -212,9 +212,9 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
         trade, observed = row.trade, Observed(before.asof, after)
         if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
             cash, left = trade.aged(observed)
-            told = tuple(dict.fromkeys(observed.assumed))
-            if cash or left is None or told:
-                payments[place] = Payment(row.id, trade.quantity * cash, left is None, told)
+            assumed = tuple(dict.fromkeys(observed.assumed))
+            if cash or left is None or assumed:
+                payments[place] = Payment(row.id, trade.quantity * cash, left is None, assumed)
             row = replace(row, trade=left)
         rows.append(row)
     return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)

@@ -35,7 +35,7 @@ class RawRow:
 
 
 @dataclass(frozen=True)
-class Table:
+class TradeRows:
     """The rows of a file; `header` is None in JSON, where every object names its own fields."""
 
     rows: tuple[RawRow, ...]
@@ -43,7 +43,7 @@ class Table:
     header_line: int | None = None
 
 
-def read_table(text: str, file: str) -> Table:
+def read_table(text: str, file: str) -> TradeRows:
     """Return the rows of a JSON text (the file's name ends in .json) or of a CSV text.
 
     A text without rows is an `UnreadableFile`.
@@ -59,7 +59,7 @@ def count_rows(text: str, file: str) -> int:
     return sum(1 for _ in _FILLED.finditer(text)) - 1
 
 
-def _read_csv(text: str, file: str) -> Table:
+def _read_csv(text: str, file: str) -> TradeRows:
     lines = enumerate(re.split("\r\n|\n|\r", text), start=1)
     filled = [(number, line) for number, line in lines if line.strip(' \t,"')]
     number, line = filled[0] if filled else (None, "")
@@ -68,7 +68,7 @@ def _read_csv(text: str, file: str) -> Table:
         field = "".join(map(str, fault.path))
         raise unreadable(file, fault.message, fault.remedy, place=(number, None), field=field)
     rows = tuple(_csv_row(file, number, line, header) for number, line in filled[1:])
-    return Table(rows, header, number)
+    return TradeRows(rows, header, number)
 
 
 def _header(line: str) -> tuple[tuple[str, ...], Problem | None]:
@@ -126,7 +126,7 @@ def _csv_row(file: str, number: int, line: str, header: tuple[str, ...]) -> RawR
     return RawRow(file, number, values, place, True, problem)
 
 
-def _read_json(text: str, file: str) -> Table:
+def _read_json(text: str, file: str) -> TradeRows:
     elements, locator = parse_json(text, file), Locator(text)
     if not isinstance(elements, list):
         message = f"a book is not {show(elements)}"
@@ -154,7 +154,7 @@ def _read_json(text: str, file: str) -> Table:
             given[name], written[name] = value, key
         return RawRow(file, line, given, place, False, problem)
 
-    return Table(tuple(row(index, element) for index, element in enumerate(elements)))
+    return TradeRows(tuple(row(index, element) for index, element in enumerate(elements)))
 
 
 def _is_ours(name: str) -> bool:

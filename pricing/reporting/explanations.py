@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..portfolio.explanation import Explanation
-from . import figures, tables
+from . import charts, tables
 from .formats import by_size, decimals_for, number, write_csv
 from .ladders import Ladder
 from .tables import Number, Table
@@ -69,7 +69,7 @@ def picture(explanation: Explanation, currency: str) -> str:
     """Return the bars of the parts."""
     values = np.array(list(explanation.parts.values()))
     ladder = Ladder(values, labels=tuple(PARTS.values()))
-    return figures.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
+    return charts.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
 
 
 def quotes(explanation: Explanation, currency: str, count: int) -> Table:

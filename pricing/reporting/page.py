@@ -14,7 +14,7 @@ from ..market import CurveQuotes, Market
 from ..portfolio.book import Book
 from ..portfolio.book_risk import RiskResult
 from ..portfolio.explanation import Explanation
-from . import explanations, figures, ladders, tables
+from . import charts, explanations, ladders, tables
 from .fits import ManyFits, SurfaceFit
 from .formats import counted, day, decimals_for, number, plain, significant
 from .positions import Position, by_currency, positions_of
@@ -31,7 +31,7 @@ def fit_section(fit: SurfaceFit) -> tables.FitSection:
         fit=fit,
         parameters=tables.parameters(fit),
         facts=tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
-        smiles=figures.smiles(fit),
+        smiles=charts.smiles(fit),
         residuals=tables.heat_map(fit.rows, map(plain, fit.strikes), residuals, sums=False),
     )
 
@@ -192,7 +192,7 @@ def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, flo
         ],
         "market_errors": (),
         "many": {
-            "histograms": figures.histograms(fits),
+            "histograms": charts.histograms(fits),
             "quantiles": tables.quantiles(fits),
             "facts": tables.facts(fits.facts, ("Run", "")),
             "failed": tables.unfitted(fits, _MAX_FAILED),
@@ -273,7 +273,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     return {
         "name": name,
         "spot": plain(float(equity.spot)),
-        "by_strike": figures.ladders(by_strike, float(equity.spot)) if by_strike else "",
+        "by_strike": charts.ladders(by_strike, float(equity.spot)) if by_strike else "",
         "by_expiry": _by_expiry(own, titles, pillars),
         "has_baskets": len(struck) < len(own),
     }
@@ -300,7 +300,7 @@ def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iter
     """Return the ladders of some figures, by expiry."""
     found = {title: ladders.by_expiry(own, figure, pillars) for figure, title in titles.items()}
     titled = [(f"{title}, by expiry", ladder) for title, ladder in found.items()]
-    return figures.ladders(titled) if titled else ""
+    return charts.ladders(titled) if titled else ""
 
 
 def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
@@ -345,4 +345,4 @@ def _rate_risk(
         of_quotes = "quotes, value per 1 bp (of futures: per 0.01 of price)"
         what = of_quotes if is_bootstrapped else "zero rates, value per 1 bp"
         titled.append((f"{name} {what}", ladder))
-    return figures.ladders(titled) if titled else ""
+    return charts.ladders(titled) if titled else ""

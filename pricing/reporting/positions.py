@@ -10,7 +10,7 @@ from ..market import Market
 from ..portfolio.batching import currency_of
 from ..portfolio.book import Book, Row
 from ..portfolio.book_risk import RiskResult
-from ..portfolio.sweep.trade_risk import Figures, TradeRisk
+from ..portfolio.sweep.trade_risk import Measures, TradeRisk
 from .formats import write_csv
 
 MEASURES = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
@@ -167,7 +167,7 @@ def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict
     return {**given, **made}
 
 
-def _in_proportion(figures: Figures, spots: dict[str, float]) -> dict[str, float | None]:
+def _in_proportion(figures: Measures, spots: dict[str, float]) -> dict[str, float | None]:
     """Return Delta and Gamma where all spots move in proportion, per 1.00 of the first one."""
     first = next(iter(spots.values()))
     ratios = {name: spot / first for name, spot in spots.items()}

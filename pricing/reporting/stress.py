@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..portfolio.scenarios import Revaluation, Scenario, ScenarioSet
-from . import figures, tables
+from . import charts, tables
 from .formats import counted, decimals_for, number, plain, significant, write_csv
 from .ladders import Ladder
 from .positions import Position
@@ -154,7 +154,7 @@ class Stress:
         ]
         drawn = [(title, self._ladder(ladder, labels)) for title, ladder, labels in titled]
         drawn = [(title, ladder) for title, ladder in drawn if ladder.totals.size > 1]
-        return figures.ladders(drawn) if drawn else ""
+        return charts.ladders(drawn) if drawn else ""
 
     def _ladder(self, ladder: Iterable[Scenario], labels: Iterable[str]) -> Ladder:
         """Return the P&L of the scenarios that have any."""

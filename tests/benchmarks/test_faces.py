@@ -23,7 +23,7 @@ FACES = (
         "pricing.models",
         "pricing.products",
         "pricing.reporting",
-        "pricing.reporting.figures",
+        "pricing.reporting.charts",
         "pricing.reporting.tables",
     ),
     "calibration.app.serve.client",

@@ -11,7 +11,7 @@ from calibration.app.monitor.alarms import Thresholds, alarms, summary
 from calibration.app.monitor.runs import read_run
 from jaxtape.cli.main import app
 from jaxtape.output_folder import AtomicOutput
-from pricing import Book, Figures, Market, RiskResult, TradeRisk
+from pricing import Book, Market, Measures, RiskResult, TradeRisk
 from pricing.reporting import positions_of, quote_risks, write_positions, write_quote_risks
 from tests.calibration.test_serving import MARKET, SPOT
 
@@ -48,8 +48,8 @@ def run(
         if status != "ok"
         else TradeRisk(
             *(row.id, row.type, row.trade.quantity),
-            Figures(value, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, 900.0, -200.0, 300.0),
-            *("MonteCarlo", "ok", Figures(error)),
+            Measures(value, {"DAX": 0.5}, {("DAX", "DAX"): 1e-3}, 900.0, -200.0, 300.0),
+            *("MonteCarlo", "ok", Measures(error)),
         )
         for row, value, error, status in zip(book.rows, values, errors, statuses, strict=True)
     )

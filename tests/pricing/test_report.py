@@ -10,7 +10,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing import Book, Figures, RiskResult, TradeRisk
+from pricing import Book, Measures, RiskResult, TradeRisk
 from pricing.market import Market
 from pricing.portfolio.batching import currency_of
 from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
@@ -56,12 +56,12 @@ E1,european,A/B,10,call,210,2002-10-18,,,,
 B1,barrier,A/B,4,put,200,2003-06-15,150,down-and-in,,
 X1,european,A/B,1,call,zero,2003-06-15,,,,
 """
-ERRORS = Figures(0.1)
+ERRORS = Measures(0.1)
 
 
-def figures_on(name: str, **others) -> Figures:
+def figures_on(name: str, **others) -> Measures:
     given = {"delta": {name: 0.5}, "gamma": {(name, name): 0.01}, "vega": 30.0, "theta": -8.0}
-    return Figures(**{"value": 12.5, "rho": 20.0, **given, **others})
+    return Measures(**{"value": 12.5, "rho": 20.0, **given, **others})
 
 
 FIGURES, UNBIASED = figures_on("A/B"), figures_on("A/B", gamma={})
@@ -123,7 +123,7 @@ def test_a_figure_that_is_not_there_is_an_empty_cell(tmp_path, result, book, mar
 
 
 def test_standard_errors_are_those_of_positions(book, market):
-    errors = Figures(0.1, {"A/B": 0.02}, {("A/B", "A/B"): 0.0}, vega=3.0)
+    errors = Measures(0.1, {"A/B": 0.02}, {("A/B", "A/B"): 0.0}, vega=3.0)
     trade = TradeRisk("E1", "european", -10.0, FIGURES, "MonteCarlo", "ok", errors)
     others = tuple(TradeRisk(row.id, row.type, 0.0, None, "", "") for row in book.rows[1:])
     found = positions_of(RiskResult((trade, *others), 0.0, {}, {}, ()), book, market)[0].errors
@@ -447,7 +447,7 @@ def test_a_basket_moves_with_all_its_spots_and_with_each(tmp_path, market):
     book = Book.from_text(f"{HEADER}\nK1,basket,A/B|NY,call,120,2003-06-15,,,,,,,,,,arithmetic,\n")
     pairs = ("A/B", "A/B"), ("A/B", "NY"), ("NY", "A/B"), ("NY", "NY")
     gammas = dict(zip(pairs, (0.01, 0.02, 0.02, 0.03), strict=True))
-    given = Figures(9.0, {"A/B": 0.5, "NY": 0.4}, gammas, vega=30.0, theta=-8.0, rho=20.0)
+    given = Measures(9.0, {"A/B": 0.5, "NY": 0.4}, gammas, vega=30.0, theta=-8.0, rho=20.0)
     trade = TradeRisk("K1", "basket", 1.0, given, "MonteCarlo", "ok", ERRORS)
     positions = positions_of(RiskResult((trade,), 9.0, {}, {}, ()), book, market)
     together, one, other = (positions[0], *(positions[0].on(name) for name in ("A/B", "NY")))

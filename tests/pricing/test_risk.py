@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Figures, Fourier, RiskResult, greeks, risk
+from pricing import BlackScholes, Book, ClosedForm, Fourier, Measures, RiskResult, greeks, risk
 from pricing.portfolio.batching import products_of
 from pricing.portfolio.sweep import fitted_models, workers
 from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
@@ -38,7 +38,7 @@ def heston(market):
     return {"DAX": dax_heston()}
 
 
-def numbers(figures: Figures) -> list[float]:
+def numbers(figures: Measures) -> list[float]:
     return jax.tree.leaves(vars(figures))
 
 
@@ -154,7 +154,7 @@ def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
 def test_values_alone_are_those_beside_the_greeks(found):
     alone = risk(small_book(), dax(), black_scholes, greeks=False)
     for one, other in zip(alone.trades, found.trades, strict=True):
-        assert one.figures == Figures(one.figures.value)
+        assert one.figures == Measures(one.figures.value)
         assert (one.id, one.method, one.status) == (other.id, other.method, other.status)
         assert one.std_errors.value == other.std_errors.value
         np.testing.assert_allclose(one.figures.value, other.figures.value, rtol=1e-12, atol=1e-12)

@@ -118,8 +118,8 @@ class Service:
         app.delete(book, status_code=204, **write)(self.delete)
         for part, kind in PARTS.items():
             figures = functools.partial(self._figures, part)
-            path, told = f"{book}/{part}", {"response_model": kind, "name": part}
-            app.get(path, summary=f"The {part} of a book", **told, **read)(_endpoint(figures))
+            path, shown = f"{book}/{part}", {"response_model": kind, "name": part}
+            app.get(path, summary=f"The {part} of a book", **shown, **read)(_endpoint(figures))
         app.get("/health/live")(self.live)
         app.get("/health/ready")(self.ready)
         app.get("/health")(self.ready)
@@ -173,8 +173,10 @@ class Service:
         try:
             return await asyncio.wait_for(asyncio.shield(writing), self._limits.request_seconds)
         except TimeoutError:
-            said = "the change is not on the disk yet, and may still be made: read the state first"
-            raise busy(said, status=504) from None
+            detail = (
+                "the change is not on the disk yet, and may still be made: read the state first"
+            )
+            raise busy(detail, status=504) from None
         except OSError as error:
             reason = error.strerror or str(error)
             detail = f"the change could not be written ({reason}), and is not made"
@@ -298,6 +300,6 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     remedy = "GET /openapi.json says what a request has"
-    return answer_of(Problem(400, "bad-request", said, remedy), request.url.path)
+    return answer_of(Problem(400, "bad-request", detail, remedy), request.url.path)

@@ -55,8 +55,8 @@ class Quotes(BaseModel):
     def of(cls, state: QuotedMarket) -> "Quotes":
         """Return the quotes of a state of the market."""
         market = state.market
-        said = {"asof": str(market.asof), "currency": market.currency}
-        return cls(version=state.version, quotes=dict(market.flat_quotes()), **said)
+        facts = {"asof": str(market.asof), "currency": market.currency}
+        return cls(version=state.version, quotes=dict(market.flat_quotes()), **facts)
 
 
 class QuotesUpdated(BaseModel):

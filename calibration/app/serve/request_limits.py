@@ -82,7 +82,7 @@ class RequestLimiter:
         start, name = time.perf_counter(), secrets.token_hex(8)
         status = 0
 
-        async def told(message: Message) -> None:
+        async def numbered(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -91,12 +91,12 @@ class RequestLimiter:
                 await send(message)
 
         try:
-            await self._admitted(scope, receive, told)
+            await self._admitted(scope, receive, numbered)
         except (Exception, asyncio.CancelledError) as error:
             problem = _failure(error, name, scope["method"])
             if status:  # half an answer is none: the connection is closed
                 raise
-            await answer_of(problem, scope["path"])(scope, receive, told)
+            await answer_of(problem, scope["path"])(scope, receive, numbered)
         finally:
             self._tell(scope, status, time.perf_counter() - start, name)
 
@@ -136,10 +136,10 @@ class RequestLimiter:
 def _failure(error: BaseException, name: str, method: str) -> Problem:
     """Return the problem to report for a request that failed; a service that stops cancels its requests."""
     if isinstance(error, asyncio.CancelledError):
-        said = "the service has stopped before the answer was there"
+        detail = "the service has stopped before the answer was there"
         if method in _WRITES:
-            return busy(f"{said}; the change may still be made: read the state first", status=504)
-        return busy(said)
+            return busy(f"{detail}; the change may still be made: read the state first", status=504)
+        return busy(detail)
     _log.error("a request failed", exc_info=error, extra={"request": name})
     remedy = f"look for {name} in the log of the service"
     return Problem(500, "internal", "the service has failed at this request", remedy)

@@ -161,10 +161,10 @@ def serve(
                 store, access, limits, **files, **settings, forget_quotes=forget_quotes
             )
             listening = server.bound_socket(host, port)
-            told = (
+            banner = (
                 f"jaxtape serve: {server.url_of(host, listening)}, token in {escaped(str(place))}"
             )
-            server.run(service.application(), listening, limits, told)
+            server.run(service.application(), listening, limits, banner)
             if service.is_computing:
                 server.leave_at_once()
     except (UnreadableFile, Unusable) as error:

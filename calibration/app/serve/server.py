@@ -105,10 +105,10 @@ class _Punctual(H11Protocol):
             self._closing = None
 
 
-def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, told: str) -> None:
+def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, banner: str) -> None:
     """Serve until SIGTERM or SIGINT: requests in work are finished within a bound, new ones are refused.
 
-    `told`: the line to print once the service answers.
+    `banner`: the line to print once the service answers.
     """
     protocol = type("Protocol", (_Punctual,), {"head_seconds": limits.body_seconds})
     config = uvicorn.Config(
@@ -130,7 +130,7 @@ def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, told: str
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    print(told, flush=True)
+    print(banner, flush=True)
     server.run(sockets=[listening])
 
 

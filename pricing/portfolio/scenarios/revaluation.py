@@ -153,17 +153,17 @@ def revalue(
     )
     groups, _ = grouped(models=states.fitted(NOW))
     moved, failures = _fitted(states, scenarios)
-    told = _Told(progress, sum(len(group.trades) for group in groups) * len(moved))
+    counter = _ProgressCounter(progress, sum(len(group.trades) for group in groups) * len(moved))
     simulated = [group for group in groups if group.method.is_random]
-    found = _simulated(simulated, states, moved, key, budget, told)
-    found |= _valued(grouped, states, moved, key, budget, told)
+    found = _simulated(simulated, states, moved, key, budget, counter)
+    found |= _valued(grouped, states, moved, key, budget, counter)
     currencies = tuple(
         currency_of(row.trade, market) if row.trade else market.currency for row in book.rows
     )
     return replace(_revaluation(book, scenarios, moved, found, failures), currencies=currencies)
 
 
-class _Told:
+class _ProgressCounter:
     """A counter of the valuations done, which reports to `progress`."""
 
     def __init__(self, progress: Progress | None, total: int):
@@ -188,7 +188,12 @@ def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenari
 
 
 def _simulated(
-    groups: Sequence[Group], states: States, moved: Sequence[Scenario], key, budget, told: _Told
+    groups: Sequence[Group],
+    states: States,
+    moved: Sequence[Scenario],
+    key,
+    budget,
+    counter: _ProgressCounter,
 ) -> _Found:
     """Return the P&L of each trade of random methods, by id.
 
@@ -224,11 +229,13 @@ def _simulated(
         columns = (group.in_order([part.T for part in tables]) for tables in parts)
         ids = (trade.id for trade in group.trades)
         found |= dict(zip(ids, zip(*columns, strict=True), strict=True))
-        told.more(len(group.trades) * len(moved))
+        counter.more(len(group.trades) * len(moved))
     return found
 
 
-def _valued(grouped, states: States, moved: Sequence[Scenario], key, budget, told: _Told) -> _Found:
+def _valued(
+    grouped, states: States, moved: Sequence[Scenario], key, budget, counter: _ProgressCounter
+) -> _Found:
     """Return the P&L of each trade of deterministic methods, by id: they are grouped again in each scenario.
 
     A tile whose model does not move is not valued again.
@@ -247,7 +254,7 @@ def _valued(grouped, states: States, moved: Sequence[Scenario], key, budget, tol
         for group, results in run_tiles(groups, of_tile, budget):
             column = group.in_order([result.result() for result in results])
             known |= dict(zip((trade.id for trade in group.trades), column.tolist(), strict=True))
-            told.more(len(group.trades) if scenario is not NOW else 0)
+            counter.more(len(group.trades) if scenario is not NOW else 0)
         values.append(known)
     now, *then = values
     exact = np.zeros(len(moved))

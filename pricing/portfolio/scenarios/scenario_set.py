@@ -135,8 +135,8 @@ class ScenarioSet:
         record, problems = validate(_Document, document)
         if record is None:
             first = problems[0]
-            said = {"place": locator.place(first.path), "field": ".".join(map(str, first.path))}
-            raise unreadable(file, first.message, first.remedy, value=first.value, **said)
+            facts = {"place": locator.place(first.path), "field": ".".join(map(str, first.path))}
+            raise unreadable(file, first.message, first.remedy, value=first.value, **facts)
         found = cls(file, record.grid.spots, record.grid.vols, record.rates, _place=locator.place)
         named, errors = [], []
         taken = {scenario.name for scenario in found.scenarios}
@@ -193,8 +193,8 @@ class ScenarioSet:
 
     def _error(self, found: Problem, *prefix: str) -> InputError:
         path = (*prefix, *found.path)
-        said = found.value, found.message, found.remedy
-        return InputError(self.file, *self._place(path), ".".join(map(str, path)), *said)
+        facts = found.value, found.message, found.remedy
+        return InputError(self.file, *self._place(path), ".".join(map(str, path)), *facts)
 
 
 def _grid_name(spot: float, vol: float) -> str:

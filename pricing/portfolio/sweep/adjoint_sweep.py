@@ -17,7 +17,7 @@ from ...methods.method import bunch_size, samples_of, shared
 from ...models import AbstractModel
 from ...products import AbstractProduct
 from ...sensitivities import directions, with_gamma
-from .groups import Figures, Tile
+from .groups import MeasureArrays, Tile
 
 
 def adjoint_sweep(
@@ -26,14 +26,14 @@ def adjoint_sweep(
     method: AbstractMethod,
     vol: AbstractModel,
     rate: AbstractModel,
-) -> tuple[Figures, AbstractModel]:
+) -> tuple[MeasureArrays, AbstractModel]:
     """Return the measures of every trade, [trades], and d(weights . values) / d(model).
 
     A trade with a figure that is not finite does not enter the gradient.
     """
     zero, along = jnp.zeros((), model.underlying.dtype), directions(model, vol, rate)
 
-    def of_bunch(products: AbstractProduct, weights: Array) -> tuple[Figures, AbstractModel]:
+    def of_bunch(products: AbstractProduct, weights: Array) -> tuple[MeasureArrays, AbstractModel]:
         def before(model, age):
             return shared(method, products.rolled(age), model)
 
@@ -85,13 +85,13 @@ def over_bunches(
     return of_each, jax.tree.map(lambda x: jnp.sum(x, axis=(0, 1)), of_all)
 
 
-def are_finite(figures: Figures) -> Bool[Array, " trades"]:
+def are_finite(figures: MeasureArrays) -> Bool[Array, " trades"]:
     """Return the trades all of whose figures are finite."""
     rows = [jnp.isfinite(figure).reshape(figure.shape[0], -1) for figure in figures.values()]
     return jnp.all(jnp.concatenate(rows, axis=1), axis=1)
 
 
-def _named(value: Array, slopes: Array, gamma: Array | None, model: AbstractModel) -> Figures:
+def _named(value: Array, slopes: Array, gamma: Array | None, model: AbstractModel) -> MeasureArrays:
     """Return the figures of a trade, whose slopes are in the order of `directions`."""
     *spots, vega, rho, theta = slopes
     figures = {

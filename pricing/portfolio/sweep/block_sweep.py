@@ -18,10 +18,10 @@ from ...models import AbstractModel
 from ...products import AbstractProduct
 from ...sensitivities import directions
 from ...valuation import mean_and_error
-from .groups import Figures
+from .groups import MeasureArrays
 
 
-class Batch(NamedTuple):
+class TileRows(NamedTuple):
     """Trades under one model, [rows, trades]; axis: 0 if each has a method of its own, else None."""
 
     products: AbstractProduct
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     axis: int | None
     key: PRNGKeyArray
 
-    def row(self, index: Array) -> "Batch":
+    def row(self, index: Array) -> "TileRows":
         """Return one row, [trades]."""
         methods = self.methods if self.axis is None else _at(self.methods, index)
         return self._replace(products=_at(self.products, index), methods=methods)
@@ -62,14 +62,14 @@ class Batch(NamedTuple):
 
 
 def block_sweep(
-    batch: Batch,
+    batch: TileRows,
     weights: Float[Array, "rows trades"],
     filled: Integer[Array, ""],
     model: AbstractModel,
     vol: AbstractModel,
     rate: AbstractModel,
     has_gamma: bool,
-) -> tuple[Figures, Figures, AbstractModel]:
+) -> tuple[MeasureArrays, MeasureArrays, AbstractModel]:
     """Return the measures of every trade, their standard errors, and d(weights . values) / d(model).
 
     filled: The number of rows that are computed; the others are 0.
@@ -150,7 +150,7 @@ def block_sweep(
     return figures, errors, jax.tree.map(jnp.add, bar, through)
 
 
-def _figures(values, slopes, curved, model, method) -> tuple[Figures, Figures]:
+def _figures(values, slopes, curved, model, method) -> tuple[MeasureArrays, MeasureArrays]:
     """Return means and standard errors of samples [blocks, rows, *directions, trades, samples of a block]."""
     of_spot = model.underlying.shape
     count = model.underlying.size

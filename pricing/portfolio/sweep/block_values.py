@@ -15,7 +15,7 @@ from jaxtape import stored_jit
 from ...methods import AbstractMethod, Fitted
 from ...methods.method import blocked, held
 from ...models import AbstractModel
-from .block_sweep import Batch
+from .block_sweep import TileRows
 from .groups import Tile
 
 MAX_LEVELS = 8
@@ -54,11 +54,11 @@ def block_values(
     zero = jnp.zeros((), model.underlying.dtype)
     at_level = lambda place: model.shifted(underlying=levels[place] - model.underlying)  # noqa: E731
 
-    def batch_of(methods: PyTree) -> Batch:
+    def batch_of(methods: PyTree) -> TileRows:
         """Return the trades with their methods: one for each where it is fitted, else one for all."""
         if methods is None:
-            return Batch(tile.products, blocked(method), None, key)
-        return Batch(tile.products, methods, 0, key)
+            return TileRows(tile.products, blocked(method), None, key)
+        return TileRows(tile.products, methods, 0, key)
 
     def before(place: Array) -> tuple[PyTree, PyTree]:
         """Return the values that all blocks share at a level: fitted methods, and prologues [rows, trades]."""

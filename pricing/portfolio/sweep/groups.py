@@ -29,7 +29,7 @@ from ...products.trade import Trade
 from ...valuation import applicable
 from ..batching import padded_rows, products_of, shape_key
 
-Figures = dict[str, Array]
+MeasureArrays = dict[str, Array]
 """Measures of trades by their names, [trades, ...]."""
 
 _TILES_IN_WORK = 2
@@ -98,7 +98,7 @@ class Group:
         return jax.device_put(arrays, NamedSharding(self.mesh, axes))
 
 
-class Batch(NamedTuple):
+class TradeBatch(NamedTuple):
     """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
 
     underlyings: tuple[str, ...]
@@ -107,7 +107,7 @@ class Batch(NamedTuple):
 
 
 def group_trades(
-    batches: Sequence[Batch],
+    batches: Sequence[TradeBatch],
     market: Market,
     models: Mapping[tuple[str, ...], AbstractModel],
     methods: Sequence[AbstractMethod],
@@ -136,7 +136,7 @@ def group_trades(
     return groups, unpriced
 
 
-def batches_of(trades: Sequence[Trade], market: Market) -> list[Batch]:
+def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
     """Return the trades in as few batches as they can be valued in."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
@@ -147,7 +147,7 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[Batch]:
         key_of_batch = members[0].underlyings, *_program(products)
         batches.setdefault(key_of_batch, []).append((members, products))
     return [
-        Batch(
+        TradeBatch(
             names,
             tuple(trade for trades, _ in parts for trade in trades),
             _joined([products for _, products in parts]),
@@ -156,7 +156,7 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[Batch]:
     ]
 
 
-def _method_for(batch: Batch, market: Market, models, methods, key) -> AbstractMethod | str:
+def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> AbstractMethod | str:
     """Return the method that values a batch, or the reason why none does."""
     if (model := models.get(batch.underlyings)) is None:
         return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"
@@ -208,7 +208,7 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
 
 
 def _places(
-    batch: Batch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
+    batch: TradeBatch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
 ) -> Integer[np.ndarray, "tiles rows trades"]:
     """Return the trade in each place of the tiles, -1 for none; trades that share are in bunches."""
     rows, trades = shape

@@ -21,8 +21,8 @@ from ...models import AbstractModel
 from ...results import RESULTS
 from ...valuation import mean_and_error
 from .adjoint_sweep import adjoint_sweep, are_finite, over_bunches
-from .block_sweep import Batch, block_sweep
-from .groups import Figures, Tile
+from .block_sweep import TileRows, block_sweep
+from .groups import MeasureArrays, Tile
 
 
 @stored_jit
@@ -34,7 +34,7 @@ def tile_sweep(
     rate: AbstractModel,
     *,
     key: PRNGKeyArray,
-) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
+) -> tuple[MeasureArrays, MeasureArrays, RESULTS, AbstractModel]:
     """Return each measure of every trade's contract, its standard error, and d(value of the tile) / d(model).
 
     Before the last is whether the method reaches each contract: one that it does not has figures that are NaN.
@@ -53,7 +53,7 @@ def tile_sweep(
 @stored_jit
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
-) -> tuple[Figures, Figures, RESULTS, AbstractModel]:
+) -> tuple[MeasureArrays, MeasureArrays, RESULTS, AbstractModel]:
     """Return the results of `tile_sweep` for values alone, with 0 for the derivative to the model."""
 
     def of_bunch(products, weights):
@@ -81,7 +81,9 @@ def _in_line(x: Array) -> Array:
     return x.reshape(-1, *x.shape[2:])
 
 
-def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, AbstractModel]:
+def _by_blocks(
+    tile, model, method, key, vol, rate
+) -> tuple[MeasureArrays, MeasureArrays, AbstractModel]:
     """Sweep the blocks of paths; once more if a trade failed, without it; fits are held."""
     products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
     first = jax.tree.map(lambda x: x[0], products)
@@ -95,7 +97,7 @@ def _by_blocks(tile, model, method, key, vol, rate) -> tuple[Figures, Figures, A
     def swept(stands_in, weights):
         rows = stands_in.reshape(shape)
         fine = lambda batch: jax.tree.map(lambda x: x[rows], batch)  # noqa: E731
-        batch = Batch(fine(products), methods if axis is None else fine(methods), axis, key)
+        batch = TileRows(fine(products), methods if axis is None else fine(methods), axis, key)
         filled = (tile.count + shape[1] - 1) // shape[1]
         found = block_sweep(batch, weights.reshape(shape), filled, model, vol, rate, has_gamma)
         *figures, bar = found

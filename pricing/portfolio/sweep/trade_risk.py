@@ -19,7 +19,7 @@ Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trade
 
 
 @dataclass(frozen=True)
-class Figures:
+class Measures:
     """A value and its raw derivatives, each per 1.00.
 
     None, or an empty dictionary, means that a figure was not asked for, or that the method cannot give it
@@ -34,8 +34,8 @@ class Figures:
         rho: The derivative to a parallel move of all zero rates, through the fit.
 
     Examples:
-        >>> from pricing import Figures
-        >>> figures = Figures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
+        >>> from pricing import Measures
+        >>> figures = Measures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
         >>> figures.scaled(-2.0).delta["DAX"]
         -1.0
     """
@@ -47,7 +47,7 @@ class Figures:
     theta: float | None = None
     rho: float | None = None
 
-    def scaled(self, factor: float) -> "Figures":
+    def scaled(self, factor: float) -> "Measures":
         """Return every figure times `factor`."""
 
         def scale(figure: Any) -> Any:
@@ -55,10 +55,10 @@ class Figures:
                 return {name: factor * x for name, x in figure.items()}
             return None if figure is None else factor * figure
 
-        return Figures(**{name: scale(figure) for name, figure in vars(self).items()})
+        return Measures(**{name: scale(figure) for name, figure in vars(self).items()})
 
 
-def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Figures]:
+def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Measures]:
     """Return the figures of each trade on the assets of these names."""
     keys = {"delta": names, "gamma": tuple(itertools.product(names, repeat=2))}
 
@@ -69,7 +69,7 @@ def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Figures]:
         return [figure for (figure,) in rows]
 
     rows = zip(*(named(measure, column) for measure, column in columns.items()), strict=True)
-    return [Figures(**dict(zip(columns, row, strict=True))) for row in rows]
+    return [Measures(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class TradeRisk:
             is not in it (`greeks` gives it). None if the trade failed.
 
     Examples:
-        >>> from pricing import Figures, TradeRisk
-        >>> trade = TradeRisk("E1", "european", 10.0, Figures(1.5), "ClosedForm", "ok", Figures(0.0))
+        >>> from pricing import Measures, TradeRisk
+        >>> trade = TradeRisk("E1", "european", 10.0, Measures(1.5), "ClosedForm", "ok", Measures(0.0))
         >>> trade.position.value
         15.0
     """
@@ -96,13 +96,13 @@ class TradeRisk:
     id: str
     type: str
     quantity: float
-    figures: Figures | None
+    figures: Measures | None
     method: str
     status: str
-    std_errors: Figures | None = None
+    std_errors: Measures | None = None
 
     @property
-    def position(self) -> Figures | None:
+    def position(self) -> Measures | None:
         """The figures times the quantity; None if the trade failed."""
         return None if self.figures is None else self.figures.scaled(self.quantity)
 
@@ -133,7 +133,7 @@ class GroupRisk:
         return float(quantities @ self.figures["value"][self.is_finite].astype(float))
 
     @functools.cached_property
-    def rows(self) -> list[tuple[Figures | None, str, str, Figures | None]]:
+    def rows(self) -> list[tuple[Measures | None, str, str, Measures | None]]:
         """The figures, method, status and standard errors of each trade."""
         names, method = self.group.underlyings, type(self.group.method).__name__
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))

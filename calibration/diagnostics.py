@@ -45,7 +45,7 @@ class Identifiability(NamedTuple):
         >>> from calibration import Identifiability
         >>> moves = np.array([[0.5, -0.01], [0.001, 0.001]])
         >>> shares = np.array([[0.99, 0.98], [0.01, 0.02]])
-        >>> print(Identifiability(("a", "b"), np.array([70.0, 1.0]), moves, shares).words)
+        >>> print(Identifiability(("a", "b"), np.array([70.0, 1.0]), moves, shares).summary)
         The quotes hardly distinguish a, b (condition index 70): they may move together by a +0.5, b -0.01.
     """
 
@@ -55,7 +55,7 @@ class Identifiability(NamedTuple):
     shares: Matrix
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The parameters that the quotes hardly identify, a line for each such direction."""
         lines = []
         rows = zip(self.condition_indices, self.moves, self.shares, strict=True)

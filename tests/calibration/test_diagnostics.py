@@ -69,10 +69,10 @@ def test_the_moves_of_all_directions_are_the_covariance(found):
 
 
 def test_what_the_quotes_do_not_tell_is_said_in_words():
-    words = identifiability(of_five()).words
+    words = identifiability(of_five()).summary
     assert words.startswith("The quotes hardly distinguish mean_reversion, vol (condition index 2")
     assert "they may move together by mean_reversion" in words
-    assert identifiability(of_matrix()).words.startswith("The quotes identify all parameters")
+    assert identifiability(of_matrix()).summary.startswith("The quotes identify all parameters")
 
 
 def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
