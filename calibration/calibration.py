@@ -262,7 +262,6 @@ def _found(
     num_trials: int,
     progress: Progress | None,
 ) -> Calibration:
-    """Return the best of the fits from each of the points, with progress if it is wanted."""
     settings = problem, optimizer, points, rtol, max_steps, num_trials
     return solved(*settings) if progress is None else _watched(*settings, progress)
 
@@ -321,7 +320,6 @@ def _watched(
 def _init(
     problem: Problem, optimizer, points: Float[Array, "starts parameters"], num_trials: int
 ) -> Search:
-    """Return a search from each of the points."""
     return jax.vmap(lambda free: Search.init(problem, optimizer, free, num_trials))(points)
 
 

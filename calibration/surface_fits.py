@@ -71,7 +71,6 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
 
 
 def _swaption_fit(market: Market, name: str, calibration: Calibration) -> SurfaceFit:
-    """Return the swaption vols, by expiry and tenor."""
     quotes: Any = market.swaption_vols
     market_vols, residuals = np.asarray(quotes.vols), np.asarray(calibration.residuals)
     return SurfaceFit(
@@ -95,7 +94,6 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
 
 
 def _outcome(calibration: Calibration, quotes: Quotes) -> dict[str, Any]:
-    """Return the calibration's fields of `SurfaceFit`."""
     (unit, squares), count = squares_of(calibration, quotes), calibration.residuals.size
     facts = {
         "sum of squared residuals": f"{squares:,.4f} {unit.words}²",

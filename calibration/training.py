@@ -115,8 +115,6 @@ def train(
 def _steps(
     quotes, objective, optimizer, still, state: OptimizerState, count: int, *, key: PRNGKeyArray
 ) -> tuple[OptimizerState, Array]:
-    """Return the state after `count` steps, and the losses."""
-
     def loss(parameters, key):
         return objective.loss(eqx.combine(parameters, still), quotes, key=key)
 

@@ -131,7 +131,6 @@ def _calibrate_one(
     stages: console.Stages,
     settings: dict[str, Any],
 ) -> list[str]:
-    """Fit one underlying, write the results, and return the errors."""
     with stages.stage("read"):
         quotes, kind = _read(market, underlying, model)
         start = standard_start(quotes, underlying, kind)
@@ -183,7 +182,6 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
-    """Print the parameters on stdout."""
     table = Table("Parameter", box=None, pad_edge=False)
     for title in ("Value", "Std. error"):
         table.add_column(title, justify="right")

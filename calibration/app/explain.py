@@ -105,7 +105,6 @@ def explain(
 
 
 def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
-    """Return the fixings that quotes replaced, a line each."""
     return [
         f"{payment.id}: {place}: no such fixing in {after}, and its own quote replaces it"
         for explanation in found.values()
@@ -121,7 +120,6 @@ def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
 
 
 def _summarize(found: Mapping[str, Explanation], folder: Path) -> None:
-    """Print the changes and their parts, in a few lines on stdout."""
     from pricing.reporting.explanations import PARTS
 
     table = Table(box=None, show_header=False, pad_edge=False)

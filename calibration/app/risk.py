@@ -126,7 +126,6 @@ def risk(
 
 
 def _drawn(models: MarketModels) -> list[Any]:
-    """Return the report's sections of the fits, drawn."""
     from pricing.reporting.page import fit_section  # matplotlib: not before it is needed
 
     return [fit_section(fit) for fit in models.surface_fits()]
@@ -148,7 +147,6 @@ def _revalued(
     stages: console.Stages,
     settings: Mapping[str, Any],
 ) -> Revaluation:
-    """Return the book in the scenarios."""
     with stages.progress("scenarios", "scenarios") as (lines, progress):
         found = revalue(book, market, fit, moves.scenarios, progress=progress, **settings)
         lines.append(f"valued them in {len(moves.scenarios):,} scenarios")
@@ -177,7 +175,6 @@ def _errors(
 
 
 def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
-    """Print the outcome, in a few lines on stdout."""
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):

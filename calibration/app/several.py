@@ -93,7 +93,6 @@ def _start_afresh(folder: Path, results: Path) -> None:
 
 
 def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:
-    """Return the jobs; a source without any cannot be used."""
     try:
         jobs = read_jobs(source, kind)
         first = next(jobs, None)

@@ -102,7 +102,6 @@ class Job(NamedTuple):
 
 
 def _columns_of(quotes: Quotes) -> np.ndarray:
-    """Return the strikes, log-moneyness or tenors."""
     names = {VolSurface: "strikes", SmileQuotes: "log_moneyness"}
     return np.asarray(getattr(quotes, names.get(type(quotes), "tenors")))
 

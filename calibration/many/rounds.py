@@ -148,7 +148,6 @@ def _fitted(
     num_slots: int,
     progress: Progress | None,
 ) -> Calibrations:
-    """Return the results of the jobs of a round, fitted by all processes."""
     fewest = len(settings.parameters.names)
     refused = {
         place: job.at_its_place(why)
@@ -213,7 +212,6 @@ def _ends(
 
 
 def _is_off(ends: SearchResult) -> np.ndarray:
-    """Return the mask of the searches that ended where the integral is not accurate."""
     (codes,), (off,) = jax.tree.leaves(ends.result), jax.tree.leaves(RESULTS.inaccurate_integral)
     return codes == np.asarray(off)
 

@@ -84,7 +84,6 @@ def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iter
 
 
 def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
-    """Yield a fit to each underlying of a market file."""
     market = Market.read(file)
     errors: dict[str, list[str]] = {}
     for error in market.errors:
@@ -147,7 +146,6 @@ def _start_of(kind: type[Calibratable]) -> Calibratable:
 
 
 def _unreadable_job(name: str, why: str, place: str = "") -> Job:
-    """Return a job in place of one that could not be read."""
     return Job(name, _no_quotes(), None, unreadable=why, place=place)
 
 

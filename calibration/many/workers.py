@@ -158,7 +158,6 @@ def _is_short_of_memory(error: Exception) -> bool:
 
 
 def _no_memory(block: Block, error: str) -> str:
-    """Return the message for the jobs of a smallest block that fail."""
     quotes = " by ".join(map(str, jax.tree.leaves(block.inputs[0])[-1].shape[1:]))
     return (
         f"memory is short for {block.size} searches with {quotes} quotes each ({error}): give fewer quotes, a "

@@ -84,7 +84,6 @@ def padded_rows(count: int) -> int:
 
 
 def _padded_count(count: int) -> int:
-    """Return the next round number."""
     if count <= _COUNTS[-1]:
         return next((size for size in _COUNTS if size >= count), 0) if count else 0
     return 1 << (count - 1).bit_length()

@@ -168,7 +168,6 @@ def _text(raw: RawRow, name: str) -> str:
 
 
 def _kind(raw: RawRow) -> str:
-    """Return the kind of trade that a row names, or an empty text."""
     return re.sub(r"[\s-]+", "_", _text(raw, "type").lower())
 
 
@@ -194,13 +193,11 @@ def _missing_columns(table: TradeRows, file: str) -> _Missing:
 
 
 def _required(kind: type[Trade]) -> tuple[str, ...]:
-    """Return the columns that a kind of trade cannot do without."""
     fields = kind.model_fields.items()
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
 def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
-    """Return a row with its trade or its errors."""
     name, kind = _text(raw, "id"), _kind(raw)
     trade, problems, absent = None, (), missing.get(kind, ())
     if raw.problem:
@@ -220,7 +217,6 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
 
 
 def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
-    """Return the trade of a row, or the problems of its values."""
     if kind not in TRADE_TYPES:
         known = ", ".join(TRADE_TYPES)
         value = show(raw.values["type"]) if kind else ""
@@ -257,7 +253,6 @@ def _says_nothing(name: str, value: object) -> bool:
 
 
 def _error(problem: Problem, raw: RawRow) -> InputError:
-    """Return a problem of a row, with its place."""
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(raw.file, line, cell, column, problem.value, problem.message, problem.remedy)
@@ -277,7 +272,6 @@ def _far_levels(trade: Trade, market: Market) -> list[Problem]:
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
-    """Return the problems that prevent the market from serving a trade."""
     section = "curves" if trade.in_rates else "equities"
     names = trade.underlyings
     problems = [problem for name in names for problem in _unknown(name, section, market)]

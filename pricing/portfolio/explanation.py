@@ -226,8 +226,6 @@ def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
 
 
 def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
-    """Return some rows of a book on two days."""
-
     def part(book: Book) -> Book:
         rows: list[Row] = [book.rows[place] for place in places]
         return Book(book.file, tuple(rows), book.errors)
@@ -285,7 +283,6 @@ def _explanation(
 
 
 def _error(trade: TradeRisk) -> float:
-    """Return the standard error of a position's value."""
     return abs(trade.quantity) * trade.std_errors.value if trade.std_errors else 0.0
 
 

@@ -245,7 +245,6 @@ def _without(figure: str, positions: Iterable[Position]) -> str:
 
 
 def _stress(stress: Stress, currency: str) -> dict[str, Any]:
-    """Return the page's section of scenarios."""
     return {
         "grids": stress.grids(),
         "ladders": stress.ladders(currency),
@@ -292,12 +291,10 @@ def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[s
 
 
 def _titles(own: Sequence[Position], titles: Mapping[str, str]) -> dict[str, str]:
-    """Return the titles of the figures that some positions have."""
     return {f: title for f, title in titles.items() if any(f in p.figures for p in own)}
 
 
 def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iterable[date]) -> str:
-    """Return the ladders of some figures, by expiry."""
     found = {title: ladders.by_expiry(own, figure, pillars) for figure, title in titles.items()}
     titled = [(f"{title}, by expiry", ladder) for title, ladder in found.items()]
     return charts.ladders(titled) if titled else ""

@@ -135,7 +135,6 @@ def _by_column(
 
 
 def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
-    """Return the standard errors of a position's figures, by column, without any that are 0."""
     errors: Any = risk.std_errors
     errors, spots = errors.scaled(abs(risk.quantity)), _spots(trade, market)
     raw = {name: getattr(errors, name) for name in ("value", "vega", "theta", "rho")}
@@ -151,7 +150,6 @@ def _spots(trade: Any, market: Market) -> dict[str, float]:
 
 
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:
-    """Return the scaled columns that a trade has."""
     if not trade.in_rates:
         return SCALED
     vols = market.swaption_vols
@@ -161,7 +159,6 @@ def _columns(trade: Any, market: Market) -> dict[str, tuple]:
 
 
 def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict[str, float]:
-    """Return the figures that there are, and those columns that can be made of them."""
     given = {name: figure for name, figure in raw.items() if figure is not None}
     made = {name: given[of] * factor(spot) for name, (of, factor) in columns.items() if of in given}
     return {**given, **made}

@@ -157,7 +157,6 @@ class Stress:
         return charts.ladders(drawn) if drawn else ""
 
     def _ladder(self, ladder: Iterable[Scenario], labels: Iterable[str]) -> Ladder:
-        """Return the P&L of the scenarios that have any."""
         known = [
             (pnl, label)
             for pnl, label in zip((self.pnl(each)[0] for each in ladder), labels, strict=True)
@@ -219,12 +218,10 @@ class Stress:
 
 
 def _still(moves: Sequence[float]) -> int:
-    """Return the place of no move."""
     return moves.index(0.0)
 
 
 def _signed(value: float) -> str:
-    """Write a move with its sign; 0 without one."""
     text = plain(abs(value))
     return text if value == 0.0 else f"+{text}" if value > 0.0 else f"\N{MINUS SIGN}{text}"
 

@@ -200,7 +200,6 @@ def by_expiry(positions: Sequence[Position], asof: date) -> Table:
 
 
 def _grouped(title: str, positions: Sequence[Position], key: Callable[[Position], str]) -> Table:
-    """Return the sums of the figures in groups, in the order in which they come, and over the book."""
     members: dict[str, list[Position]] = {}
     for position in positions:
         members.setdefault(key(position), []).append(position)

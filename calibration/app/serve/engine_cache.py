@@ -133,7 +133,6 @@ class EngineCache:
             self._shared = {n: engine for n, engine in self._shared.items() if name not in n[1]}
 
     def _models(self, names: _Names) -> MarketModels:
-        """Return the models of these names."""
         equities, fitted = names
         good = {name: self._calibrations[name] for name in fitted if name in self._calibrations}
         failed = {name: self._failed[name][1] for name in fitted if name in self._failed}

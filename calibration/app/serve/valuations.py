@@ -140,7 +140,6 @@ class ValuationQueue:
         return working
 
     def _compute(self, place: _QueueEntry) -> Valued:
-        """Value a book, in a thread."""
         self._computing.add(place)
         try:
             return self._computed(*place.begin())

@@ -171,5 +171,4 @@ def _figures(values, slopes, curved, model, method) -> tuple[MeasureArrays, Meas
 
 
 def _at(tree: PyTree, place: Integer[Array, ""] | int) -> PyTree:
-    """Return one of the stacked leaves of a tree."""
     return jax.tree.map(lambda x: x[place], tree)
