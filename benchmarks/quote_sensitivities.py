@@ -2,8 +2,8 @@
 
 Run `python -m benchmarks.quote_sensitivities [--bumps 8] [--repeat 100] [--out FILE]`. Two fits: Heston to the
 DAX's 104 vols, Hull and White to a matrix of 25. The value is cheap, a product of parameters, so that what is
-measured is the way through the fit. One residual Jacobian is `Problem.linearized`, what a step of the search
-costs. The peer bumps a quote up and down and fits again (`calibration.fit`, from the optimum), for the first
+measured is the way through the fit. One residual Jacobian is `LeastSquaresProblem.linearized`, the cost of a
+step of the search. The peer bumps a quote up and down and fits again (`calibration.fit`, from the optimum), for the first
 few quotes; for all of them it takes so much longer as there are more quotes. All are warmed up and take turns.
 """
 
@@ -49,7 +49,7 @@ def cases() -> dict[str, tuple[Market, str, Any, Any]]:
 
 @eqx.filter_jit
 def linearized(calibration: Calibration):
-    problem = calibration.problem
+    problem = calibration.least_squares_problem
     return problem.linearized(problem.parameters.free(calibration.model))
 
 
@@ -59,7 +59,7 @@ class Bumps:
     def __init__(self, market: Market, name: str, calibration: Calibration, value: Any, count: int):
         self.market, self.name, self.value, self.count = market, name, value, count
         self.fit = fit(calibration.model)
-        vols = calibration.problem.quotes.vols
+        vols = calibration.least_squares_problem.quotes.vols
         self.vols = lambda m: (
             m.swaption_vols.vols if m.swaption_vols else m.equities[name].surface.vols
         )

@@ -18,11 +18,11 @@ from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Calibratable, Quotes
 from pricing.progress import Progress
 
+from .least_squares_problem import LeastSquaresProblem, Search, identification, is_small
 from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters, random_starts
 from .prior import Prior
-from .problem import Problem, Search, identification, is_small
 from .results import REASONS, RESULTS
 from .weak_prior import weak_prior
 
@@ -43,7 +43,7 @@ class Calibration(eqx.Module):
             number of quotes that are not missing; `reason`, the criterion that ended the search (`REASONS`);
             `history`, its trials (`calibration.History`); `starts_at_optimum`, the number of starts that ended
             at the best point; `covariance`, `noise`, `condition_number` and `not_identified` as in
-            `calibration.problem.identification`.
+            `calibration.least_squares_problem.identification`.
         problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
 
     Examples:
@@ -59,7 +59,7 @@ class Calibration(eqx.Module):
     residuals: Float[Array, "..."]
     result: RESULTS
     stats: dict[str, Any]
-    problem: Problem | None = None
+    problem: LeastSquaresProblem | None = None
 
     @property
     def label(self) -> str:
@@ -96,7 +96,7 @@ class Calibration(eqx.Module):
         return REASONS[reason]
 
     @property
-    def solved_problem(self) -> Problem:
+    def solved_problem(self) -> LeastSquaresProblem:
         """The problem, where it is known.
 
         Raises:
@@ -193,7 +193,7 @@ def calibrate(
     parameters = Parameters.of(model, transform)
     about = weak_prior(parameters, model)
     objective = objective or objective_of(quotes)
-    problem = Problem(quotes, model, objective, parameters, prior, weak_prior=about)
+    problem = LeastSquaresProblem(quotes, model, objective, parameters, prior, weak_prior=about)
     optimizer = optimizer or levenberg_marquardt()
     key = jax.random.key(0) if key is None else key
     points = random_starts(parameters, model, num_starts, key=key)
@@ -214,14 +214,14 @@ def calibrate(
 
 
 def identified(
-    problem: Problem,
+    problem: LeastSquaresProblem,
     points: Array,
     optimizer,
     rtol: Array,
     max_steps: Array,
     num_trials: int,
     progress: Progress | None = None,
-) -> tuple[Problem, Calibration]:
+) -> tuple[LeastSquaresProblem, Calibration]:
     """Return the best of the fits from each of the points, and the problem that it solves.
 
     Where the quotes do not identify the parameters, the fits are made again with the weak prior switched on.
@@ -239,8 +239,8 @@ def identified(
 
 
 def _identified_in_trace(
-    problem: Problem, points: Array, first: Calibration, settings: tuple
-) -> tuple[Problem, Calibration]:
+    problem: LeastSquaresProblem, points: Array, first: Calibration, settings: tuple
+) -> tuple[LeastSquaresProblem, Calibration]:
     assert problem.weak_prior is not None
     is_open = (first.result == RESULTS.not_identified) & ~problem.is_held
     held = problem.held(first.stats["noise"])
@@ -254,7 +254,7 @@ def _identified_in_trace(
 
 
 def _found(
-    problem: Problem,
+    problem: LeastSquaresProblem,
     points: Array,
     optimizer,
     rtol: Array,
@@ -280,7 +280,7 @@ def _room_for(max_steps: int) -> int:
 
 @stored_jit(quick_to_compile=True)
 def solved(
-    problem: Problem,
+    problem: LeastSquaresProblem,
     optimizer: optax.GradientTransformation,
     points: Float[Array, "starts parameters"],
     rtol: Array,
@@ -297,7 +297,7 @@ def solved(
 
 
 def _watched(
-    problem: Problem,
+    problem: LeastSquaresProblem,
     optimizer,
     points,
     rtol: Array,
@@ -318,13 +318,18 @@ def _watched(
 
 @stored_jit
 def _init(
-    problem: Problem, optimizer, points: Float[Array, "starts parameters"], num_trials: int
+    problem: LeastSquaresProblem,
+    optimizer,
+    points: Float[Array, "starts parameters"],
+    num_trials: int,
 ) -> Search:
     return jax.vmap(lambda free: Search.init(problem, optimizer, free, num_trials))(points)
 
 
 @stored_jit
-def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: Array) -> Search:
+def _run(
+    problem: LeastSquaresProblem, optimizer, searches: Search, rtol: Array, max_steps: Array
+) -> Search:
     """Return every search at its end or after `max_steps`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
     onward = lambda search: search.run(problem, optimizer, rtol, max_steps)  # noqa: E731
@@ -335,7 +340,7 @@ def _run(problem: Problem, optimizer, searches: Search, rtol: Array, max_steps: 
 
 
 @stored_jit
-def _postprocess(problem: Problem, searches: Search) -> Calibration:
+def _postprocess(problem: LeastSquaresProblem, searches: Search) -> Calibration:
     """Return the best of the ends, with its residuals and its statistics."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
@@ -345,7 +350,7 @@ def _postprocess(problem: Problem, searches: Search) -> Calibration:
     return eqx.tree_at(lambda c: c.stats, found, found.stats | {"starts_at_optimum": at_optimum})
 
 
-def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
+def ended(problem: LeastSquaresProblem, search: Search, deviation: Array) -> Calibration:
     """Return the result at the end of a search: the model, its residuals and its statistics.
 
     deviation: the residuals of a finer integral less these.
@@ -371,7 +376,9 @@ def ended(problem: Problem, search: Search, deviation: Array) -> Calibration:
 
 
 @stored_jit
-def _drifted(problem: Problem, model: AbstractModel, noise: Array, variance: Array) -> Prior:
+def _drifted(
+    problem: LeastSquaresProblem, model: AbstractModel, noise: Array, variance: Array
+) -> Prior:
     parameters, free = problem.parameters, problem.parameters.free(model)
     jacobian = problem.linearized(free)[1][
         : problem.num_quoted_rows

@@ -15,8 +15,8 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration
+from .least_squares_problem import LeastSquaresProblem, Search, column_norms, pseudo_inverse
 from .optimizers import levenberg_marquardt
-from .problem import Problem, Search, column_norms, pseudo_inverse
 
 Vector = Float[Array, " parameters"]
 Matrix = Float[Array, "directions parameters"]
@@ -104,7 +104,7 @@ def identifiability(calibration: Calibration) -> Identifiability:
 
 
 @stored_jit
-def _directions(problem: Problem, model, noise: Array) -> tuple[Vector, Matrix, Matrix]:
+def _directions(problem: LeastSquaresProblem, model, noise: Array) -> tuple[Vector, Matrix, Matrix]:
     free = problem.parameters.free(model)
     _, jacobian = problem.linearized(free)
     norms, tiny = column_norms(jacobian), jnp.finfo(free.dtype).tiny
@@ -168,7 +168,7 @@ def cooks_distance(calibration: Calibration) -> Quoted:
 
 
 @stored_jit
-def _hat(problem: Problem, model) -> Float[Array, " residuals"]:
+def _hat(problem: LeastSquaresProblem, model) -> Float[Array, " residuals"]:
     _, jacobian = problem.linearized(problem.parameters.free(model))
     return jnp.sum((jacobian @ pseudo_inverse(jacobian)) * jacobian, axis=1)
 
@@ -271,7 +271,7 @@ def profile(
 
 
 @stored_jit
-def _profiled(problem: Problem, model, points, held, optimizer, rtol, max_steps):
+def _profiled(problem: LeastSquaresProblem, model, points, held, optimizer, rtol, max_steps):
     """Return the ends of the searches in the order of `points`, their losses, and the loss of the model."""
     optimizer = optax.with_extra_args_support(optimizer)
     optimum = problem.parameters.free(model)

@@ -20,11 +20,11 @@ from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
 
 from .calibration import Calibration, identified, search_settings
+from .least_squares_problem import LeastSquaresProblem, least_gain
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import Parameters
 from .prior import Prior
-from .problem import Problem, least_gain
 from .results import RESULTS
 from .weak_prior import weak_prior
 
@@ -100,7 +100,7 @@ def fit(
         of = objective or objective_of(quotes)
         about = jax.lax.stop_gradient(weak_prior(parameters, start))
         believed = (prior or {}).get(name)
-        problem = Problem(quotes, template, of, parameters, believed, weak_prior=about)
+        problem = LeastSquaresProblem(quotes, template, of, parameters, believed, weak_prior=about)
         return _fitted(problem, about.start, settings, throw=throw)
 
     return fitted
@@ -127,7 +127,9 @@ def fit_again(
     return full_matmul_precision(fitted)
 
 
-def _fitted(problem: Problem, guess: Vector, settings: tuple, *, throw: bool) -> AbstractModel:
+def _fitted(
+    problem: LeastSquaresProblem, guess: Vector, settings: tuple, *, throw: bool
+) -> AbstractModel:
     """Return the model at the minimum that a search from the guess finds.
 
     Raises:
@@ -146,20 +148,20 @@ def _is_minimum(result: RESULTS) -> Any:
     return (result == RESULTS.converged) | (result == RESULTS.not_identified)
 
 
-def _finer(problem: Problem, result: RESULTS) -> Problem | None:
+def _finer(problem: LeastSquaresProblem, result: RESULTS) -> LeastSquaresProblem | None:
     """Return the problem to solve in its place, where the integral of this one was too coarse."""
     is_coarse = not result.is_traced() and result == RESULTS.inaccurate_integral
     return problem.finer if is_coarse else None
 
 
 @stored_jit
-def _model(problem: Problem, free: Vector, result: RESULTS) -> AbstractModel:
+def _model(problem: LeastSquaresProblem, free: Vector, result: RESULTS) -> AbstractModel:
     """Return the model at the end of a search, of NaN if it has failed."""
     return problem.model(nan_where(~_is_minimum(result), free))
 
 
 @eqx.filter_custom_jvp
-def _optimum(problem: Problem, *search) -> tuple[Vector, RESULTS]:
+def _optimum(problem: LeastSquaresProblem, *search) -> tuple[Vector, RESULTS]:
     """Return the point where the gradient of the loss vanishes, or where the search ended, and the result."""
     return _found(problem, *search)[:2]
 
@@ -172,8 +174,13 @@ def _optimum_jvp(primals, tangents):
 
 
 def _found(
-    problem: Problem, guess: Vector, optimizer, rtol: Array, max_steps: Array, num_trials: int
-) -> tuple[Vector, RESULTS, Problem]:
+    problem: LeastSquaresProblem,
+    guess: Vector,
+    optimizer,
+    rtol: Array,
+    max_steps: Array,
+    num_trials: int,
+) -> tuple[Vector, RESULTS, LeastSquaresProblem]:
     settings = optimizer, rtol, max_steps, num_trials
     problem, calibration = identified(problem, guess[None], *settings)
     return _polished(problem, calibration.model, calibration.result)
@@ -190,14 +197,14 @@ class _Expansion(eqx.Module):
     """
 
     newton: Vector
-    sensitivity: Problem
+    sensitivity: LeastSquaresProblem
     is_at_minimum: Bool[Array, ""]
 
 
 @stored_jit
 def _polished(
-    problem: Problem, model: AbstractModel, result: RESULTS
-) -> tuple[Vector, RESULTS, Problem]:
+    problem: LeastSquaresProblem, model: AbstractModel, result: RESULTS
+) -> tuple[Vector, RESULTS, LeastSquaresProblem]:
     """Return the minimum near a search's end, the result of the search, and dx/dm."""
 
     def step(at):
@@ -218,7 +225,7 @@ def _polished(
     return free, result, expansion.sensitivity
 
 
-def _expanded(problem: Problem, free: Vector) -> _Expansion:
+def _expanded(problem: LeastSquaresProblem, free: Vector) -> _Expansion:
     """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
 
     def slope(at, direction):
@@ -240,7 +247,7 @@ def _expanded(problem: Problem, free: Vector) -> _Expansion:
 
 
 @stored_jit
-def _contracted(sensitivity: Problem, problem_dot: Problem) -> Vector:
+def _contracted(sensitivity: LeastSquaresProblem, problem_dot: LeastSquaresProblem) -> Vector:
     """Return the derivative along a tangent of the problem (None: a number that stands still)."""
     leaves, structure = jax.tree.flatten(sensitivity)
     dots = structure.flatten_up_to(problem_dot)

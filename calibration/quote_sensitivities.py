@@ -15,7 +15,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.market import Market
 
 from .calibration import Calibration
-from .problem import Problem, pseudo_inverse
+from .least_squares_problem import LeastSquaresProblem, pseudo_inverse
 
 Vector = Float[Array, " parameters"]
 _HESSIANS = "exact", "gauss-newton"
@@ -119,7 +119,7 @@ def market_sensitivities(
             f"the market has quotes for {kind} of {listed}, and underlying is {underlying!r}: name one of them"
         )
 
-    def problem_on(market: Market) -> Problem:
+    def problem_on(market: Market) -> LeastSquaresProblem:
         template = problem.template.on_market(market, names[0])
         quotes = problem.template.quotes_in(market)[names[0]]
         return dataclasses.replace(problem, quotes=quotes, template=template)
@@ -135,25 +135,25 @@ def market_sensitivities(
     return slopes
 
 
-def _quoted_alone(problem: Problem) -> PyTree:
+def _quoted_alone(problem: LeastSquaresProblem) -> PyTree:
     nothing = jax.tree.map(lambda _: False, problem)
     return eqx.tree_at(lambda p: p.quoted, nothing, True)
 
 
-def _all_numbers(problem: Problem) -> PyTree:
+def _all_numbers(problem: LeastSquaresProblem) -> PyTree:
     return jax.tree.map(eqx.is_inexact_array, problem)
 
 
-def _numbers(problem: Problem) -> PyTree:
+def _numbers(problem: LeastSquaresProblem) -> PyTree:
     return eqx.filter(problem, eqx.is_inexact_array)
 
 
 @eqx.filter_jit
-def _residual(problem: Problem, model: Any) -> Array:
+def _residual(problem: LeastSquaresProblem, model: Any) -> Array:
     return problem.residual(problem.parameters.free(model))
 
 
-def _is_same(problem: Problem, other: Problem, model: Any) -> bool:
+def _is_same(problem: LeastSquaresProblem, other: LeastSquaresProblem, model: Any) -> bool:
     """Return True if the model has the same residuals in both problems, or if they are traced."""
     if problem.quoted.shape != other.quoted.shape:
         return False
@@ -164,7 +164,9 @@ def _is_same(problem: Problem, other: Problem, model: Any) -> bool:
 
 
 @eqx.filter_jit
-def _adjoint(problem: Problem, model: Any, value_fn: Callable, which: Callable, hessian: str):
+def _adjoint(
+    problem: LeastSquaresProblem, model: Any, value_fn: Callable, which: Callable, hessian: str
+):
     """Return dV/dm for the numbers m of the problem that `which` picks, and None for the others.
 
     The Hessian and the mixed second derivatives of the loss come out of one sweep, forward over reverse.

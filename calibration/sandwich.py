@@ -9,7 +9,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from pricing.models import AbstractModel
 
 from .calibration import Calibration
-from .problem import Problem
+from .least_squares_problem import LeastSquaresProblem
 
 Covariance = Float[Array, "parameters parameters"]
 
@@ -44,13 +44,15 @@ def sandwich_covariance(
         >>> sandwich_covariance(found, 1e-6 * jnp.eye(4)).shape
         (2, 2)
     """
-    if calibration.problem is None:
+    if calibration.least_squares_problem is None:
         raise ValueError("the calibration does not hold its problem: give what calibrate returned")
-    return _sandwich(calibration.problem, calibration.model, residual_covariance)
+    return _sandwich(calibration.least_squares_problem, calibration.model, residual_covariance)
 
 
 @stored_jit
-def _sandwich(problem: Problem, model: AbstractModel, residual_covariance: Array) -> Array:
+def _sandwich(
+    problem: LeastSquaresProblem, model: AbstractModel, residual_covariance: Array
+) -> Array:
     free = problem.parameters.free(model)
     _, jacobian = problem.linearized(free)
     to_parameters = jax.jacfwd(problem.parameters.values)(free) @ jnp.linalg.pinv(jacobian)

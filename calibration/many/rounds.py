@@ -22,9 +22,9 @@ from ..objectives import AbstractObjective, objective_of
 from ..optimizers import levenberg_marquardt
 from ..parameters import Parameters, random_starts
 from ..results import RESULTS
-from .batches import blocks_of, misfit_of
 from .calibrations import Calibrations
 from .job import Job, jobs_of
+from .job_blocks import blocks_of, misfit_of
 from .kept_rounds import KeptRounds
 from .searches import SearchResult, Settings
 from .workers import Workers

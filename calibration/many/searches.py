@@ -23,12 +23,12 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
 from ..calibration import ended
+from ..least_squares_problem import LeastSquaresProblem, Search, is_small
 from ..objectives import AbstractObjective
 from ..parameters import Parameters
-from ..problem import Problem, Search, is_small
 from ..results import RESULTS
 from ..weak_prior import MORE_STEPS, WeakPrior
-from .batches import padded_objective
+from .job_blocks import padded_objective
 
 _MENDED = 100.0  # times a deviation that does not matter: an integral finer by a third is off by a hundredth
 _MOST_MENDED = 2  # times that a job's integral is mended
@@ -71,7 +71,7 @@ def searched(
     batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int
 ) -> SearchResult:
     """Return the end of each job's search, [jobs]; only the first `count` jobs are searched."""
-    jobs = _Batch.of(batch, settings)
+    jobs = _JobBatch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
     starts = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
     # all of one size: a smaller rest would have other last bits
@@ -107,7 +107,7 @@ def searched(
 
 
 def _ends(
-    jobs: "_Batch", is_left: Array, points: Array, noises: Array, defects: Array, num_slots: int
+    jobs: "_JobBatch", is_left: Array, points: Array, noises: Array, defects: Array, num_slots: int
 ) -> Search:
     """Return the ends of the searches of the jobs that are left, [jobs * starts], each from its point."""
     settings, size = jobs.settings, len(points)
@@ -142,14 +142,14 @@ def _ends(
     return jax.lax.while_loop(lambda state: jnp.any(state[0] < count), step, state)[-1]
 
 
-class _Batch(eqx.Module):
+class _JobBatch(eqx.Module):
     """Quotes, models and priors, [jobs, ...], and the settings for quotes of their shape."""
 
     inputs: PyTree
     settings: Settings
 
     @classmethod
-    def of(cls, inputs: PyTree, settings: Settings) -> "_Batch":
+    def of(cls, inputs: PyTree, settings: Settings) -> "_JobBatch":
         quotes, models, priors = inputs
         objective = padded_objective(settings.objective, quotes.vols.shape[1:])
         if objective.is_of_moneyness and isinstance(models, CharacteristicFunction):
@@ -169,14 +169,14 @@ class _Batch(eqx.Module):
         job: Int[Array, ""] | int,
         noise: Array | float = 0.0,
         defect: Array | None = None,
-    ) -> Problem:
+    ) -> LeastSquaresProblem:
         """Return the problem of a job; noise: of its weak prior."""
         quotes, model, prior = jax.tree.map(lambda x: x[job], self.inputs)
         objective, parameters = self.settings.objective, self.settings.parameters
         weak_prior = dataclasses.replace(
             WeakPrior.about(parameters, model), noise=jnp.asarray(noise)
         )
-        return Problem(quotes, model, objective, parameters, prior, defect, weak_prior)
+        return LeastSquaresProblem(quotes, model, objective, parameters, prior, defect, weak_prior)
 
     def points(self, job: Int[Array, ""]) -> Float[Array, "starts parameters"]:
         """Return the starting points of a job's searches: its own model first."""

@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 from jaxtape.cli.user_code import describe_error
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from .batches import FEWEST_ROWS, Block, shape_of
+from .job_blocks import FEWEST_ROWS, Block, shape_of
 from .searches import SearchResult, Settings, searched
 
 AXIS = "surfaces"

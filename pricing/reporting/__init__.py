@@ -1,5 +1,3 @@
-from .fits import ManyFits as ManyFits
-from .fits import SurfaceFit as SurfaceFit
 from .positions import Position as Position
 from .positions import positions_of as positions_of
 from .positions import write_positions as write_positions
@@ -7,3 +5,5 @@ from .quotes import QuoteRisk as QuoteRisk
 from .quotes import quote_risks as quote_risks
 from .quotes import write_quote_risks as write_quote_risks
 from .report import write_report as write_report
+from .surface_fit import ManyFits as ManyFits
+from .surface_fit import SurfaceFit as SurfaceFit

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..market.vol_unit import BASIS_POINTS
-from .fits import ManyFits, SurfaceFit
 from .formats import plain, significant
 from .ladders import Ladder
+from .surface_fit import ManyFits, SurfaceFit
 
 THEME = {
     "ink": "#1c2430",

@@ -11,7 +11,7 @@ from ..portfolio.explanation import Explanation
 from . import charts, tables
 from .formats import by_size, decimals_for, number, write_csv
 from .ladders import Ladder
-from .tables import Number, Table
+from .tables import Number, TextTable
 
 PARTS = {
     "theta": "Time",
@@ -44,7 +44,7 @@ def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, st
     ]
 
 
-def parts(explanation: Explanation, currency: str) -> Table:
+def parts(explanation: Explanation, currency: str) -> TextTable:
     """Return the parts of a change, and their shares of it."""
     found = {PARTS[name]: value for name, value in explanation.parts.items()}
     texts = tables.column([*found.values(), explanation.change])
@@ -53,7 +53,7 @@ def parts(explanation: Explanation, currency: str) -> Table:
         (name, text, _share(value, explanation.change))
         for name, text, value in zip([*found, "change"], texts, values, strict=True)
     ]
-    return Table(("Part", _in(currency), "Share"), tuple(rows), has_total=True)
+    return TextTable(("Part", _in(currency), "Share"), tuple(rows), has_total=True)
 
 
 def _in(currency: str) -> str:
@@ -72,16 +72,16 @@ def picture(explanation: Explanation, currency: str) -> str:
     return charts.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
 
 
-def quotes(explanation: Explanation, currency: str, count: int) -> Table:
+def quotes(explanation: Explanation, currency: str, count: int) -> TextTable:
     """Return the quotes that moved the value most."""
     ordered = sorted(explanation.by_quote.items(), key=lambda item: by_size(item[1]))
     shown = ordered[:count]
     texts = tables.column([value for _, value in shown])
     rows = tuple((quote, text) for (quote, _), text in zip(shown, texts, strict=True))
-    return Table(("Quote", _in(currency)), rows, left_out=len(ordered) - len(shown))
+    return TextTable(("Quote", _in(currency)), rows, left_out=len(ordered) - len(shown))
 
 
-def payments(explanation: Explanation, currency: str) -> Table:
+def payments(explanation: Explanation, currency: str) -> TextTable:
     """Return the payments of trades between the two days."""
     texts = tables.column([payment.cash for payment in explanation.payments])
     rows = [
@@ -94,7 +94,7 @@ def payments(explanation: Explanation, currency: str) -> Table:
         for payment, text in zip(explanation.payments, texts, strict=True)
     ]
     headers = ("Trade", "What is left", "Fixings that are not in the market after", _in(currency))
-    return Table(headers, tuple(rows), words=3)
+    return TextTable(headers, tuple(rows), words=3)
 
 
 def as_json(explanations: Mapping[str, Explanation]) -> dict[str, Any]:

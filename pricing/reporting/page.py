@@ -15,11 +15,11 @@ from ..portfolio.book import Book
 from ..portfolio.book_risk import RiskResult
 from ..portfolio.explanation import Explanation
 from . import charts, explanations, ladders, tables
-from .fits import ManyFits, SurfaceFit
 from .formats import counted, day, decimals_for, number, plain, significant
 from .positions import Position, by_currency, positions_of
 from .quotes import QuoteRisk, quote_risks
 from .stress import Stress
+from .surface_fit import ManyFits, SurfaceFit
 
 _LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
@@ -169,7 +169,7 @@ def write_explanation(
         ],
         "failed_count": number(len(failed)),
         "trade_count": number(len(book.rows)),
-        "failed": tables.Table(headers, failed[:_MAX_FAILED], words=4, left_out=left_out),
+        "failed": tables.TextTable(headers, failed[:_MAX_FAILED], words=4, left_out=left_out),
         "market_errors": [str(error) for error in after.errors],
     }
     path.write_text(_page(after, (), seconds, context), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 from ..market import Market
 from ..portfolio.book import Book
 from ..portfolio.book_risk import RiskResult
-from .fits import SurfaceFit
+from .surface_fit import SurfaceFit
 
 
 def write_report(

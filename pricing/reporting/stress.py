@@ -13,7 +13,7 @@ from . import charts, tables
 from .formats import counted, decimals_for, number, plain, significant, write_csv
 from .ladders import Ladder
 from .positions import Position
-from .tables import HeatMap, Number, Table
+from .tables import HeatMap, Number, TextTable
 from .terms import terms
 
 _MOVERS = 12
@@ -164,7 +164,7 @@ class Stress:
         ]
         return Ladder(np.array([pnl for pnl, _ in known]), labels=tuple(x for _, x in known))
 
-    def named(self) -> Table:
+    def named(self) -> TextTable:
         """Return the P&L of the named scenarios, of the book and by underlying."""
         names = [name for kind, name, _ in self.groups if kind == "underlying"]
         keys = [("book", "book"), *(("underlying", name) for name in names)]
@@ -179,9 +179,9 @@ class Stress:
                 heads, errors, zip(*columns, strict=True), strict=True
             )
         ]
-        return Table(("Scenario", "Moves", "P&L", _AT_MOST, *names), tuple(rows), words=2)
+        return TextTable(("Scenario", "Moves", "P&L", _AT_MOST, *names), tuple(rows), words=2)
 
-    def movers(self) -> list[tuple[str, str, Table]]:
+    def movers(self) -> list[tuple[str, str, TextTable]]:
         """Return the trades that gain or lose most, in the worst scenario and in each named one."""
         known = [each for each in self.scenarios.named if np.isfinite(self.pnl(each)[0])]
         shown = dict.fromkeys((*(each.name for each in self.ordered[:1]), *(s.name for s in known)))
@@ -191,7 +191,7 @@ class Stress:
             for each in (by_name[name] for name in shown)
         ]
 
-    def _movers(self, place: int) -> Table:
+    def _movers(self, place: int) -> TextTable:
         pnl, errors = self.found.pnl[place], self.found.std_error[place]
         order = np.argsort(-np.abs(np.nan_to_num(pnl)), kind="stable")[:_MOVERS]
         shown = [(self.positions[i], pnl[i], errors[i]) for i in order if np.isfinite(pnl[i])]
@@ -209,12 +209,12 @@ class Stress:
             for numbers in [(*moved, _error(float(error)))]
         ]
         headers = ("Trade", "Product", "Terms", "Quantity", "Value", "P&L", "Std. error")
-        return Table(headers, tuple(rows), words=3, left_out=0)
+        return TextTable(headers, tuple(rows), words=3, left_out=0)
 
-    def unvalued(self) -> Table:
+    def unvalued(self) -> TextTable:
         """Return the scenarios in which the book, or some trades, have no P&L, with the reasons."""
         reasons = {**self.found.failures, **self.found.lost(self._valued)}
-        return Table(("Scenario", "Reason"), tuple(reasons.items()), words=2)
+        return TextTable(("Scenario", "Reason"), tuple(reasons.items()), words=2)
 
 
 def _still(moves: Sequence[float]) -> int:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .fits import ManyFits, SurfaceFit
 from .formats import by_size, decimals_for, number, plain, significant
 from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
+from .surface_fit import ManyFits, SurfaceFit
 from .terms import terms
 
 
@@ -70,7 +70,7 @@ class Number(str):
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Rows of text under headers; the first `words` columns are text, the others numbers.
 
     `has_total`: the last row is the sum. `left_out`: the number of rows left out.
@@ -111,8 +111,8 @@ class FitSection(NamedTuple):
     """One fit, as the page shows it."""
 
     fit: SurfaceFit
-    parameters: Table
-    facts: Table
+    parameters: TextTable
+    facts: TextTable
     smiles: str
     residuals: HeatMap
 
@@ -170,12 +170,12 @@ def _headers(figures: Iterable[str]) -> tuple[str, ...]:
     return tuple(FIGURES[figure].header for figure in figures)
 
 
-def by_product(positions: Sequence[Position]) -> Table:
+def by_product(positions: Sequence[Position]) -> TextTable:
     """Return the sums by type of product, and over the book."""
     return _grouped("Product", positions, lambda position: position.type)
 
 
-def by_underlying(positions: Sequence[Position]) -> Table:
+def by_underlying(positions: Sequence[Position]) -> TextTable:
     """Return the sums by underlying; a basket has a row of its own."""
     return _grouped("Underlying", positions, underlying_of)
 
@@ -185,7 +185,7 @@ def underlying_of(position: Position) -> str:
     return position.trade.underlying.replace("|", " and ") if position.trade else _NO_TRADE
 
 
-def by_expiry(positions: Sequence[Position], asof: date) -> Table:
+def by_expiry(positions: Sequence[Position], asof: date) -> TextTable:
     """Return the sums by time to expiry, of a swap to its last payment."""
     order = {name: place for place, (name, _) in enumerate(_BUCKETS)}
 
@@ -199,7 +199,9 @@ def by_expiry(positions: Sequence[Position], asof: date) -> Table:
     return _grouped("Expiry", sorted(positions, key=place), bucket_of)
 
 
-def _grouped(title: str, positions: Sequence[Position], key: Callable[[Position], str]) -> Table:
+def _grouped(
+    title: str, positions: Sequence[Position], key: Callable[[Position], str]
+) -> TextTable:
     members: dict[str, list[Position]] = {}
     for position in positions:
         members.setdefault(key(position), []).append(position)
@@ -211,10 +213,10 @@ def _grouped(title: str, positions: Sequence[Position], key: Callable[[Position]
         for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
     headers = (title, "Trades", "Failed", *_headers(shown))
-    return Table(headers, tuple(rows), has_total=True)
+    return TextTable(headers, tuple(rows), has_total=True)
 
 
-def largest(positions: Iterable[Position], count: int) -> Table:
+def largest(positions: Iterable[Position], count: int) -> TextTable:
     """Return the positions of greatest value, either sign."""
     valued = [position for position in positions if position.figures]
     valued.sort(key=lambda position: -abs(position.figures["value"]))
@@ -224,10 +226,10 @@ def largest(positions: Iterable[Position], count: int) -> Table:
     words = [(p.id, p.type, terms(p.trade), _plain(p.trade.quantity)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
     headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures))
-    return Table(headers, rows, words=3, left_out=len(valued) - len(shown))
+    return TextTable(headers, rows, words=3, left_out=len(valued) - len(shown))
 
 
-def largest_risks(positions: Iterable[Position], count: int) -> Table:
+def largest_risks(positions: Iterable[Position], count: int) -> TextTable:
     """Return, of each figure but the value, the positions that have most of it, either sign."""
     valued = [position for position in positions if position.figures]
     rows = []
@@ -242,7 +244,7 @@ def largest_risks(positions: Iterable[Position], count: int) -> Table:
             for p, text in zip(shown, texts, strict=True)
         ]
     headers = ("Figure", "Trade", "Product", "Terms", "Quantity", "Amount", "Std. error")
-    return Table(headers, tuple(rows), words=4)
+    return TextTable(headers, tuple(rows), words=4)
 
 
 def _error(position: Position, figure: str) -> Number:
@@ -251,14 +253,14 @@ def _error(position: Position, figure: str) -> Number:
     return Number(significant(error, 2), error)
 
 
-def failed(positions: Iterable[Position], count: int) -> Table:
+def failed(positions: Iterable[Position], count: int) -> TextTable:
     """Return the rows without figures, and why."""
     rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures]
     headers = ("Line", "Trade", "Product", "Reason")
-    return Table(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
+    return TextTable(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
 
 
-def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
+def top_quotes(risks: Iterable[QuoteRisk], count: int) -> TextTable:
     """Return the quotes that move the book most, by their scaled sensitivity."""
     shown = sorted(risks, key=lambda risk: by_size(risk.scaled))[:count]
     figures = column([risk.scaled for risk in shown])
@@ -266,19 +268,19 @@ def top_quotes(risks: Iterable[QuoteRisk], count: int) -> Table:
         (risk.quote_id, risk.unit, text, Number(significant(risk.derivative, 6), risk.derivative))
         for risk, text in zip(shown, figures, strict=True)
     ]
-    return Table(("Quote", "Unit", "Sensitivity", "Derivative, per 1.00"), tuple(rows), words=2)
+    return TextTable(("Quote", "Unit", "Sensitivity", "Derivative, per 1.00"), tuple(rows), words=2)
 
 
-def parameters(fit: SurfaceFit) -> Table:
+def parameters(fit: SurfaceFit) -> TextTable:
     """Return the calibrated parameters and how well the quotes identify them."""
     rows = [
         (name.replace("_", " "), significant(value, 5), significant(error, 2))
         for name, (value, error) in fit.parameters.items()
     ]
-    return Table(("Parameter", "Value", "Std. error"), tuple(rows))
+    return TextTable(("Parameter", "Value", "Std. error"), tuple(rows))
 
 
-def quantiles(fits: ManyFits) -> Table:
+def quantiles(fits: ManyFits) -> TextTable:
     """Return the spread of each parameter, and of the residuals, over the surfaces that were fitted."""
     shares = (0.0, 0.05, 0.5, 0.95, 1.0)
     rows = [
@@ -289,18 +291,20 @@ def quantiles(fits: ManyFits) -> Table:
         for name, values in fits.columns.items()
         if np.any(np.isfinite(values))
     ]
-    return Table(("Parameter", "Least", "5 %", "Median", "95 %", "Largest"), tuple(rows))
+    return TextTable(("Parameter", "Least", "5 %", "Median", "95 %", "Largest"), tuple(rows))
 
 
-def unfitted(fits: ManyFits, count: int) -> Table:
+def unfitted(fits: ManyFits, count: int) -> TextTable:
     """Return the surfaces without a fit, and why."""
     rows = tuple(fits.failed.items())
-    return Table(("Surface", "Reason"), rows[:count], words=2, left_out=max(0, len(rows) - count))
+    return TextTable(
+        ("Surface", "Reason"), rows[:count], words=2, left_out=max(0, len(rows) - count)
+    )
 
 
-def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> Table:
+def facts(pairs: Mapping[str, str], headers: tuple[str, str]) -> TextTable:
     """Return a table of labels and texts."""
-    return Table(headers, tuple(pairs.items()), words=2)
+    return TextTable(headers, tuple(pairs.items()), words=2)
 
 
 def total(positions: Sequence[Position], figure: str) -> float:

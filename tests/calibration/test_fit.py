@@ -12,9 +12,9 @@ from jax.core import Tracer
 import calibration.calibration
 from calibration import ImpliedVolError, calibrate, fit
 from calibration.calibration import solved
+from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.market_fit import fit_again
 from calibration.parameters import Parameters
-from calibration.problem import Problem
 from pricing import Book, Heston, price, risk
 from pricing.portfolio.batching import products_of
 from tests.helpers import dax, dax_book, double
@@ -65,7 +65,7 @@ def recalibrated(sub_book):
     def value(market):
         model = dax_heston().on_market(market, "DAX")
         parameters = Parameters.of(model)
-        problem = Problem(market.equities["DAX"].surface, model, OBJECTIVE, parameters)
+        problem = LeastSquaresProblem(market.equities["DAX"].surface, model, OBJECTIVE, parameters)
 
         def gradient(free):
             residual, jacobian = problem.linearized(free)

@@ -20,7 +20,7 @@ from calibration import (
     read_jobs,
 )
 from calibration.many import workers
-from calibration.many.batches import blocks_of
+from calibration.many.job_blocks import blocks_of
 from calibration.many.searches import Settings, searched
 from calibration.parameters import Parameters
 from pricing import BlackScholes, Heston, VolSurface

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibration import RESULTS, Exp, ImpliedVolError, Tanh, calibrate, fit
+from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.objectives import model_vols
 from calibration.parameters import Parameters, random_starts
-from calibration.problem import Problem
 from pricing import (
     American,
     BlackScholes,
@@ -176,7 +176,7 @@ def test_a_models_own_vols_give_it_back(seed, beta):
 def test_expiries_do_not_depend_on_one_another():
     """A parameter of one expiry moves the vols of that expiry alone."""
     model, quotes = start(sabr()), quotes_of(sabr())
-    problem = Problem(quotes, model, ImpliedVolError(), Parameters.of(model))
+    problem = LeastSquaresProblem(quotes, model, ImpliedVolError(), Parameters.of(model))
     _, jacobian = problem.linearized(problem.parameters.free(model))
     blocks = np.asarray(jacobian).reshape(3, STRIKES.size, len(NAMES), 3)
     moves = np.max(

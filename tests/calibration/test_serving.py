@@ -24,7 +24,7 @@ from calibration.app.serve.database import Store, Unusable
 from calibration.app.serve.factory import service_of
 from calibration.app.serve.limits import ServiceLimits
 from calibration.app.serve.metrics import Metrics
-from calibration.app.serve.problems import Problem
+from calibration.app.serve.problems import HTTPProblem
 from calibration.app.serve.request_limits import RequestLimiter, body_of
 from calibration.app.serve.server import JsonLines
 from calibration.app.serve.session import Session
@@ -266,7 +266,7 @@ def test_mistakes_name_place_value_and_remedy(client, shared):
 def test_of_very_many_mistakes_the_first_are_named(session):
     rows = "".join(f"E{n},european,DAX,1,call,-1,2003-03-18\n" for n in range(1200))
     session._limits = ServiceLimits()
-    with pytest.raises(Problem, match="1,200 mistakes") as problem:
+    with pytest.raises(HTTPProblem, match="1,200 mistakes") as problem:
         session.submit("desk", "csv", f"{HEAD}\n{rows}".encode(), Precondition())
     assert len(problem.value.document("").errors) == 1000
 
@@ -470,7 +470,7 @@ def test_books_are_bounded_in_bytes_in_trades_and_in_number(market, tmp_path):
 def test_trades_are_counted_before_they_are_taken_apart(session, monkeypatch, format, text):
     assert len(StoredBook("desk", format, text).book.rows) == 6
     monkeypatch.setattr(Book, "from_text", lambda *_: 1 / 0)
-    with pytest.raises(Problem, match="6 trades, and at most 5") as problem:
+    with pytest.raises(HTTPProblem, match="6 trades, and at most 5") as problem:
         session.submit("desk", format, text.encode(), Precondition())
     assert problem.value.status == 413
 
@@ -499,7 +499,7 @@ def test_a_body_is_read_within_its_size_and_its_time():
         ((b"abc",), (), False, 408),
         ((b"abcdefg",), (), False, 413),
     ]:
-        with pytest.raises(Problem) as problem:
+        with pytest.raises(HTTPProblem) as problem:
             read_body(limits, *parts, headers=headers, ends=ends)
         assert problem.value.status == status
         assert problem.value.headers["connection"] == "close"
@@ -587,7 +587,7 @@ def test_requests_for_the_same_figures_share_one_computation(market):
         tasks = [asyncio.create_task(found.of(empty("a"), state)) for _ in range(5)]
         tasks.append(asyncio.create_task(found.of(empty("b"), state)))
         await asyncio.sleep(0.01)
-        with pytest.raises(Problem, match="2 valuations are in line") as full:
+        with pytest.raises(HTTPProblem, match="2 valuations are in line") as full:
             await found.of(empty("c"), state)
         assert (full.value.status, full.value.headers) == (503, {"retry-after": "1"})
         pricer.let.set()
@@ -609,9 +609,9 @@ def test_quotes_that_keep_moving_make_no_line(market):
         other = asyncio.create_task(found.of(empty("other"), first))
         await asyncio.sleep(0.0)
         for version in range(1, 9):  # nobody waits so long
-            with pytest.raises(Problem, match="they are computed"):
+            with pytest.raises(HTTPProblem, match="they are computed"):
                 await found.of(empty("a"), replace(first, version=version))
-        with pytest.raises(Problem, match="they are computed"):
+        with pytest.raises(HTTPProblem, match="they are computed"):
             await other
         found._limits = ServiceLimits(queue=3)
         tasks = [
@@ -736,20 +736,20 @@ def test_figures_that_are_late_are_there_for_the_next_request(market):
         while True:
             try:
                 return await found.of(empty(name), state)
-            except Problem as problem:
+            except HTTPProblem as problem:
                 assert problem.status == 503
 
     async def asked():
         found = ValuationQueue(
             pricer, forgotten.append, ServiceLimits(request_seconds=0.02), Metrics()
         )
-        with pytest.raises(Problem, match="they are computed") as late:
+        with pytest.raises(HTTPProblem, match="they are computed") as late:
             await found.of(empty("a"), state)
         assert late.value.status == 503 and found.is_computing
         pricer.let.set()
         assert (await at_last(found, "a")).failed == 0 and pricer.count == 1
         pricer.let.clear()
-        with pytest.raises(Problem):
+        with pytest.raises(HTTPProblem):
             await found.of(empty("gone"), state)
         found.forget("gone")
         pricer.let.set()
@@ -767,7 +767,9 @@ def test_quotes_without_models_are_a_conflict(market):
 
     async def asked():
         found = ValuationQueue(price, str, ServiceLimits(), Metrics())
-        with pytest.raises(Problem, match="quotes of version 1 have no models: the optimum") as one:
+        with pytest.raises(
+            HTTPProblem, match="quotes of version 1 have no models: the optimum"
+        ) as one:
             await found.of(empty("a"), quoted(market))
         assert one.value.status == 409
         found.close()

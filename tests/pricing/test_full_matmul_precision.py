@@ -17,7 +17,7 @@ from jaxtape.jax_settings.matmul_precision import (
 )
 from pricing import HullWhite, fbsde
 from pricing.portfolio.scenarios import revalue
-from pricing.portfolio.sweep import workers as tile_workers
+from pricing.portfolio.sweep import tile_workers
 from pricing.portfolio.sweep.groups import Group, Tile
 
 PACKAGES = pricing, fbsde, calibration

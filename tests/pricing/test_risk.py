@@ -14,7 +14,7 @@ import pytest
 
 from pricing import BlackScholes, Book, ClosedForm, Fourier, Measures, RiskResult, greeks, risk
 from pricing.portfolio.batching import products_of
-from pricing.portfolio.sweep import fitted_models, workers
+from pricing.portfolio.sweep import fitted_models
 from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
 from tests.helpers import dax, dax_book, double
 from tests.references import dax_heston
@@ -141,7 +141,7 @@ def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
 
     monkeypatch.setattr(fitted_models, "tile_sweep", recorded)
     for count in (1, 2, 7):
-        monkeypatch.setattr(workers, "NUM_WORKERS", count)
+        monkeypatch.setattr(tile_workers, "NUM_WORKERS", count)
         tiles.append([])
         found = risk(small_book(), dax(), black_scholes, budget=SMALL)
         tiles[-1].sort(key=str)

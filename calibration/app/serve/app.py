@@ -25,7 +25,7 @@ from .documents import (
 )
 from .limits import ServiceLimits
 from .metrics import Metrics
-from .problems import Problem, ProblemDetails, busy
+from .problems import HTTPProblem, ProblemDetails, busy
 from .request_limits import RequestLimiter, answer_of, body_of
 from .session import Session
 from .session_state import Format, Precondition, StoredBook
@@ -98,7 +98,7 @@ class Service:
             lifespan=self._life,
             middleware=[gate, hosts] if self._auth.is_local else [gate],
             exception_handlers={
-                Problem: _on_problem,
+                HTTPProblem: _on_problem,
                 HTTPException: _on_http,
                 RequestValidationError: _on_validation,
             },
@@ -165,8 +165,8 @@ class Service:
         """Change the session in the thread that writes, and wait for it.
 
         Raises:
-            busy: It takes too long, and may be done or not; it is a `Problem`.
-            Problem: It could not be written.
+            busy: It takes too long, and may be done or not; it is a `HTTPProblem`.
+            HTTPProblem: It could not be written.
         """
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._writer, change, *arguments)
@@ -180,7 +180,9 @@ class Service:
         except OSError as error:
             reason = error.strerror or str(error)
             detail = f"the change could not be written ({reason}), and is not made"
-            raise Problem(507, "not-kept", detail, "make room in the folder of --state") from error
+            raise HTTPProblem(
+                507, "not-kept", detail, "make room in the folder of --state"
+            ) from error
         finally:
             self._count()
 
@@ -219,13 +221,13 @@ class Service:
         """Keep a book, new or in the place of another version.
 
         Raises:
-            Problem: The format is not known.
+            HTTPProblem: The format is not known.
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media not in _FORMATS:
             remedy = f"send one of {', '.join(_FORMATS)} as Content-Type"
             detail, close = f"the body is {media or 'of no known type'}", {"connection": "close"}
-            raise Problem(415, "unknown-format", detail, remedy, headers=close)
+            raise HTTPProblem(415, "unknown-format", detail, remedy, headers=close)
         content = await body_of(request, self._limits)
         condition, submit = Precondition(if_match, if_none_match), self._session.submit
         stored, is_new = await self._written(submit, name, _FORMATS[media], content, condition)
@@ -285,7 +287,7 @@ def _endpoint(figures: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def _on_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, HTTPProblem)
     return answer_of(problem, request.url.path)
 
 
@@ -294,7 +296,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
     kinds = {404: "not-found", 405: "method-not-allowed"}
     kind = kinds.get(error.status_code, "bad-request")
     remedy = "GET /openapi.json lists the paths"
-    problem = Problem(error.status_code, kind, str(error.detail), remedy, headers=error.headers)
+    problem = HTTPProblem(error.status_code, kind, str(error.detail), remedy, headers=error.headers)
     return answer_of(problem, request.url.path)
 
 
@@ -302,4 +304,4 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     remedy = "GET /openapi.json says what a request has"
-    return answer_of(Problem(400, "bad-request", detail, remedy), request.url.path)
+    return answer_of(HTTPProblem(400, "bad-request", detail, remedy), request.url.path)

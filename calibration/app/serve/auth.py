@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxtape.output_folder import read_bytes
 
 from .database import Unusable
-from .problems import Problem
+from .problems import HTTPProblem
 
 _LEAST = 16  # characters of a token
 
@@ -35,7 +35,7 @@ class Auth:
         """Check the header Authorization.
 
         Raises:
-            Problem: It does not have the token.
+            HTTPProblem: It does not have the token.
         """
         scheme, _, given = (authorization or "").partition(" ")
         is_right = secrets.compare_digest(given.strip().encode(), self._token)
@@ -43,7 +43,9 @@ class Auth:
             what = "another token" if given else "no token"
             remedy = "send Authorization: Bearer TOKEN, with the token in the file that the service named"
             headers = {"www-authenticate": "Bearer", "connection": "close"}
-            raise Problem(401, "unauthorized", f"the request has {what}", remedy, headers=headers)
+            raise HTTPProblem(
+                401, "unauthorized", f"the request has {what}", remedy, headers=headers
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -20,7 +20,7 @@ from .database import Store, Unusable
 from .engine_cache import EngineCache
 from .limits import ServiceLimits
 from .metrics import Metrics
-from .problems import Problem
+from .problems import HTTPProblem
 from .session import Session
 from .session_state import (
     NAME,
@@ -93,7 +93,7 @@ def _keep(session: Session, trades: Path) -> None:
         return
     try:
         session.submit(name, _format_of(trades), text.encode(), Precondition(if_none_match="*"))
-    except Problem as problem:
+    except HTTPProblem as problem:
         raise Unusable(f"{trades}: {problem.detail}; {problem.remedy}") from None
 
 

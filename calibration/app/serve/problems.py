@@ -56,7 +56,7 @@ class ProblemDetails(BaseModel):
     version: str | None = None
 
 
-class Problem(Exception):
+class HTTPProblem(Exception):
     """A request that cannot be done; `kind` is one of the titles' names."""
 
     def __init__(
@@ -94,17 +94,19 @@ def _printable(error: InputError) -> InputError:
     return replace(error, **texts)
 
 
-def refused(kind: str, errors: Sequence[InputError]) -> Problem:
+def refused(kind: str, errors: Sequence[InputError]) -> HTTPProblem:
     """Return the problem of an input with mistakes; of very many the first are named."""
     count = f"{len(errors):,} mistakes: " if len(errors) > 1 else ""
     errors = errors[:_MOST]
-    return Problem(422, kind, count + listed(errors, 3), "correct what errors names", errors=errors)
+    return HTTPProblem(
+        422, kind, count + listed(errors, 3), "correct what errors names", errors=errors
+    )
 
 
-def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
+def busy(detail: str, seconds: float = 1.0, status: int = 503) -> HTTPProblem:
     """Return the problem of a request that comes at a bad time, and when to come again."""
     headers: dict[str, Any] = {"retry-after": f"{max(1, round(seconds))}"}
     kind = "busy" if status == 503 else "unknown-outcome"
-    return Problem(
+    return HTTPProblem(
         status, kind, detail, f"ask again after {headers['retry-after']} s", headers=headers
     )

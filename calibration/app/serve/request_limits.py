@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .limits import ServiceLimits
 from .metrics import Metrics
-from .problems import MEDIA_TYPE, Problem, busy
+from .problems import MEDIA_TYPE, HTTPProblem, busy
 
 _log = logging.getLogger("jaxtape.serve")
 _CLOSE = {"connection": "close"}
@@ -22,7 +22,7 @@ _WRITES = {"PUT", "PATCH", "DELETE"}
 _SHOWN = 200  # characters of a path
 
 
-def answer_of(problem: Problem, path: str) -> Response:
+def answer_of(problem: HTTPProblem, path: str) -> Response:
     """Return the answer to a request that cannot be done."""
     found = problem.document(path)
     text = found.model_dump_json(exclude={"version"} if found.version is None else None)
@@ -35,7 +35,7 @@ async def body_of(request: Request, limits: ServiceLimits) -> bytes:
     What is too large is read to its end, and not kept, so that the sender hears the answer.
 
     Raises:
-        Problem: It is too large (413) or slow (408), or its sender has gone; the connection is closed.
+        HTTPProblem: It is too large (413) or slow (408), or its sender has gone; the connection is closed.
     """
     most, parts, size = limits.body_bytes, [], 0
     declared = request.headers.get("content-length", "")
@@ -50,14 +50,16 @@ async def body_of(request: Request, limits: ServiceLimits) -> bytes:
                         parts.append(part)
     except ClientDisconnect:
         detail = f"the sender has gone after {size:,} bytes of the body"
-        raise Problem(400, "bad-request", detail, headers=_CLOSE) from None
+        raise HTTPProblem(400, "bad-request", detail, headers=_CLOSE) from None
     except TimeoutError:
         if size <= most:
             detail = f"{size:,} bytes of the body came in {limits.body_seconds:g} s"
-            raise Problem(408, "slow-request", detail, "send it at once", headers=_CLOSE) from None
+            raise HTTPProblem(
+                408, "slow-request", detail, "send it at once", headers=_CLOSE
+            ) from None
     if size > most:
         detail = f"the body has more than {most:,} bytes"
-        raise Problem(413, "too-large", detail, "split it, or raise --max-body", headers=_CLOSE)
+        raise HTTPProblem(413, "too-large", detail, "split it, or raise --max-body", headers=_CLOSE)
     return b"".join(parts)
 
 
@@ -133,7 +135,7 @@ class RequestLimiter:
         _log.log(logging.ERROR if status == 500 else level, "request", extra=facts)
 
 
-def _failure(error: BaseException, name: str, method: str) -> Problem:
+def _failure(error: BaseException, name: str, method: str) -> HTTPProblem:
     """Return the problem to report for a request that failed; a service that stops cancels its requests."""
     if isinstance(error, asyncio.CancelledError):
         detail = "the service has stopped before the answer was there"
@@ -142,4 +144,4 @@ def _failure(error: BaseException, name: str, method: str) -> Problem:
         return busy(detail)
     _log.error("a request failed", exc_info=error, extra={"request": name})
     remedy = f"look for {name} in the log of the service"
-    return Problem(500, "internal", "the service has failed at this request", remedy)
+    return HTTPProblem(500, "internal", "the service has failed at this request", remedy)

@@ -15,7 +15,7 @@ from pricing.portfolio.trade_table import count_rows
 
 from .database import KeptQuotes, Store, Unusable
 from .limits import ServiceLimits
-from .problems import Problem, refused
+from .problems import HTTPProblem, refused
 from .session_state import (
     NAME,
     NAME_REMEDY,
@@ -70,10 +70,10 @@ class Session:
         """Return a book.
 
         Raises:
-            Problem: There is no book of that name.
+            HTTPProblem: There is no book of that name.
         """
         if (found := self.books.get(name)) is None:
-            raise Problem(
+            raise HTTPProblem(
                 404, "not-found", f"there is no book {name!r}", "GET /v1/books lists them"
             )
         return found
@@ -86,7 +86,7 @@ class Session:
         The same book once more changes nothing, whatever the condition.
 
         Raises:
-            Problem: It has mistakes, there is no room for it, or the condition does not hold.
+            HTTPProblem: It has mistakes, there is no room for it, or the condition does not hold.
         """
         stored = self._read(name, format, content)
         with self._changing:
@@ -96,7 +96,7 @@ class Session:
             condition.check(before and before.version, f"the book {name}")
             if before is None and len(self.books) >= self._limits.books:
                 detail = f"{len(self.books):,} books are kept, and no more"
-                raise Problem(409, "too-many", detail, "delete one, or raise --max-books")
+                raise HTTPProblem(409, "too-many", detail, "delete one, or raise --max-books")
             self._store.keep_book(stored)
             self.books = {**self.books, name: stored}
         return stored, before is None
@@ -105,18 +105,18 @@ class Session:
         """Return a book all of whose trades the market can serve.
 
         Raises:
-            refused: It has mistakes; it is a `Problem`.
-            Problem: It has too many trades, or the name is invalid.
+            refused: It has mistakes; it is a `HTTPProblem`.
+            HTTPProblem: It has too many trades, or the name is invalid.
         """
         if not NAME.fullmatch(name):
             detail = f"{name[:100]!r} is no name of a book"
-            raise Problem(400, "bad-request", detail, NAME_REMEDY)
+            raise HTTPProblem(400, "bad-request", detail, NAME_REMEDY)
         file, most = f"{name}.{format}", self._limits.trades
         try:
             stored = StoredBook(name, format, text_of(content, file))
             if (count := count_rows(stored.text, file)) > most:
                 detail = f"the book has {count:,} trades, and at most {most:,} are taken"
-                raise Problem(413, "too-large", detail, "split it, or raise --max-trades")
+                raise HTTPProblem(413, "too-large", detail, "split it, or raise --max-trades")
             book = stored.book
         except UnreadableFile as error:
             raise refused("book-refused", [error.error]) from None
@@ -125,7 +125,7 @@ class Session:
         return stored
 
     def delete(self, name: str, condition: Precondition) -> None:
-        """Remove a book; a `Problem` is raised if there is none, or the condition does not hold."""
+        """Remove a book; a `HTTPProblem` is raised if there is none, or the condition does not hold."""
         with self._changing:
             condition.check(self.book(name).version, f"the book {name}")
             self._store.drop_book(name)
@@ -135,7 +135,7 @@ class Session:
         """Move quotes, all that are named or none, and return the market of the next version.
 
         Raises:
-            refused: They cannot move so; it is a `Problem`, as is a condition that does not hold.
+            refused: They cannot move so; it is a `HTTPProblem`, as is a condition that does not hold.
         """
         values = _values(content)
         with self._changing:
@@ -162,7 +162,7 @@ def _values(content: bytes) -> dict[str, object]:
     """Return quote id -> value of the body of a move.
 
     Raises:
-        refused: It has another form; it is a `Problem`.
+        refused: It has another form; it is a `HTTPProblem`.
     """
     file, remedy = "quotes.json", 'give {"quotes": {"EQUITY/PRICE/DAX": 4500.0, ...}}'
     try:

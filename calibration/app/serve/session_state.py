@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from pricing.market import Market
 from pricing.portfolio.book import Book
 
-from .problems import Problem
+from .problems import HTTPProblem
 
 Format = Literal["csv", "json"]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -73,18 +73,18 @@ class Precondition(NamedTuple):
         """Check the condition against the present version, None for nothing.
 
         Raises:
-            Problem: It asks for another version (412), or names none where there is one (428).
+            HTTPProblem: It asks for another version (412), or names none where there is one (428).
         """
         is_new = (self.if_none_match or "").strip() == "*"
         is_there = version is not None
         if is_there and self.if_match is None and not is_new:
             remedy = f'send the header If-Match: "{version}", or * for any version'
             detail = f"{what} exists, of version {version}, and the request has no If-Match"
-            raise Problem(428, "no-condition", detail, remedy, version=version)
+            raise HTTPProblem(428, "no-condition", detail, remedy, version=version)
         named = re.findall(r'(?<!W/)"([^"]*)"', self.if_match or "")
         is_any = (self.if_match or "").strip() == "*"
         is_wanted = self.if_match is None or (is_there and (is_any or version in named))
         if not is_wanted or (is_new and is_there):
             present = f"is of version {version}" if is_there else "does not exist"
             remedy = "read it again, and decide again"
-            raise Problem(412, "changed", f"{what} {present} by now", remedy, version=version)
+            raise HTTPProblem(412, "changed", f"{what} {present} by now", remedy, version=version)

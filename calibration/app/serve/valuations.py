@@ -20,7 +20,7 @@ from pricing.portfolio.sweep.groups import BudgetTooSmall
 from .documents import book_risk, encoded
 from .limits import ServiceLimits
 from .metrics import Metrics
-from .problems import Problem, busy
+from .problems import HTTPProblem, busy
 from .session_state import QuotedMarket, StoredBook
 
 _log = logging.getLogger("jaxtape.serve")
@@ -95,7 +95,7 @@ class ValuationQueue:
 
         Raises:
             busy: The queue is full, or the figures take too long, and are there for a later request; it is a
-                `Problem`, as is an error that keeps the models from being fitted.
+                `HTTPProblem`, as is an error that keeps the models from being fitted.
         """
         key, outcomes = _key(stored, state), self._metrics.valuations
         found = self._found.get(stored.name)
@@ -151,7 +151,7 @@ class ValuationQueue:
 
         Raises:
             JaxRuntimeError: The machine failed at it.
-            Problem: No models could be fitted, or the budget does not hold a trade.
+            HTTPProblem: No models could be fitted, or the budget does not hold a trade.
         """
         start = time.perf_counter()
         try:
@@ -160,10 +160,12 @@ class ValuationQueue:
             raise  # of the machine, not of the quotes
         except BudgetTooSmall as error:
             remedy = "start the service with a larger --budget"
-            raise Problem(500, "internal", str(error), remedy) from error
+            raise HTTPProblem(500, "internal", str(error), remedy) from error
         except RuntimeError as error:
             detail = f"the quotes of version {state.version} have no models: {error}"
-            raise Problem(409, "no-models", detail, "check the quotes that were moved") from error
+            raise HTTPProblem(
+                409, "no-models", detail, "check the quotes that were moved"
+            ) from error
         risk = book_risk(stored, state, result)
         found = Valued(_key(stored, state), encoded(risk), risk.failed)
         self._metrics.valuation_seconds.observe(time.perf_counter() - start)

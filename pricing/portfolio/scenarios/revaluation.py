@@ -29,7 +29,7 @@ from ..sweep.groups import (
 )
 from ..sweep.memory import Memory
 from ..sweep.tile_sweep import tile_values
-from ..sweep.workers import run_tiles
+from ..sweep.tile_workers import run_tiles
 from .scenario import Scenario
 from .states import NOW, States
 

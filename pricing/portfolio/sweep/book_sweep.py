@@ -13,8 +13,8 @@ from .fitted_models import FittedModels, Models
 from .groups import Group, Tile
 from .memory import Memory
 from .memory_gate import MemoryGate
+from .tile_workers import run_tiles
 from .trade_risk import GroupRisk
-from .workers import run_tiles
 
 
 def sweep_book(

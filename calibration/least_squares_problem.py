@@ -27,7 +27,7 @@ Vector = Float[Array, " parameters"]
 Optimizer = optax.GradientTransformationExtraArgs
 
 
-class Problem(eqx.Module):
+class LeastSquaresProblem(eqx.Module):
     """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
 
     The residuals of the quotes come first, then the prior's, then the weak prior's. defect: added to all of
@@ -100,7 +100,7 @@ class Problem(eqx.Module):
         """Return the steps that a search may take: more where a weak prior holds parameters."""
         return max_steps * jnp.where(self.is_held, MORE_STEPS, 1)
 
-    def held(self, noise: Float[Array, ""]) -> "Problem":
+    def held(self, noise: Float[Array, ""]) -> "LeastSquaresProblem":
         """Return the problem with its weak prior switched on, for quotes of this standard error."""
         assert self.weak_prior is not None
         return dataclasses.replace(self, weak_prior=self.weak_prior.switched_on(noise))
@@ -123,7 +123,7 @@ class Problem(eqx.Module):
         return RESULTS.where(of_objective == RESULTS.successful, few, of_objective)
 
     @property
-    def finer(self) -> "Problem | None":
+    def finer(self) -> "LeastSquaresProblem | None":
         """The same problem with residuals by a finer integral; None if there is none."""
         objective = self.objective.finer
         return objective and dataclasses.replace(self, objective=objective, defect=None)
@@ -217,7 +217,7 @@ class Search(eqx.Module):
 
     @classmethod
     def init(
-        cls, problem: Problem, optimizer: Optimizer, free: Vector, num_trials: int = 0
+        cls, problem: LeastSquaresProblem, optimizer: Optimizer, free: Vector, num_trials: int = 0
     ) -> "Search":
         """Return the search at step 0, before the start itself is evaluated.
 
@@ -250,7 +250,7 @@ class Search(eqx.Module):
         )
         return RESULTS.where(self.converged & self.finite, RESULTS.converged, unfinished)
 
-    def reason(self, problem: Problem, result: RESULTS) -> REASONS:
+    def reason(self, problem: LeastSquaresProblem, result: RESULTS) -> REASONS:
         """Return the criterion that ended the search, given its result."""
         noise = least_gain(jnp.zeros_like(self.loss), self.residual.size, 0.0)
         eps = float(jnp.finfo(self.loss.dtype).eps)
@@ -270,7 +270,7 @@ class Search(eqx.Module):
         """Return True for each search of a batch, or for one, that can still take a step within `max_steps`."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
 
-    def step(self, problem: Problem, optimizer: Optimizer, rtol: Array) -> "Search":
+    def step(self, problem: LeastSquaresProblem, optimizer: Optimizer, rtol: Array) -> "Search":
         """Return the search after one evaluation; converged once a step would gain less than rtol * loss."""
         free = self.proposal
         residual, jacobian = problem.linearized(free)
@@ -301,7 +301,11 @@ class Search(eqx.Module):
         )
 
     def run(
-        self, problem: Problem, optimizer: Optimizer, rtol: Array, max_steps: Int[Array, ""] | int
+        self,
+        problem: LeastSquaresProblem,
+        optimizer: Optimizer,
+        rtol: Array,
+        max_steps: Int[Array, ""] | int,
     ) -> "Search":
         """Return the search after it has converged, or after `max_steps` steps."""
         return jax.lax.while_loop(
@@ -317,7 +321,7 @@ def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) 
     return rtol * loss + 0.5 * num_residuals * noise**2
 
 
-def _loss_of(problem: Problem):
+def _loss_of(problem: LeastSquaresProblem):
     """Return the loss for optax's line searches, which ask for a signature with every extra argument."""
 
     def value_fn(free, residual, jacobian, curvature):
@@ -327,7 +331,7 @@ def _loss_of(problem: Problem):
     return value_fn
 
 
-def identification(problem: Problem, search: Search) -> dict[str, Array]:
+def identification(problem: LeastSquaresProblem, search: Search) -> dict[str, Array]:
     """Return the covariance, noise, condition number and unidentified parameters at the end of a search.
 
     covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that depend on
