@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxtape.cli.html import render
-from pricing.reporting.tables import Table
+from pricing.reporting.tables import TextTable
 
 from .beside import Answer, Comparison, answers_of, comparisons_of
 from .pictures import Bar, bars
@@ -140,14 +140,14 @@ def _result(kept: Kept) -> dict[str, Any]:
     rows = tuple((name, str(text)) for name, text in facts.items() if text)
     return {
         "headline": said.get("headline", ""),
-        "facts": Table(("Run", ""), rows, words=2),
+        "facts": TextTable(("Run", ""), rows, words=2),
         "comparisons": _comparisons(kept.comparisons),
         "answers": _answers(kept.answers),
         "rest": list(_rest(said)),
     }
 
 
-def _comparisons(rows: Sequence[Comparison]) -> Table:
+def _comparisons(rows: Sequence[Comparison]) -> TextTable:
     speed, memory = "Speed, peer's time / our time", "Memory, our bytes / peer's"
     headers = ("Task", "Ours", "Peer", speed, "Quartiles", "Rounds", memory)
     cells = (
@@ -162,7 +162,7 @@ def _comparisons(rows: Sequence[Comparison]) -> Table:
         )
         for row in rows
     )
-    return Table(headers, tuple(cells), words=3)
+    return TextTable(headers, tuple(cells), words=3)
 
 
 def _quartiles(row: Comparison) -> str:
@@ -171,13 +171,13 @@ def _quartiles(row: Comparison) -> str:
     return f"{row.speed.low:.3g} to {row.speed.high:.3g}"
 
 
-def _answers(rows: Sequence[Answer]) -> Table:
+def _answers(rows: Sequence[Answer]) -> TextTable:
     headers = ("Figure", "Known", "Found", "Standard error", "Error")
     cells = (
         (row.figure, *map(_number, (row.known, row.found, row.std_error)), _share(row))
         for row in rows
     )
-    return Table(headers, tuple(cells))
+    return TextTable(headers, tuple(cells))
 
 
 def _number(value: Any) -> str:
@@ -200,10 +200,10 @@ def _rest(said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             columns = tuple(dict.fromkeys(key for row in rows for key in row))
             cells = tuple(tuple(_number(row.get(key)) for key in columns) for row in rows)
             more = f", the first {_ROWS}" if len(value) > _ROWS else ""
-            yield {"title": f"{name}: {len(value)} rows{more}", "table": Table(columns, cells)}
+            yield {"title": f"{name}: {len(value)} rows{more}", "table": TextTable(columns, cells)}
         else:
             cells = tuple((key, _number(x)) for key, x in _flat({name: value}))
-            yield {"title": name, "table": Table(("", ""), cells)}
+            yield {"title": name, "table": TextTable(("", ""), cells)}
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

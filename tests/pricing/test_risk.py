@@ -14,7 +14,7 @@ import pytest
 
 from pricing import BlackScholes, Book, ClosedForm, Fourier, Measures, RiskResult, greeks, risk
 from pricing.portfolio.batching import products_of
-from pricing.portfolio.sweep import fitted_models
+from pricing.portfolio.sweep import fitted_models, tile_workers
 from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
 from tests.helpers import dax, dax_book, double
 from tests.references import dax_heston
