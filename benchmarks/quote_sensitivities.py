@@ -4,7 +4,7 @@ Run `python -m benchmarks.quote_sensitivities [--bumps 8] [--repeat 100] [--out 
 DAX's 104 vols, Hull and White to a matrix of 25. The value is cheap, a product of parameters, so that what is
 measured is the way through the fit. One residual Jacobian is `LeastSquaresProblem.linearized`, the cost of a
 step of the search. The peer bumps a quote up and down and fits again (`calibration.fit`, from the optimum), for
-the first few quotes; for all of them it takes so much longer as there are more quotes. All are warmed up and take turns.
+the first few quotes; for all of them it takes longer in proportion. All are warmed up and take turns.
 """
 
 import argparse

@@ -97,11 +97,9 @@ class Service:
             redoc_url=None,
             lifespan=self._life,
             middleware=[gate, hosts] if self._auth.is_local else [gate],
-            exception_handlers={
-                HTTPProblem: _on_problem,
-                HTTPException: _on_http,
-                RequestValidationError: _on_validation,
-            },
+            exception_handlers=dict.fromkeys(
+                (HTTPProblem, HTTPException, RequestValidationError), _on_error
+            ),
         )
         read = {"dependencies": [Depends(self._may_read)], "responses": _PROBLEMS}
         write = {"dependencies": [Depends(self._may_write)], "responses": _PROBLEMS}
@@ -286,22 +284,15 @@ def _endpoint(figures: Callable[..., Any]) -> Callable[..., Any]:
     return endpoint
 
 
-async def _on_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPProblem)
-    return answer_of(problem, request.url.path)
-
-
-async def _on_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kinds = {404: "not-found", 405: "method-not-allowed"}
-    kind = kinds.get(error.status_code, "bad-request")
-    remedy = "GET /openapi.json lists the paths"
-    problem = HTTPProblem(error.status_code, kind, str(error.detail), remedy, headers=error.headers)
-    return answer_of(problem, request.url.path)
-
-
-async def _on_validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-    remedy = "GET /openapi.json says what a request has"
-    return answer_of(HTTPProblem(400, "bad-request", detail, remedy), request.url.path)
+async def _on_error(request: Request, error: Exception) -> Response:
+    """Answer a request that failed with problem details (RFC 9457)."""
+    remedy = "GET /openapi.json lists the paths, with the form of each request"
+    if isinstance(error, RequestValidationError):
+        detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        error = HTTPProblem(400, "bad-request", detail, remedy)
+    elif isinstance(error, HTTPException):
+        status, kinds = error.status_code, {404: "not-found", 405: "method-not-allowed"}
+        kind, detail = kinds.get(status, "bad-request"), str(error.detail)
+        error = HTTPProblem(status, kind, detail, remedy, headers=error.headers)
+    assert isinstance(error, HTTPProblem)
+    return answer_of(error, request.url.path)

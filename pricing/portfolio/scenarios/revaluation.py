@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import jax
@@ -153,26 +153,27 @@ def revalue(
     )
     groups, _ = grouped(models=states.fitted(NOW))
     moved, failures = _fitted(states, scenarios)
-    counter = _ProgressCounter(progress, sum(len(group.trades) for group in groups) * len(moved))
+    add = _counted(progress, sum(len(group.trades) for group in groups) * len(moved))
     simulated = [group for group in groups if group.method.is_random]
-    found = _simulated(simulated, states, moved, key, budget, counter)
-    found |= _valued(grouped, states, moved, key, budget, counter)
+    found = _simulated(simulated, states, moved, key, budget, add)
+    found |= _valued(grouped, states, moved, key, budget, add)
     currencies = tuple(
         currency_of(row.trade, market) if row.trade else market.currency for row in book.rows
     )
     return replace(_revaluation(book, scenarios, moved, found, failures), currencies=currencies)
 
 
-class _ProgressCounter:
-    """A counter of the valuations done, which reports to `progress`."""
+def _counted(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return a function that adds to the valuations done, and reports to `progress`."""
+    done = 0
 
-    def __init__(self, progress: Progress | None, total: int):
-        self._progress, self._total, self._done = progress, total, 0
+    def add(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total, "scenarios")
 
-    def more(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, self._total, "scenarios")
+    return add
 
 
 def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenario], dict[str, str]]:
@@ -193,7 +194,7 @@ def _simulated(
     moved: Sequence[Scenario],
     key,
     budget,
-    counter: _ProgressCounter,
+    add: Callable[[int], None],
 ) -> _Found:
     """Return the P&L of each trade of random methods, by id.
 
@@ -229,12 +230,12 @@ def _simulated(
         columns = (group.in_order([part.T for part in tables]) for tables in parts)
         ids = (trade.id for trade in group.trades)
         found |= dict(zip(ids, zip(*columns, strict=True), strict=True))
-        counter.more(len(group.trades) * len(moved))
+        add(len(group.trades) * len(moved))
     return found
 
 
 def _valued(
-    grouped, states: States, moved: Sequence[Scenario], key, budget, counter: _ProgressCounter
+    grouped, states: States, moved: Sequence[Scenario], key, budget, add: Callable[[int], None]
 ) -> _Found:
     """Return the P&L of each trade of deterministic methods, by id: they are grouped again in each scenario.
 
@@ -254,7 +255,7 @@ def _valued(
         for group, results in run_tiles(groups, of_tile, budget):
             column = group.in_order([result.result() for result in results])
             known |= dict(zip((trade.id for trade in group.trades), column.tolist(), strict=True))
-            counter.more(len(group.trades) if scenario is not NOW else 0)
+            add(len(group.trades) if scenario is not NOW else 0)
         values.append(known)
     now, *then = values
     exact = np.zeros(len(moved))
