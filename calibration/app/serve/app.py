@@ -56,7 +56,7 @@ class Service:
     Args:
         session: The books and the market.
         valuations: The valuation queue.
-        access: The access rule.
+        auth: The access rule.
         limits: The bounds.
         metrics: Prometheus metrics of the service.
         warm: The books whose programs are compiled before the service is ready.
@@ -67,7 +67,7 @@ class Service:
         self,
         session: Session,
         valuations: ValuationQueue,
-        access: Auth,
+        auth: Auth,
         limits: ServiceLimits,
         metrics: Metrics,
         warm: tuple[StoredBook, ...] = (),
@@ -75,7 +75,7 @@ class Service:
     ):
         self._session, self._valuations, self._warm = session, valuations, warm
         self._settings = settings
-        self._auth, self._limits, self._metrics = access, limits, metrics
+        self._auth, self._limits, self._metrics = auth, limits, metrics
         self._writer = ThreadPoolExecutor(1, "writer")
         self._is_ready = False
         self._count()

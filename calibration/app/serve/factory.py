@@ -37,7 +37,7 @@ _WARM = "(warm)"  # no book that is kept has such a name
 
 def service_of(
     store: Store,
-    access: Auth,
+    auth: Auth,
     limits: ServiceLimits,
     *,
     market: Path,
@@ -63,7 +63,7 @@ def service_of(
     else:
         first = list(session.books.values()) or _europeans(session.market.base)
     digest = settings_digest(session.market.digest, settings)
-    return Service(session, valuations, access, limits, metrics, tuple(first), digest)
+    return Service(session, valuations, auth, limits, metrics, tuple(first), digest)
 
 
 def settings_digest(market: str, settings: Mapping[str, Any]) -> str:

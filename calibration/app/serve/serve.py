@@ -156,9 +156,9 @@ def serve(
         with store.alone():
             place = folder / "token" if token_file is None else token_file
             token = kept_token(place) if token_file is None else token_of(place)
-            access = Auth(token, is_local=is_loopback(host), guards_reads=guard_reads)
+            auth = Auth(token, is_local=is_loopback(host), guards_reads=guard_reads)
             service = service_of(
-                store, access, limits, **files, **settings, forget_quotes=forget_quotes
+                store, auth, limits, **files, **settings, forget_quotes=forget_quotes
             )
             listening = server.bound_socket(host, port)
             banner = (
