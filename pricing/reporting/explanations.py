@@ -39,7 +39,7 @@ def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, st
         shown = dict.fromkeys(shown, (nan, ""))
     decimals = min(4, decimals_for(value for value, _ in shown.values()))
     return [
-        (label, Number(number(value, decimals), value), currency, error)
+        (label, tables.rounded(value, decimals), currency, error)
         for label, (value, error) in shown.items()
     ]
 

@@ -230,9 +230,9 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
         shown = tables.FIGURES[figure]
         unit = f"{currency} per {shown.shift}" if shown.shift else currency
         unit += _without(figure, positions)
-        text = number(figure_sum, min(4, decimals_for([figure_sum])))
+        text = tables.rounded(figure_sum, min(4, decimals_for([figure_sum])))
         error = sum(position.errors.get(figure, 0.0) for position in positions)
-        tiles.append((shown.label, tables.Number(text, figure_sum), unit, tables.margin(error)))
+        tiles.append((shown.label, text, unit, tables.margin(error)))
     return tiles
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from . import charts, tables
-from .formats import counted, decimals_for, number, plain, significant, write_csv
+from .formats import counted, decimals_for, number, plain, write_csv
 from .ladders import Ladder
 from .positions import Position
 from .tables import HeatMap, Number, TextTable
@@ -118,7 +118,7 @@ class Stress:
         found = []
         for label, scenario in shown.items():
             pnl, error = self.pnl(scenario)
-            text = Number(number(pnl, min(4, decimals_for([pnl]))), pnl)
+            text = tables.rounded(pnl, min(4, decimals_for([pnl])))
             found.append((label, text, f"{currency}: {self.title(scenario)}", tables.margin(error)))
         return found
 
@@ -171,7 +171,7 @@ class Stress:
         scenarios = self.scenarios.named
         places = [self._places[scenario.name] for scenario in scenarios]
         columns = [tables.column(self.totals[key][0][places].tolist()) for key in keys]
-        errors = [_error(self.pnl(scenario)[1]) for scenario in scenarios]
+        errors = [tables.std_error(self.pnl(scenario)[1]) for scenario in scenarios]
         heads = [(scenario.name, words_of(scenario)) for scenario in scenarios]
         rows = [
             (*head, book, error, *others)
@@ -202,11 +202,11 @@ class Stress:
                 p.id,
                 p.type,
                 terms(p.trade),
-                Number(plain(p.trade.quantity), p.trade.quantity),
+                tables.quantity(p),
                 *numbers,
             )
             for (p, _, error), *moved in zip(shown, values, moves, strict=True)
-            for numbers in [(*moved, _error(float(error)))]
+            for numbers in [(*moved, tables.std_error(float(error)))]
         ]
         headers = ("Trade", "Product", "Terms", "Quantity", "Value", "P&L", "Std. error")
         return TextTable(headers, tuple(rows), words=3, left_out=0)
@@ -224,11 +224,6 @@ def _still(moves: Sequence[float]) -> int:
 def _signed(value: float) -> str:
     text = plain(abs(value))
     return text if value == 0.0 else f"+{text}" if value > 0.0 else f"\N{MINUS SIGN}{text}"
-
-
-def _error(value: float) -> Number:
-    """Return a standard error; a dash where nothing is simulated."""
-    return Number(significant(value, 2) if value else "\N{EN DASH}", value)
 
 
 def words_of(scenario: Scenario) -> str:

@@ -134,7 +134,7 @@ def heat_map(
     def cell(row: str, column: str, value: float, error: float) -> Cell:
         strength = 0.0 if isnan(value) else round(float(abs(value) / largest) ** 0.7, 3)
         hint = f"{row}, {column}: {significant(value, 8)}{margin(error)}"
-        text = Number(number(value, decimals), value)
+        text = rounded(value, decimals)
         return Cell(text, "up" if value >= 0 else "down", strength, hint)
 
     rows, columns = tuple(rows), tuple(columns)
@@ -146,7 +146,7 @@ def heat_map(
     if not sums:
         return HeatMap(columns, rows, cells)
     both = values.sum(axis=1), [*values.sum(axis=0), values.sum()]
-    totals = (tuple(Number(number(x, decimals), float(x)) for x in side) for side in both)
+    totals = (tuple(rounded(float(x), decimals) for x in side) for side in both)
     return HeatMap(columns, rows, cells, *totals)
 
 
@@ -209,7 +209,7 @@ def _grouped(
     sums = [[total(own, figure) for figure in shown] for _, own in groups]
     columns = [column(figures) for figures in zip(*sums, strict=True)]
     rows = [
-        (name, _count(len(own)), _count(sum(not p.figures for p in own)), *figures)
+        (name, rounded(len(own)), rounded(sum(not p.figures for p in own)), *figures)
         for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
     headers = (title, "Trades", "Failed", *_headers(shown))
@@ -223,7 +223,7 @@ def largest(positions: Iterable[Position], count: int) -> TextTable:
     shown = valued[:count]
     figures = figures_of(shown)
     columns = [column([p.figures.get(figure, nan) for p in shown]) for figure in figures]
-    words = [(p.id, p.type, terms(p.trade), _plain(p.trade.quantity)) for p in shown]
+    words = [(p.id, p.type, terms(p.trade), quantity(p)) for p in shown]
     rows = tuple((*head, *row) for head, row in zip(words, zip(*columns, strict=True), strict=True))
     headers = ("Trade", "Product", "Terms", "Quantity", *_headers(figures))
     return TextTable(headers, rows, words=3, left_out=len(valued) - len(shown))
@@ -240,17 +240,19 @@ def largest_risks(positions: Iterable[Position], count: int) -> TextTable:
         texts = column([p.figures[figure] for p in shown])
         label = f"{name.label}, {name.shift}" if name.shift else name.label
         rows += [
-            (label, p.id, p.type, terms(p.trade), _plain(p.trade.quantity), text, _error(p, figure))
+            (
+                label,
+                p.id,
+                p.type,
+                terms(p.trade),
+                quantity(p),
+                text,
+                std_error(p.errors.get(figure, nan)),
+            )
             for p, text in zip(shown, texts, strict=True)
         ]
     headers = ("Figure", "Trade", "Product", "Terms", "Quantity", "Amount", "Std. error")
     return TextTable(headers, tuple(rows), words=4)
-
-
-def _error(position: Position, figure: str) -> Number:
-    """Return the standard error of a figure; a dash where it is not simulated."""
-    error = position.errors.get(figure, nan)
-    return Number(significant(error, 2), error)
 
 
 def failed(positions: Iterable[Position], count: int) -> TextTable:
@@ -316,12 +318,19 @@ def total(positions: Sequence[Position], figure: str) -> float:
 def column(values: Sequence[float]) -> list[Number]:
     """Write some figures with the same decimals, as many as the largest one needs."""
     decimals = min(4, decimals_for(values))
-    return [Number(number(value, decimals), value) for value in values]
+    return [rounded(value, decimals) for value in values]
 
 
-def _count(value: int) -> Number:
-    return Number(number(value), value)
+def rounded(value: float | int, decimals: int = 0) -> Number:
+    """Return a number with some decimals."""
+    return Number(number(value, decimals), value)
 
 
-def _plain(value: float) -> Number:
-    return Number(plain(value), value)
+def quantity(position: Position) -> Number:
+    """Return the quantity of a position's contracts."""
+    return Number(plain(position.trade.quantity), position.trade.quantity)
+
+
+def std_error(value: float) -> Number:
+    """Return a standard error; a dash where nothing is simulated."""
+    return Number(significant(value, 2) if value else "\N{EN DASH}", value)
