@@ -16,7 +16,7 @@ from pricing.portfolio.batching import currency_of
 from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from pricing.reporting import (
     SurfaceFit,
-    figures,
+    charts,
     ladders,
     positions_of,
     quote_risks,
@@ -181,7 +181,7 @@ def test_one_strike_has_a_bar_that_is_seen(result, book, market):
     assert ladder.totals.tolist() == [250.0]
     width = ladder.edges[1] - ladder.edges[0]
     assert ladder.edges[0] <= 210.0 < ladder.edges[1] and 1.0 <= width <= 5.0
-    picture = figures.ladders([("Value", ladder)], 200.0)
+    picture = charts.ladders([("Value", ladder)], 200.0)
     (bar,) = re.findall(r'<path d="([^"]*)"[^>]*><title>', picture)
     across = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", bar)]
     assert max(across) - min(across) > 10.0  # points
@@ -202,10 +202,10 @@ def test_a_figure_that_no_trade_has_is_no_picture_of_zeros(tmp_path, market):
 def test_every_surface_is_in_the_histogram(count):
     """What lies far out is in the outermost bin, whose edge is where half a per cent begins."""
     values = np.append(np.linspace(0.0, 1.0, count - 1), 1e3)
-    counts, edges = figures.binned(np.append(values, np.nan))
+    counts, edges = charts.binned(np.append(values, np.nan))
     assert counts.sum() == count
     assert edges[-1] == (1e3 if count <= 200 else pytest.approx(0.995, abs=1e-3))
-    assert figures.binned(np.full(3, np.nan))[0].sum() == 0
+    assert charts.binned(np.full(3, np.nan))[0].sum() == 0
 
 
 @pytest.mark.parametrize("strikes", [(3.0, 7.2), (58.0, 62.25), (10.0, 11.1), (1.15, 1.35)])
@@ -497,13 +497,13 @@ def test_decimals():
 
 def test_pictures_are_svg_in_the_colors_of_the_page(fit):
     ladder = ladders.Ladder(np.array([3.0, -1.0]), labels=("to 1 & 2", "later"))
-    for picture in (figures.smiles(fit), figures.ladders([("Delta & <Gamma>", ladder)])):
+    for picture in (charts.smiles(fit), charts.ladders([("Delta & <Gamma>", ladder)])):
         root = ET.fromstring(picture)
         assert root.tag.endswith("svg") and root.get("role") == "img"
         assert "var(--ink)" in picture and "var(--up)" in picture
-        assert not any(color in picture for color in figures.THEME.values())
+        assert not any(color in picture for color in charts.THEME.values())
         assert "<metadata>" not in picture
-    assert picture == figures.ladders([("Delta & <Gamma>", ladder)])
+    assert picture == charts.ladders([("Delta & <Gamma>", ladder)])
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_pictures_are_svg_in_the_colors_of_the_page(fit):
 )
 def test_a_name_in_a_picture_is_that_name(name):
     ladder = ladders.Ladder(np.array([3.0, -1.0]), labels=("to 1", "later"))
-    root = ET.fromstring(figures.ladders([(f"{name} zero rates", ladder)]))
+    root = ET.fromstring(charts.ladders([(f"{name} zero rates", ladder)]))
     assert root.get("aria-label") == f"{name} zero rates"
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert (f"{name} zero rates" if len(name) < 80 else "n" * 79 + "…") in texts
