@@ -1,5 +1,5 @@
 """Schedules, which choose the states to keep and to recompute, and the tables that they lay out."""
 
-from .table import Table as Table
+from .table import ScheduleTable as ScheduleTable
 from .table import block_table as block_table
 from .table import revolve_table as revolve_table

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from .schedule import AbstractSchedule
-from .table import ScheduleArrays, Table, cached_by_length
+from .table import ScheduleArrays, ScheduleTable, cached_by_length
 
 _PER_NODE = "load_position", "load_slot", "first_row", "last_row"
 _PER_ROW = "store_position", "store_slot"
@@ -66,7 +66,7 @@ def _padded(
 @cached_by_length
 def marked_table(
     length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
-) -> Table:
+) -> ScheduleTable:
     """Join the tables of the chunks between marks, one after the other, to one.
 
     The chunks share the schedule's `own` slots (None: as many as they need) but for the first of each,
@@ -95,7 +95,7 @@ def marked_table(
     return dataclasses.replace(chunks[-1], slots=own + len(kept), sweep_rows=sweep, **whole)
 
 
-def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
+def _placed(table: ScheduleTable, start: int, first_slot: int, rows: int) -> ScheduleTable:
     """Return the table of a chunk in the numbers of the whole: nodes from `start`, `rows` store rows before.
 
     Where the chunk starts is held in `first_slot` instead of slot 0.
@@ -114,7 +114,7 @@ def _placed(table: Table, start: int, first_slot: int, rows: int) -> Table:
     )
 
 
-def _entered_at_its_start(chunk: Table) -> Table:
+def _entered_at_its_start(chunk: ScheduleTable) -> ScheduleTable:
     """Let the last node of a chunk reload its start, because the first sweep continues beyond the chunk."""
     at_the_end = {"load_position": chunk.load_position.min(), "load_slot": chunk.load_slot[0]}
     at_the_end["first_row"], at_the_end["last_row"] = chunk.sweep_rows

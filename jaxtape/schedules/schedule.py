@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from .sizes import bytes_of
-from .table import Table, block_table, check_count, equal_sizes, multi_stage_table, revolve_table
+from .table import (
+    ScheduleTable,
+    block_table,
+    check_count,
+    equal_sizes,
+    multi_stage_table,
+    revolve_table,
+)
 from .weighted import weighted_table
 
 
@@ -63,7 +70,7 @@ class AbstractSchedule(abc.ABC):
         return f"{type(self).__name__}({', '.join(own + inexact)})"
 
     @abc.abstractmethod
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         """Lay out the slots of the kept states of `length` >= 1 nodes, and the way to recompute the others."""
 
     def checkpointed(self, step: Callable, prevent_cse: bool = False) -> Callable:
@@ -131,7 +138,7 @@ class StoreAll(AbstractSchedule):
             return step
         return jax.checkpoint(step, policy=self.policy, prevent_cse=prevent_cse)
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         """Give every state a slot, as an edited segment does under this schedule."""
         return revolve_table(length, length)
 
@@ -165,7 +172,7 @@ class Revolve(AbstractSchedule):
         del longest
         return min(self.slots, capacity) + 1
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return revolve_table(length, min(self.slots, length))
 
 
@@ -214,7 +221,7 @@ class Weighted(AbstractSchedule):
         del longest
         return min(self.slots, capacity) + 1
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         """Lay out the table; there is one node for each cost.
 
         Raises:
@@ -250,7 +257,7 @@ class Periodic(AbstractSchedule):
 
     every: int = _count("a block has a node")
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return block_table(length, (self.every, 1))
 
 
@@ -277,7 +284,7 @@ class Recursive(AbstractSchedule):
 
     levels: int = _count("nodes are one")
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return block_table(length, equal_sizes(length, self.levels))
 
 
@@ -301,7 +308,7 @@ class Marked(AbstractSchedule):
         """Return slots for the longest run between marks, doubled as it grows."""
         return min(1 << max(longest - 1, 0).bit_length(), capacity)
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return block_table(length, (length, 1))
 
 
@@ -343,7 +350,7 @@ class MultiStage(AbstractSchedule):
     def host_slots(self, capacity: int) -> int:
         return multi_stage_table(capacity, self.device, self.host).host_slots if capacity else 0
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return multi_stage_table(length, self.device, self.host)
 
 
@@ -387,6 +394,6 @@ class Budget(AbstractSchedule):
         super().__post_init__()
         object.__setattr__(self, "budget", int(self.bytes))
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         """Return a slot for every state, until the bytes of one are known."""
         return revolve_table(length, length)

@@ -36,7 +36,7 @@ class ScheduleArrays(NamedTuple):
         order: The index in `xs` that each node reads: the live nodes first, in execution order, then the free
             places.
         sweep_rows: The two ends of the store rows of the first sweep.
-        load_position, load_slot, first_row, last_row, store_position, store_slot: The columns of `Table`,
+        load_position, load_slot, first_row, last_row, store_position, store_slot: Columns of `ScheduleTable`,
             padded to the capacity.
     """
 
@@ -52,7 +52,7 @@ class ScheduleArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
+class ScheduleTable:
     """The states that a chain of known length keeps and recomputes, as small int32 arrays.
 
     To reverse node k: load slot `load_slot[k]`, which holds position `load_position[k]`; for each
@@ -196,7 +196,7 @@ def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 
 @cached_by_length
-def revolve_table(length: int, slots: int) -> Table:
+def revolve_table(length: int, slots: int) -> ScheduleTable:
     """Cut the chain in two again and again, a generation of segments at a time.
 
     A segment `[start, start + size)` owns `free` slots, the first of which holds its start. It is
@@ -207,7 +207,7 @@ def revolve_table(length: int, slots: int) -> Table:
     return table_of_cuts(length, slots, lambda start, size, free: first_part(size, free))
 
 
-def table_of_cuts(length: int, slots: int, cut: Callable) -> Table:
+def table_of_cuts(length: int, slots: int, cut: Callable) -> ScheduleTable:
     """Return the table in which segments are advanced by `cut(start, size, free)` nodes, as above."""
     load = np.zeros((2, length), np.int32)  # position, slot
     rows = []  # (node, position, slot) of the store rows, a generation at a time
@@ -227,7 +227,7 @@ def table_of_cuts(length: int, slots: int, cut: Callable) -> Table:
 
 
 @cached_by_length
-def multi_stage_table(length: int, device: int, host: int) -> Table:
+def multi_stage_table(length: int, device: int, host: int) -> ScheduleTable:
     """Return Revolve's table with the slots of both, the least used ones in the host's memory.
 
     Slot 0 holds the first state as ever, and the last slot, which the first sweep leaves full and the
@@ -257,7 +257,7 @@ def _lay_flat(load, start, size, free, slots):
     return rows[:, stored]
 
 
-def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Table:
+def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> ScheduleTable:
     """Lay out loads and sorted store rows; the last node's rows belong to the first sweep."""
     node, position, slot = rows.astype(np.int32)
     edges = np.searchsorted(node, np.arange(length + 1)).astype(np.int32)
@@ -268,7 +268,7 @@ def _laid_out(load: np.ndarray, rows: np.ndarray, length: int, slots: int) -> Ta
     spare = int(reached != length - 1)  # the state before the last node is not yet in a slot
     held = slot[-1] if slot.size else 0
     load[:, -1] = length - 1, slots if spare else held
-    return Table(slots + spare, load[0], load[1], first, last, position, slot, sweep)
+    return ScheduleTable(slots + spare, load[0], load[1], first, last, position, slot, sweep)
 
 
 def slots_within(
@@ -334,7 +334,7 @@ def equal_sizes(length: int, levels: int) -> tuple[int, ...]:
 
 
 @cached_by_length
-def block_table(length: int, sizes: tuple[int, ...]) -> Table:
+def block_table(length: int, sizes: tuple[int, ...]) -> ScheduleTable:
     """Return the table of blocks within blocks.
 
     The last node of a block keeps the starts of the blocks inside it, down to its own state.

@@ -2,14 +2,21 @@
 
 import numpy as np
 
-from .table import Table, advances, cached_by_length, first_part, revolve_table, table_of_cuts
+from .table import (
+    ScheduleTable,
+    advances,
+    cached_by_length,
+    first_part,
+    revolve_table,
+    table_of_cuts,
+)
 
 _MOST_BLOCKS = 512  # among whose borders cuts are looked for
 _BESIDE = 4  # of where the best cut is expected, cuts are looked at, too
 
 
 @cached_by_length
-def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Table:
+def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> ScheduleTable:
     """Return the table with the least forward work, if node k costs `costs[k]`.
 
     A segment [i, j) with s slots, one of which holds its start, takes

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..schedules.schedule import AbstractSchedule
-from ..schedules.table import ScheduleArrays, Table, revolve_table
+from ..schedules.table import ScheduleArrays, ScheduleTable, revolve_table
 from .chain import AbstractExecutor, Active, Arrays, Chain
 from .leaves import get, merge, pick, put, with_bits_of, zeros_stack
 from .pullback import SharedValues, tied
@@ -129,7 +129,7 @@ class StaticExecutor(AbstractExecutor):
         """Whether it is known beforehand that there is one node, so that XLA sees no loop."""
         return len(self.table) == 1
 
-    def columns(self, consts: tuple) -> Table | ScheduleArrays:
+    def columns(self, consts: tuple) -> ScheduleTable | ScheduleArrays:
         """Return the columns of the table."""
         del consts
         return self.table

@@ -11,7 +11,6 @@ try:
 except ImportError:  # its name since JAX 0.11
     from jax.experimental.hijax import HiPrim as HiPrimitive  # pyright: ignore[reportAttributeAccessIssue]
 
-from .batching import over_axis
 from .dependence import moving_jvp
 from .leaves import (
     Mask,
@@ -27,6 +26,7 @@ from .leaves import (
     pick,
     zero_cotangents,
 )
+from .vmap import over_axis
 
 
 class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
@@ -127,10 +127,10 @@ class LoopPrimitive(Primitive):
 
     def batch(self, axis, args, dims):
         out_dims = self.out_dims(axis, dims)
-        return _Batch(self, axis, args, dims, out_dims)(*args), out_dims
+        return _BatchedLoop(self, axis, args, dims, out_dims)(*args), out_dims
 
 
-class _Batch(LoopPrimitive):
+class _BatchedLoop(LoopPrimitive):
     """A batch of such a primitive."""
 
     one: LoopPrimitive

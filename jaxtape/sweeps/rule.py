@@ -20,7 +20,6 @@ from jax._src.interpreters.ad import (
 )
 from jax.interpreters import ad
 
-from .batching import batch_chain, batched_outputs, is_batched, with_axes
 from .chain import Active, Arrays, Chain
 from .dependence import active_leaves, linear_leaves
 from .differentiable import refuse_stuck
@@ -46,6 +45,7 @@ from .primitive import (
     accumulate,
     unknown_leaves,
 )
+from .vmap import batch_chain, batched_outputs, is_batched, with_axes
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:

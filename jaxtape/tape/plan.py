@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
-from ..schedules.table import Table, check_count, revolve_table
+from ..schedules.table import ScheduleTable, check_count, revolve_table
 from ..sweeps.footprint import Footprint, peak_bytes
 from ..sweeps.state_store import host_slots
 from . import plot as picture
@@ -53,7 +53,7 @@ class Part:
     slots: int
     host_slots: int
     footprint: Footprint
-    table: Table | None
+    table: ScheduleTable | None
 
     @property
     def kept_bytes(self) -> int:
@@ -216,7 +216,7 @@ def plan(
     return Plan(tuple(map(_part, tape.segments, found)))
 
 
-def _once(n: int) -> Table:
+def _once(n: int) -> ScheduleTable:
     """Return the table of n nodes none of which is run again, because no state is kept."""
     table, none = revolve_table(n, n), np.zeros(0, np.int32)
     rows = {"first_row": table.first_row * 0, "last_row": table.last_row * 0, "sweep_rows": (0, 0)}

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..schedules.table import Table
+from ..schedules.table import ScheduleTable
 
 
-def draw(tables: Sequence[Table], title: str, axes=None):
+def draw(tables: Sequence[ScheduleTable], title: str, axes=None):
     """Draw the position against the steps of a gradient that follows these tables, and the states kept.
 
     Returns the figure of `axes`, two of matplotlib above one another; None makes a figure.
@@ -35,7 +35,7 @@ def draw(tables: Sequence[Table], title: str, axes=None):
     return upper.figure
 
 
-def timeline(tables: Sequence[Table]) -> tuple[np.ndarray, np.ndarray]:
+def timeline(tables: Sequence[ScheduleTable]) -> tuple[np.ndarray, np.ndarray]:
     """Follow the first sweeps of all segments, then their reverse sweeps, the last segment's first.
 
     Time counts steps advanced or pulled back, and positions are in the whole tape.
@@ -63,7 +63,7 @@ class _Clock:
         self.time += abs(to - position)
         self.path.append((self.time, to))
 
-    def sweep_first(self, table: Table, start: int) -> dict[int, tuple[int, int]]:
+    def sweep_first(self, table: ScheduleTable, start: int) -> dict[int, tuple[int, int]]:
         """Advance through a segment; the states it leaves in slots."""
         rows = slice(*table.sweep_rows)
         position, slot = table.store_position[rows].tolist(), table.store_slot[rows].tolist()
@@ -74,7 +74,9 @@ class _Clock:
         self.go(start + len(table), start)
         return held
 
-    def sweep_back(self, table: Table, start: int, held: dict[int, tuple[int, int]]) -> None:
+    def sweep_back(
+        self, table: ScheduleTable, start: int, held: dict[int, tuple[int, int]]
+    ) -> None:
         """Load, advance, keep and pull back, the last node first."""
         columns = table.load_position, table.first_row, table.last_row
         nodes = list(zip(*(column.tolist() for column in columns), strict=True))

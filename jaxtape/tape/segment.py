@@ -13,7 +13,7 @@ from jax import lax
 from .. import sweeps
 from ..schedules.layout import marked_table
 from ..schedules.schedule import AbstractSchedule, StoreAll
-from ..schedules.table import Table
+from ..schedules.table import ScheduleTable
 from ..sweeps.chain import check_state, same_state, trace
 from ..sweeps.executor import StaticExecutor
 from ..sweeps.indexed_executor import IndexedExecutor, with_schedule_arrays
@@ -131,7 +131,7 @@ class Segment(eqx.Module):
         return chain, arrays, tree
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ScheduleTable:
         """The table that the sweeps follow, for `len(self)` >= 1 nodes."""
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 

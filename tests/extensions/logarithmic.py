@@ -7,7 +7,7 @@ it and does not change. A schedule is a hashable value (a frozen dataclass).
 import dataclasses
 
 import jaxtape as jt
-from jaxtape.schedules import Table, revolve_table
+from jaxtape.schedules import ScheduleTable, revolve_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,5 +18,5 @@ class Logarithmic(jt.AbstractSchedule):
     differentiation".
     """
 
-    def table(self, length: int) -> Table:
+    def table(self, length: int) -> ScheduleTable:
         return revolve_table(length, length.bit_length())
