@@ -45,14 +45,6 @@ class Calibration(eqx.Module):
             at the best point; `covariance`, `noise`, `condition_number` and `not_identified` as in
             `calibration.least_squares_problem.identification`.
         problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from calibration import RESULTS, Calibration
-        >>> from pricing import HullWhite
-        >>> found = Calibration(HullWhite(0.03, 0.05, 0.01), jnp.zeros((2, 3)), RESULTS.converged, {})
-        >>> found.residuals.shape
-        (2, 3)
     """
 
     model: AbstractModel

@@ -182,13 +182,6 @@ class Profile(NamedTuple):
             The values with a deviance below 3.84 are about the 95 % confidence interval (Wilks 1938).
         parameters: Field -> the parameter at each point, of shape (points, ...).
         converged: Whether the search from each point has converged, of shape (points,).
-
-    Examples:
-        >>> import numpy as np
-        >>> from calibration import Profile
-        >>> values = np.array([0.1, 0.2, 0.3])
-        >>> Profile(values, np.array([5.0, 0.0, 2.0]), {}, np.array([True] * 3)).allowed
-        (0.2, 0.3)
     """
 
     values: Float[Array, " points"]

@@ -40,14 +40,6 @@ class MarketModels:
         failed: Underlying -> reason, of those that did not.
         model: The model of equities.
         seconds: Underlying -> duration of its calibration.
-
-    Examples:
-        >>> from calibration import calibrate_market
-        >>> from pricing import Market
-        >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
-        >>> models = calibrate_market(Market.from_text(text))
-        >>> models.calibrations, models.fit(models.market)
-        ({}, {})
     """
 
     market: Market

@@ -4,13 +4,7 @@ from pricing import results
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """Outcome of a calibration: the results of a valuation, and these.
-
-    Examples:
-        >>> from calibration import RESULTS
-        >>> RESULTS[RESULTS.converged][:9]
-        'Converged'
-    """
+    """Outcome of a calibration: the results of a valuation, and these."""
 
     converged = "Converged: the gradient vanishes to the tolerance, or a step no longer matters."
     max_steps_reached = (
@@ -46,11 +40,6 @@ class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 
     In place of `RESULTS.converged`: the residuals or the gradient vanish, or a step no longer matters. In place
     of `RESULTS.max_steps_reached`: possibly that a parameter is at its bound.
-
-    Examples:
-        >>> from calibration import REASONS
-        >>> REASONS[REASONS.gradient_vanishes]
-        'The gradient vanishes: no parameter has a slope that rounding leaves to see.'
     """
 
     residuals_vanish = "The residuals vanish: the model meets every quote to rounding."

@@ -29,13 +29,6 @@ class Training(eqx.Module):
         model: The model after the last step.
         losses: The estimates that the steps were taken by, of shape (steps,), in vol points squared.
         result: Successful, or that a loss was not finite.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from calibration import RESULTS, Training
-        >>> from pricing import BlackScholes
-        >>> Training(BlackScholes(100.0, 0.05, 0.2), jnp.zeros(3), RESULTS.successful).losses.shape
-        (3,)
     """
 
     model: AbstractModel

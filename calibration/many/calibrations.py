@@ -38,13 +38,6 @@ class Calibrations:
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
         is_normal: Whether the vols are normal ones; None for none.
-
-    Examples:
-        >>> import numpy as np
-        >>> from calibration import Calibrations
-        >>> none = np.array([np.nan])
-        >>> Calibrations(("A",), {"vol": none}, {"vol": none}, none, none, none, ("failed: ...",)).failed
-        {'A': 'failed: ...'}
     """
 
     ids: tuple[str, ...]

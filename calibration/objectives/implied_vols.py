@@ -34,11 +34,6 @@ class ImpliedVolError(AbstractObjective):
         num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`), where there is one.
         weights: Factors of the residuals, of shape (expiries, strikes); 0 or False for a quote that does not
             count. None: 1.
-
-    Examples:
-        >>> from calibration import ImpliedVolError
-        >>> ImpliedVolError().num_nodes
-        48
     """
 
     usual_for: ClassVar[tuple[type, ...]] = (VolSurface, SmileQuotes)

@@ -19,11 +19,6 @@ class AbstractObjective(eqx.Module):
 
     Attributes:
         usual_for: The kinds of quotes that this is the usual objective for.
-
-    Examples:
-        >>> from calibration import AbstractObjective, ImpliedVolError
-        >>> issubclass(ImpliedVolError, AbstractObjective)
-        True
     """
 
     usual_for: ClassVar[tuple[type, ...]] = ()

@@ -46,11 +46,6 @@ class CurrencyRisk:
         sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
         gradient: The derivative of `value` to every number of the market; None where only values were asked
             for.
-
-    Examples:
-        >>> from pricing import CurrencyRisk
-        >>> CurrencyRisk(12.5, {"EQUITY/PRICE/DAX": 0.5}).value
-        12.5
     """
 
     value: float
@@ -82,12 +77,6 @@ class RiskResult:
             None if only values were asked for, or if trades are in several currencies.
         by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
             order of the book. A book without a valued trade has only the market's currency.
-
-    Examples:
-        >>> from pricing import RiskResult, TradeRisk
-        >>> trade = TradeRisk("E1", "european", 2.0, None, "", "failed: there is no model of DAX")
-        >>> RiskResult((trade,), 0.0, {}, {}, ()).failed[0].id
-        'E1'
     """
 
     trades: Sequence[TradeRisk]

@@ -146,6 +146,14 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
 
     Raises:
         ValueError: The trades are in several currencies: `explain_by_currency` takes them.
+
+    Examples:
+        >>> from pricing import Book, Market, explain
+        >>> from pricing.models.surface_models import black_scholes
+        >>> text = '{"asof": "2002-07-05", "currency": "EUR", "curves": {"EUR": {"zero_rate": 0.03}}}'
+        >>> market, book = Market.from_text(text), Book.from_text("id,type,underlying,option,strike,expiry")
+        >>> explain(book, market, market, black_scholes).change
+        0.0
     """
     found = explain_by_currency(book, before, after, fit, **settings)
     if len(found) > 1:
@@ -168,6 +176,14 @@ def explain_by_currency(
 
     Returns:
         ISO code -> the change and its parts.
+
+    Examples:
+        >>> from pricing import Book, Market, explain_by_currency
+        >>> from pricing.models.surface_models import black_scholes
+        >>> text = '{"asof": "2002-07-05", "currency": "EUR", "curves": {"EUR": {"zero_rate": 0.03}}}'
+        >>> market, book = Market.from_text(text), Book.from_text("id,type,underlying,option,strike,expiry")
+        >>> list(explain_by_currency(book, market, market, black_scholes))
+        ['EUR']
     """
     _check_same_quotes(before, after)
     two = aged(book, before, after)

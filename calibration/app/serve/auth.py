@@ -22,9 +22,6 @@ class Auth:
         token: Token that writes must carry.
         is_local: Whether only programs of this machine reach the service.
         guards_reads: Whether reading needs the token, too; it does where others reach the service.
-
-    Examples:
-        >>> Auth("correct-horse-battery", is_local=True).check("Bearer correct-horse-battery")
     """
 
     def __init__(self, token: str, *, is_local: bool, guards_reads: bool = False):

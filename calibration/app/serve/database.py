@@ -38,15 +38,6 @@ class Store:
 
     Raises:
         Unusable: The folder cannot be written, others may write it, or its file is not one of a service.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from calibration.app.serve.session_state import StoredBook
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Store(Path(folder)).keep_book(StoredBook("desk", "csv", "id,type"))
-        ...     Store(Path(folder)).books()["desk"].text
-        'id,type'
     """
 
     def __init__(self, folder: Path):

@@ -20,11 +20,6 @@ class ServiceLimits:
         stop_seconds: The seconds that requests in work have when the service stops.
         move: The most that one request moves a quote: as a share of a price or a vol, of 10 points (1,000 basis
             points) of a rate or a future, and of 1 of a correlation.
-
-    Examples:
-        >>> from calibration.app.serve.limits import ServiceLimits
-        >>> ServiceLimits(trades=100).trades
-        100
     """
 
     body_bytes: int = 2**22

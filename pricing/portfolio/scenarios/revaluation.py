@@ -52,13 +52,6 @@ class Revaluation:
             methods.
         failures: Scenario -> the reason that it has no P&L: a model that could not be fitted to its quotes.
         currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
-
-    Examples:
-        >>> import numpy as np
-        >>> from pricing.portfolio.scenarios import Revaluation, Scenario
-        >>> found = Revaluation((Scenario("up"),), ("a", "b"), np.array([[2.0, np.nan]]), np.zeros((1, 2)))
-        >>> found.total(np.array([True, True]))
-        array([2.])
     """
 
     scenarios: tuple[Scenario, ...]

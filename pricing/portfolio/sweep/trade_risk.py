@@ -32,12 +32,6 @@ class Measures:
         vega: The derivative to a parallel move of all implied vols, through the fit.
         theta: The derivative to calendar time, per year.
         rho: The derivative to a parallel move of all zero rates, through the fit.
-
-    Examples:
-        >>> from pricing import Measures
-        >>> figures = Measures(12.5, {"DAX": 0.5}, {("DAX", "DAX"): 0.01})
-        >>> figures.scaled(-2.0).delta["DAX"]
-        -1.0
     """
 
     value: float
@@ -85,12 +79,6 @@ class TradeRisk:
         status: "ok", or "failed: " and the reason.
         std_errors: The standard error of each figure, 0 for a deterministic method: the error of a grid
             is not in it (`greeks` gives it). None if the trade failed.
-
-    Examples:
-        >>> from pricing import Measures, TradeRisk
-        >>> trade = TradeRisk("E1", "european", 10.0, Measures(1.5), "ClosedForm", "ok", Measures(0.0))
-        >>> trade.position.value
-        15.0
     """
 
     id: str
