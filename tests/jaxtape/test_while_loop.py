@@ -179,6 +179,7 @@ def test_work_is_what_is_said(slots):
         assert counter.counts == expected, steps
 
 
+@pytest.mark.repeat
 def test_no_more_work_than_the_loop_of_equinox():
     """It has the same slots, and keeps the first state besides, as an argument."""
     lengths, least = (5, 13, 40, 90), 0

@@ -211,7 +211,11 @@ def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(tri
 
 
 @double
-@of(KINDS, cover(KINDS, lambda triple: types(triple)[1:], COST))
+@of(
+    KINDS,
+    cover(KINDS, lambda triple: types(triple)[2:], COST),
+    cover(KINDS, lambda triple: types(triple)[1:], COST),
+)
 def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
     """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
     product, model, method, key = build(*triple)
