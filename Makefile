@@ -33,7 +33,7 @@ picture:  ## the README's picture, of the report that `make scenarios` wrote (ch
 	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1750 \
 		--screenshot=$(CURDIR)/docs/images/report.png file://$(CURDIR)/out/scenarios/report.html
 
-test: $(VENV)/.ready-test$(TORCH)  ## the tests, without the heavy cases
+test: $(VENV)/.ready-test$(TORCH)  ## the tests of the library, without the costly ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
@@ -54,8 +54,8 @@ test-selection: $(VENV)/.ready-test$(TORCH)
 	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 1
 
-coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of `make test`, and the lines of the packages that they run; below 90 % fails
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --cov --cov-report=term --cov-fail-under=90
+coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of CI, and the lines of the packages that they run; below 90 % fails
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term --cov-fail-under=90
 
 mutants: $(VENV)/.ready-test$(TORCH)  ## small mistakes in schedules, estimators and Levenberg-Marquardt: at least 85 % are noticed
 	$(BIN)/python -m tests.mutation
