@@ -21,7 +21,7 @@ from pricing.progress import Progress
 from .least_squares_problem import LeastSquaresProblem, Search, identification, is_small
 from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
-from .parameters import Parameters, random_starts
+from .parameters import FreeParameters, random_starts
 from .prior import Prior
 from .results import REASONS, RESULTS
 from .weak_prior import weak_prior
@@ -72,7 +72,7 @@ class Calibration(eqx.Module):
     @property
     def not_identified(self) -> tuple[str, ...]:
         """The parameters that the quotes do not identify."""
-        labels = Parameters.of(self.model).labels
+        labels = FreeParameters.of(self.model).labels
         is_open = np.asarray(self.stats["not_identified"]).tolist()
         return tuple(label for label, open_ in zip(labels, is_open, strict=True) if open_)
 
@@ -182,7 +182,7 @@ def calibrate(
             "calibrate within jax.vmap or jax.jit can neither report progress nor raise what it finds: give "
             "progress=None and throw=False, and look at the result"
         )
-    parameters = Parameters.of(model, transform)
+    parameters = FreeParameters.of(model, transform)
     about = weak_prior(parameters, model)
     objective = objective or objective_of(quotes)
     problem = LeastSquaresProblem(quotes, model, objective, parameters, prior, weak_prior=about)

@@ -18,7 +18,7 @@ from pricing.numerics.singular_vectors import singular_vectors
 
 from .history import History
 from .objectives import AbstractObjective
-from .parameters import Parameters
+from .parameters import FreeParameters
 from .prior import Prior
 from .results import REASONS, RESULTS
 from .weak_prior import MORE_STEPS, WeakPrior
@@ -37,7 +37,7 @@ class LeastSquaresProblem(eqx.Module):
     quotes: Any
     template: AbstractModel
     objective: AbstractObjective
-    parameters: Parameters
+    parameters: FreeParameters
     prior: Prior | None = None
     defect: Float[Array, " residuals"] | None = None
     weak_prior: WeakPrior | None = None
@@ -168,7 +168,9 @@ _ONE = (
 )
 
 
-def _check_single(quotes: Any, quoted: Array, model: AbstractModel, parameters: Parameters) -> None:
+def _check_single(
+    quotes: Any, quoted: Array, model: AbstractModel, parameters: FreeParameters
+) -> None:
     """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
 
     Raises:

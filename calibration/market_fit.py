@@ -23,7 +23,7 @@ from .calibration import Calibration, identified, search_settings
 from .least_squares_problem import LeastSquaresProblem, least_gain
 from .objectives import AbstractObjective, objective_of
 from .optimizers import levenberg_marquardt
-from .parameters import Parameters
+from .parameters import FreeParameters
 from .prior import Prior
 from .results import RESULTS
 from .weak_prior import weak_prior
@@ -83,7 +83,7 @@ def fit(
         raise ValueError(
             f"one objective or transform for {kinds}: give each model a fit of its own"
         )
-    free = [Parameters.of(model, transform) for model in models]
+    free = [FreeParameters.of(model, transform) for model in models]
     settings = search_settings(optimizer or levenberg_marquardt(), rtol, max_steps)
 
     @full_matmul_precision
@@ -95,7 +95,7 @@ def fit(
         }
 
     def fitted_to(
-        name: str, quotes: Quotes, template, start, parameters: Parameters
+        name: str, quotes: Quotes, template, start, parameters: FreeParameters
     ) -> AbstractModel:
         of = objective or objective_of(quotes)
         about = jax.lax.stop_gradient(weak_prior(parameters, start))

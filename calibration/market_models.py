@@ -19,7 +19,7 @@ from pricing.reporting import SurfaceFit
 
 from .calibration import Calibration, calibrate
 from .market_fit import fit_again
-from .parameters import Parameters
+from .parameters import FreeParameters
 from .results import RESULTS
 from .surface_fits import surface_fit
 
@@ -205,7 +205,7 @@ def only(market: Market, name: str) -> Market:
 
 def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
     """Return an error if there are fewer quotes than free parameters, or None."""
-    count, free = quotes.vols.size, len(Parameters.of(start).labels)
+    count, free = quotes.vols.size, len(FreeParameters.of(start).labels)
     if count >= free:
         return None
     why = f"the {free} free parameters of {start.label} need more quotes: there are {count}"
@@ -221,7 +221,7 @@ def _failure(market: Market, name: str, calibration: Calibration, file: str) -> 
         why = calibration.message
     else:
         fitted = fit_again(calibration)(market, name)
-        names = Parameters.of(fitted).names
+        names = FreeParameters.of(fitted).names
         if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
             return None
         why = RESULTS[RESULTS.not_a_minimum]

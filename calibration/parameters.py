@@ -18,7 +18,7 @@ Real = Float[Array, "..."]
 Vector = Float[Array, " parameters"]
 
 
-class Parameters(eqx.Module):
+class FreeParameters(eqx.Module):
     """The free fields of a model, and the transform of each: model <-> unconstrained vector.
 
     In the vector the fields follow one another, each of them raveled.
@@ -38,7 +38,7 @@ class Parameters(eqx.Module):
     @classmethod
     def of(
         cls, model: AbstractModel, transform: Mapping[str, AbstractTransform] | None = None
-    ) -> "Parameters":
+    ) -> "FreeParameters":
         """Return the fields of `transform` if it is given, or the model's free fields.
 
         Raises:
@@ -145,7 +145,7 @@ class Parameters(eqx.Module):
 
 @stored_jit
 def random_starts(
-    parameters: Parameters, model: AbstractModel, num_starts: int, *, key: PRNGKeyArray
+    parameters: FreeParameters, model: AbstractModel, num_starts: int, *, key: PRNGKeyArray
 ) -> Float[Array, "starts parameters"]:
     """Return points of the free space: the model itself, then points uniform in the model's ranges.
 

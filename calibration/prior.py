@@ -11,7 +11,7 @@ from pricing.fields import Converted
 from pricing.market.interpolation import as_leaf
 from pricing.models import AbstractModel, AbstractTransform
 
-from .parameters import Parameters
+from .parameters import FreeParameters
 
 Vector = Float[Array, " parameters"]
 
@@ -73,7 +73,7 @@ class Prior(eqx.Module):
         Raises:
             ValueError: A field is not free, or a number is not above 0.
         """
-        parameters = Parameters.of(model, transform)
+        parameters = FreeParameters.of(model, transform)
         for name, error in {**std_errors, "noise": noise}.items():
             if name != "noise" and name not in parameters.names:
                 free = ", ".join(parameters.names)

@@ -14,7 +14,7 @@ from pricing.reporting import SurfaceFit
 
 from .calibration import Calibration
 from .objectives import model_vols
-from .parameters import Parameters
+from .parameters import FreeParameters
 
 _CURVE_POINTS = 61
 _READS = (
@@ -32,7 +32,7 @@ def squares_of(calibration: Calibration, quotes: Quotes) -> tuple[VolUnit, float
 
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Return parameter -> (value, standard error)."""
-    parameters = Parameters.of(calibration.model)
+    parameters = FreeParameters.of(calibration.model)
     values = np.concatenate(
         [np.ravel(getattr(calibration.model, name)) for name in parameters.names]
     )

@@ -8,7 +8,7 @@ from jaxtape import stored_jit
 from pricing.models import AbstractModel
 from pricing.numerics.elimination import eliminate
 
-from .parameters import Parameters
+from .parameters import FreeParameters
 
 Vector = Float[Array, " parameters"]
 
@@ -30,9 +30,9 @@ class WeakPrior(eqx.Module):
 
     Attributes:
         start: The start of the search, on the real line, of shape (parameters,).
-        widths: The usual ranges of the parameters there (`Parameters.ranges`), or the distances of the start
-            from their middles where those are larger, of shape (parameters,); infinite where there is none,
-            and nothing is held.
+        widths: The usual ranges of the parameters there (`FreeParameters.ranges`), or the distances of the
+            start from their middles where those are larger, of shape (parameters,); infinite where there is
+            none, and nothing is held.
         noise: The standard error of a quote, as a residual; 0: the prior says nothing.
     """
 
@@ -41,7 +41,7 @@ class WeakPrior(eqx.Module):
     noise: Float[Array, ""]
 
     @classmethod
-    def about(cls, parameters: Parameters, model: AbstractModel) -> "WeakPrior":
+    def about(cls, parameters: FreeParameters, model: AbstractModel) -> "WeakPrior":
         """Return the prior about the parameters of a model, switched off."""
         start, (low, high) = parameters.free(model), parameters.ranges(model)
         middle = jnp.where(jnp.isfinite(high - low), 0.5 * (low + high), start)
@@ -78,7 +78,7 @@ class WeakPrior(eqx.Module):
 
 
 @stored_jit
-def weak_prior(parameters: Parameters, model: AbstractModel) -> WeakPrior:
+def weak_prior(parameters: FreeParameters, model: AbstractModel) -> WeakPrior:
     """Return the prior about the parameters of a model, switched off, by one program for all fits."""
     return WeakPrior.about(parameters, model)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit, vol_unit
 
-from ..parameters import Parameters
+from ..parameters import FreeParameters
 from ..results import RESULTS
 from .job import Job
 from .quote_tables import arrow
@@ -56,7 +56,7 @@ class Calibrations:
         refused: Mapping[int, str],
         places: np.ndarray,
         ends: SearchResult,
-        parameters: Parameters,
+        parameters: FreeParameters,
     ) -> "Calibrations":
         """Return the ends of jobs, at their places, in the order of the jobs, with those that were refused."""
         (codes,) = jax.tree.leaves(ends.result)

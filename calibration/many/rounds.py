@@ -20,7 +20,7 @@ from pricing.progress import Progress
 
 from ..objectives import AbstractObjective, objective_of
 from ..optimizers import levenberg_marquardt
-from ..parameters import Parameters, random_starts
+from ..parameters import FreeParameters, random_starts
 from ..results import RESULTS
 from .calibrations import Calibrations
 from .job import Job, jobs_of
@@ -217,7 +217,7 @@ def _is_off(ends: SearchResult) -> np.ndarray:
 
 
 def _moved(
-    model: AbstractModel | None, parameters: Parameters, to: np.ndarray | None
+    model: AbstractModel | None, parameters: FreeParameters, to: np.ndarray | None
 ) -> AbstractModel | None:
     """Return a model at these parameters; unchanged where there are none, or one is at the end of its range."""
     if to is None or model is None:
@@ -316,13 +316,13 @@ def _placed(
 
 def _numbers_alone(
     model: AbstractModel, transform: Mapping[str, AbstractTransform] | None
-) -> Parameters:
+) -> FreeParameters:
     """Return the free parameters of a model.
 
     Raises:
         ValueError: One of them is an array.
     """
-    found = Parameters.of(model, transform)
+    found = FreeParameters.of(model, transform)
     pairs = zip(found.names, found.shapes, strict=True)
     if arrays := ", ".join(name for name, shape in pairs if shape):
         kind = type(model).__name__

@@ -25,7 +25,7 @@ from pricing.models import AbstractModel, CharacteristicFunction
 from ..calibration import ended
 from ..least_squares_problem import LeastSquaresProblem, Search, is_small
 from ..objectives import AbstractObjective
-from ..parameters import Parameters
+from ..parameters import FreeParameters
 from ..results import RESULTS
 from ..weak_prior import MORE_STEPS, WeakPrior
 from .job_blocks import padded_objective
@@ -44,7 +44,9 @@ class SearchResult(NamedTuple):
     result: RESULTS
 
     @classmethod
-    def empty(cls, parameters: Parameters, num_jobs: int = 0, dtype: Any = float) -> "SearchResult":
+    def empty(
+        cls, parameters: FreeParameters, num_jobs: int = 0, dtype: Any = float
+    ) -> "SearchResult":
         """Return arrays with room for the ends of `num_jobs` jobs."""
         numbers = np.zeros((num_jobs, sum(map(math.prod, parameters.shapes))), dtype)
         total, steps = np.zeros(num_jobs, dtype), np.zeros(num_jobs, int)
@@ -59,7 +61,7 @@ class Settings(eqx.Module):
     """
 
     objective: AbstractObjective
-    parameters: Parameters
+    parameters: FreeParameters
     optimizer: optax.GradientTransformation
     starts: Float[Array, "starts parameters"]
     rtol: Float[Array, ""]

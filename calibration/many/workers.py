@@ -9,7 +9,7 @@ import json
 import queue
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -86,29 +86,29 @@ class Workers:
         while blocks:
             smaller: list[Block] = []
             for block, found in self._tried(blocks, settings, num_slots, in_work):
-                if not isinstance(found, _Short):
+                if not isinstance(found, MemoryError):
                     yield block.places, found
                 elif in_work == 1 and block.size == FEWEST_ROWS:
-                    yield block.places, _no_memory(block, found.error)
+                    yield block.places, _no_memory(block, str(found))
                 else:
                     smaller += block.halves()
             blocks, in_work = smaller, 1
 
     def _tried(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int, in_work: int
-    ) -> Iterator[tuple[Block, "SearchResult | str | _Short"]]:
+    ) -> Iterator[tuple[Block, "SearchResult | str | MemoryError"]]:
         """Yield each block with its ends or the reason of its failure; a device runs `in_work` at a time."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * in_work:
             free.put((device, _on(device, settings)))
 
-        def run(block: Block) -> tuple[Block, SearchResult | str | _Short]:
+        def run(block: Block) -> tuple[Block, SearchResult | str | MemoryError]:
             device, settings = place = free.get()
             try:
                 return block, _ends_on(device, block, settings, num_slots)
             except Exception as error:
                 if _is_short_of_memory(error):
-                    return block, _Short(describe_error(error))
+                    return block, MemoryError(describe_error(error))
                 if isinstance(error, jax.errors.JaxRuntimeError):
                     _require_alive(device)
                 return block, describe_error(error)  # of an objective or a model on these quotes
@@ -144,12 +144,6 @@ class Workers:
             size = multihost_utils.broadcast_one_to_all(np.asarray(len(content)))
             wide = np.frombuffer(content.ljust(int(size)), np.uint8)
             return json.loads(multihost_utils.broadcast_one_to_all(wide).tobytes())
-
-
-class _Short(NamedTuple):
-    """A block for which memory was short; error: the device's message."""
-
-    error: str
 
 
 def _is_short_of_memory(error: Exception) -> bool:

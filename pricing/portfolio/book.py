@@ -22,7 +22,7 @@ _Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
 
 
 @dataclass(frozen=True)
-class Row:
+class BookRow:
     """A row of a book: its trade, or None and the errors of the row.
 
     Attributes:
@@ -59,7 +59,7 @@ class Book:
     """
 
     file: str
-    rows: tuple[Row, ...]
+    rows: tuple[BookRow, ...]
     errors: tuple[InputError, ...]
 
     @classmethod
@@ -197,7 +197,7 @@ def _required(kind: type[Trade]) -> tuple[str, ...]:
     return tuple(name for name, info in fields if info.is_required() and name != "line")
 
 
-def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
+def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> BookRow:
     name, kind = _text(raw, "id"), _kind(raw)
     trade, problems, absent = None, (), missing.get(kind, ())
     if raw.problem:
@@ -213,7 +213,7 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> Row:
     if name:
         first_line.setdefault(name, raw.line)
     shown = escaped(name[:_WIDTH]) or f"line {raw.line}"
-    return Row(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
+    return BookRow(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
 
 
 def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:

@@ -13,7 +13,7 @@ from ..ingestion.errors import InputError
 from ..market import Market
 from ..market.observed import Observed
 from .batching import currency_of
-from .book import Book, Row
+from .book import Book, BookRow
 from .book_risk import RiskResult, risk
 from .sweep.fitted_models import Fit
 from .sweep.trade_risk import TradeRisk
@@ -243,7 +243,7 @@ def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
 
 def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
     def part(book: Book) -> Book:
-        rows: list[Row] = [book.rows[place] for place in places]
+        rows: list[BookRow] = [book.rows[place] for place in places]
         return Book(book.file, tuple(rows), book.errors)
 
     kept = {new: two.payments[old] for new, old in enumerate(places) if old in two.payments}

@@ -24,23 +24,23 @@ from .surface_fit import ManyFits, SurfaceFit
 _LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
 
-def fit_section(fit: SurfaceFit) -> tables.FitSection:
+def fit_section(fit: SurfaceFit) -> dict[str, Any]:
     """Return the pictures and the tables of one fit."""
     residuals = fit.unit.per_one * fit.residuals
-    return tables.FitSection(
-        fit=fit,
-        parameters=tables.parameters(fit),
-        facts=tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
-        smiles=charts.smiles(fit),
-        residuals=tables.heat_map(fit.rows, map(plain, fit.strikes), residuals, sums=False),
-    )
+    return {
+        "fit": fit,
+        "parameters": tables.parameters(fit),
+        "facts": tables.facts({**fit.facts, "why it stopped": fit.result}, ("Fit", "Outcome")),
+        "smiles": charts.smiles(fit),
+        "residuals": tables.heat_map(fit.rows, map(plain, fit.strikes), residuals, sums=False),
+    }
 
 
 def risk_page(
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[SurfaceFit | tables.FitSection],
+    fits: Sequence[SurfaceFit | dict[str, Any]],
     seconds: Mapping[str, float],
     stress: Stress | None = None,
 ) -> str:
@@ -55,7 +55,7 @@ def risk_page(
     context = {
         "heading": f"Risk of {counted(len(positions), 'trade')} on {', '.join(names) or 'nothing'}",
         "sources": (
-            *dict.fromkeys(each.fit.model for each in sections),
+            *dict.fromkeys(each["fit"].model for each in sections),
             escaped(Path(book.file).name),
         ),
         "parts": [
@@ -114,12 +114,12 @@ def _part(
 
 
 def write_fit_report(
-    path: Path, market: Market, fits: Sequence[tables.FitSection], seconds: Mapping[str, float]
+    path: Path, market: Market, fits: Sequence[dict[str, Any]], seconds: Mapping[str, float]
 ) -> None:
     """Write the page of a calibration alone."""
-    names = ", ".join(each.fit.underlying for each in fits)
+    names = ", ".join(each["fit"].underlying for each in fits)
     context = {
-        "heading": f"{fits[0].fit.model} on {names}",
+        "heading": f"{fits[0]['fit'].model} on {names}",
         "sources": (),
         "tiles": (),
         "market_errors": [str(error) for error in market.errors],

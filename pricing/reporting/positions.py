@@ -8,7 +8,7 @@ from typing import Any
 
 from ..market import Market
 from ..portfolio.batching import currency_of
-from ..portfolio.book import Book, Row
+from ..portfolio.book import Book, BookRow
 from ..portfolio.book_risk import RiskResult
 from ..portfolio.sweep.trade_risk import Measures, TradeRisk
 from .formats import write_csv
@@ -98,7 +98,7 @@ def by_currency(positions: Sequence[Position], market: Market) -> dict[str, Sequ
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
     """Return every row of the book, in its order, with its figures in the currency of its underlying."""
 
-    def position_of(row: Row, risk: TradeRisk) -> Position:
+    def position_of(row: BookRow, risk: TradeRisk) -> Position:
         figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
         errors = _errors(risk, row.trade, market) if risk.figures else {}
         return Position(

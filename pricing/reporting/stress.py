@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from . import charts, tables
 from .formats import counted, decimals_for, number, plain, write_csv
 from .ladders import Ladder
 from .positions import Position
-from .tables import HeatMap, Number, TextTable
+from .tables import Number, TextTable
 from .terms import terms
 
 _MOVERS = 12
@@ -25,14 +25,6 @@ _COLUMNS = (
 
 Group = tuple[str, str, np.ndarray]
 """A kind of group, the group's name, and which trades are in it."""
-
-
-class GridView(NamedTuple):
-    """The map of one group of trades, and the number of trades."""
-
-    name: str
-    trades: str
-    map: HeatMap
 
 
 @dataclass(frozen=True)
@@ -122,7 +114,7 @@ class Stress:
             found.append((label, text, f"{currency}: {self.title(scenario)}", tables.margin(error)))
         return found
 
-    def grids(self) -> list[GridView]:
+    def grids(self) -> list[dict[str, Any]]:
         """Return the map of spots and vols, of the book and of each underlying."""
         rows = [f"{_signed(100 * spot)} %" for spot in self.scenarios.spots]
         columns = [_signed(100 * vol) for vol in self.scenarios.vols]
@@ -134,7 +126,8 @@ class Stress:
                     x[: shape[0] * shape[1]].reshape(shape) for x in self.totals[kind, name]
                 )
                 heat = tables.heat_map(rows, columns, pnl, sums=False, errors=errors)
-                found.append(GridView(name, counted(int(own.sum()), "trade"), heat))
+                trades = counted(int(own.sum()), "trade")
+                found.append({"name": name, "trades": trades, "map": heat})
         return found[:1] if len(found) == 2 else found
 
     def ladders(self, currency: str) -> str:

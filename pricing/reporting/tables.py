@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import inf, isnan, nan
-from typing import NamedTuple
 
 import numpy as np
 
@@ -105,16 +104,6 @@ class HeatMap:
     cells: tuple[tuple[Cell, ...], ...]
     totals: tuple[str, ...] = ()
     column_totals: tuple[str, ...] = ()
-
-
-class FitSection(NamedTuple):
-    """One fit, as the page shows it."""
-
-    fit: SurfaceFit
-    parameters: TextTable
-    facts: TextTable
-    smiles: str
-    residuals: HeatMap
 
 
 def heat_map(

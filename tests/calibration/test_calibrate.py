@@ -22,7 +22,7 @@ from calibration import (
 )
 from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.objectives import model_vols
-from calibration.parameters import Parameters, random_starts
+from calibration.parameters import FreeParameters, random_starts
 from pricing import BlackScholes, ClosedForm, European, Fourier, Heston, VolSurface
 from tests import references
 from tests.helpers import dax, double
@@ -130,7 +130,7 @@ def test_parameters_are_identified(optimum):
 def ends(geodesic=False):
     """Where each of 100 random starts ends: vol of vol from .1 to 4, mean reversion from .2 to 20."""
     model, optimizer = standard_start(), levenberg_marquardt(geodesic=geodesic)
-    problem = LeastSquaresProblem(surface(), model, ImpliedVolError(), Parameters.of(model))
+    problem = LeastSquaresProblem(surface(), model, ImpliedVolError(), FreeParameters.of(model))
     points = random_starts(problem.parameters, model, 101, key=jax.random.key(0))[1:]
     searches = calibration_module._init(problem, optimizer, points, 0)
     settings = jnp.asarray(1e-10), jnp.asarray(100)

@@ -14,7 +14,7 @@ from calibration import ImpliedVolError, calibrate, fit
 from calibration.calibration import solved
 from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.market_fit import fit_again
-from calibration.parameters import Parameters
+from calibration.parameters import FreeParameters
 from pricing import Book, Heston, price, risk
 from pricing.portfolio.batching import products_of
 from tests.helpers import dax, dax_book, double
@@ -64,7 +64,7 @@ def recalibrated(sub_book):
 
     def value(market):
         model = dax_heston().on_market(market, "DAX")
-        parameters = Parameters.of(model)
+        parameters = FreeParameters.of(model)
         problem = LeastSquaresProblem(market.equities["DAX"].surface, model, OBJECTIVE, parameters)
 
         def gradient(free):

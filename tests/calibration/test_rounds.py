@@ -22,7 +22,7 @@ from calibration import (
 from calibration.many import workers
 from calibration.many.job_blocks import blocks_of
 from calibration.many.searches import Settings, searched
-from calibration.parameters import Parameters
+from calibration.parameters import FreeParameters
 from pricing import BlackScholes, Heston, VolSurface
 from tests.calibration.test_many import columns, jobs, start, surfaces
 from tests.helpers import double
@@ -286,7 +286,7 @@ def test_columns_are_the_table_of_all():
 
 def test_searches_do_not_communicate():
     """The compiled program of a device has no collective, and so no device waits for another."""
-    parameters = Parameters.of(start())
+    parameters = FreeParameters.of(start())
     (block,) = blocks_of(jobs(), [0], 8)
     nowhere = jnp.zeros((0, len(parameters.names)))
     settings = Settings(

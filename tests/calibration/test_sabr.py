@@ -10,7 +10,7 @@ import pytest
 from calibration import RESULTS, Exp, ImpliedVolError, Tanh, calibrate, fit
 from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.objectives import model_vols
-from calibration.parameters import Parameters, random_starts
+from calibration.parameters import FreeParameters, random_starts
 from pricing import (
     American,
     BlackScholes,
@@ -176,7 +176,7 @@ def test_a_models_own_vols_give_it_back(seed, beta):
 def test_expiries_do_not_depend_on_one_another():
     """A parameter of one expiry moves the vols of that expiry alone."""
     model, quotes = start(sabr()), quotes_of(sabr())
-    problem = LeastSquaresProblem(quotes, model, ImpliedVolError(), Parameters.of(model))
+    problem = LeastSquaresProblem(quotes, model, ImpliedVolError(), FreeParameters.of(model))
     _, jacobian = problem.linearized(problem.parameters.free(model))
     blocks = np.asarray(jacobian).reshape(3, STRIKES.size, len(NAMES), 3)
     moves = np.max(
@@ -207,9 +207,9 @@ def test_the_dax_of_5_july_2002(on_dax):
 
 def test_random_starts_have_the_shape_of_the_fields_and_reach_the_optimum(on_dax):
     model = Sabr.starting_on(dax(), "DAX")
-    points = random_starts(Parameters.of(model), model, 4, key=jax.random.key(2))
+    points = random_starts(FreeParameters.of(model), model, 4, key=jax.random.key(2))
     assert points.shape == (4, 24)
-    drawn = Parameters.of(model).model(model, points[1])
+    drawn = FreeParameters.of(model).model(model, points[1])
     for name, known in Sabr.free_parameters.items():
         field = getattr(drawn, name)
         assert field.shape == (8,)
@@ -224,7 +224,7 @@ def test_random_starts_have_the_shape_of_the_fields_and_reach_the_optimum(on_dax
 
 def test_arrays_survive_the_free_space():
     model = sabr()
-    parameters = Parameters.of(model, {"rho": Tanh(), "spot": Exp(), "nu": Exp()})
+    parameters = FreeParameters.of(model, {"rho": Tanh(), "spot": Exp(), "nu": Exp()})
     free = parameters.free(model)
     expected = np.concatenate([np.arctanh(model.rho), [np.log(100.0)], np.log(model.nu)])
     np.testing.assert_allclose(free, expected, rtol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibration import RESULTS, Exp, ForwardVols, calibrate, fit
-from calibration.parameters import Parameters, random_starts
+from calibration.parameters import FreeParameters, random_starts
 from pricing import BlackScholes, LocalVol, VolCurve, VolSurface
 from tests.helpers import curve, dax, double, smile
 
@@ -73,7 +73,7 @@ def test_total_variance_never_falls():
 
 
 def test_every_point_of_the_free_space_is_a_term_structure():
-    parameters = Parameters.of(terms())
+    parameters = FreeParameters.of(terms())
     model = terms((0.3, 0.25, 0.24))
     free = parameters.free(model)
     np.testing.assert_allclose(parameters.values(free), [0.3, 0.25, 0.24], rtol=1e-13)
@@ -93,7 +93,7 @@ def test_every_point_of_the_free_space_is_a_term_structure():
 def test_a_transform_of_ones_own_is_of_the_vols():
     found = calibrate(surface(), terms(), transform={"vol": Exp()})
     np.testing.assert_allclose(found.model.vol.vols, np.mean(VOLS, axis=1), rtol=1e-5)
-    assert Parameters.of(terms()).transforms[0].times.shape == (3,)
+    assert FreeParameters.of(terms()).transforms[0].times.shape == (3,)
     assert ForwardVols().of_field(jnp.asarray(0.2)).times is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jaxtyping import Array
 
 from calibration import Exp, ForwardVols, Identity, Tanh, calibrate
-from calibration.parameters import Parameters, random_starts
+from calibration.parameters import FreeParameters, random_starts
 from pricing.models import LognormalSpots
 from tests.helpers import dax, double
 from tests.references import dax_heston
@@ -63,7 +63,7 @@ class Unknown(LognormalSpots):
 
 def test_a_model_survives_the_free_space_and_keeps_its_other_fields():
     model = dax_heston()
-    parameters = Parameters.of(model)
+    parameters = FreeParameters.of(model)
     back = parameters.model(dax_heston(), parameters.free(model))
     for found, wanted in zip(jax.tree.leaves(back), jax.tree.leaves(model), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-13)
@@ -71,7 +71,7 @@ def test_a_model_survives_the_free_space_and_keeps_its_other_fields():
 
 def test_transforms_choose_what_is_free():
     model = dax_heston()
-    parameters = Parameters.of(model, {"correlation": Tanh()})
+    parameters = FreeParameters.of(model, {"correlation": Tanh()})
     moved = parameters.model(model, parameters.free(model) + 1.0)
     np.testing.assert_allclose(moved.correlation, np.tanh(np.arctanh(model.correlation) + 1.0))
     assert eqx.tree_equal(eqx.tree_at(lambda m: m.correlation, moved, model.correlation), model)
@@ -89,7 +89,7 @@ def test_an_unknown_field_and_a_model_without_defaults_are_named():
 
 def test_random_starts_begin_with_the_model_and_are_reproducible():
     model = dax_heston()
-    parameters = Parameters.of(model)
+    parameters = FreeParameters.of(model)
     points = random_starts(parameters, model, 5, key=jax.random.key(3))
     assert points.shape == (5, 5)
     np.testing.assert_array_equal(points[0], parameters.free(model))
@@ -102,6 +102,6 @@ def test_random_starts_begin_with_the_model_and_are_reproducible():
 
 
 def test_a_parameter_without_a_range_cannot_start_at_random():
-    parameters = Parameters.of(dax_heston(), {"spot": Exp()})
+    parameters = FreeParameters.of(dax_heston(), {"spot": Exp()})
     with pytest.raises(TypeError, match="no range to draw a random start of spot"):
         random_starts(parameters, dax_heston(), 2, key=jax.random.key(0))

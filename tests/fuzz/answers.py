@@ -25,7 +25,7 @@ from calibration.app.several import calibrate_all
 from calibration.least_squares_problem import LeastSquaresProblem
 from calibration.market_models import standard_start, too_few
 from calibration.objectives import objective_of
-from calibration.parameters import Parameters
+from calibration.parameters import FreeParameters
 from jaxtape.cli.compare import compare
 from jaxtape.cli.escaping import control_character
 from jaxtape.cli.main import app
@@ -115,7 +115,7 @@ def prepare(book, market):
             start, quotes = standard_start(market, name)
             too_few(start, quotes, name, "market.json")
             models[name] = start
-            LeastSquaresProblem(quotes, start, objective_of(quotes), Parameters.of(start))
+            LeastSquaresProblem(quotes, start, objective_of(quotes), FreeParameters.of(start))
             if name not in market.equities:
                 SwapLegs.plain(vols)
     if not models:

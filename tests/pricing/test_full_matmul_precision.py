@@ -18,7 +18,7 @@ from jaxtape.jax_settings.matmul_precision import (
 from pricing import HullWhite, fbsde
 from pricing.portfolio.scenarios import revalue
 from pricing.portfolio.sweep import tile_workers
-from pricing.portfolio.sweep.groups import Group, Tile
+from pricing.portfolio.sweep.groups import Tile, TradeGroup
 
 PACKAGES = pricing, fbsde, calibration
 WITHIN = {
@@ -68,7 +68,7 @@ def test_on_a_cpu_programs_are_as_they_were():
 
 
 def test_the_threads_of_a_book_have_the_precision_of_their_caller(monkeypatch):
-    group = Mock(spec=Group, method=None, tile_bytes=0)
+    group = Mock(spec=TradeGroup, method=None, tile_bytes=0)
     group.tiles = lambda: iter([Mock(spec=Tile)])
     monkeypatch.setattr(tile_workers, "tiling", lambda method: Mock(trade_bytes=1))
     with matmul_precision_context():

@@ -15,7 +15,7 @@ import pytest
 from pricing import BlackScholes, Book, ClosedForm, Fourier, Measures, RiskResult, greeks, risk
 from pricing.portfolio.batching import products_of
 from pricing.portfolio.sweep import fitted_models, tile_workers
-from pricing.portfolio.sweep.groups import BudgetTooSmall, Group
+from pricing.portfolio.sweep.groups import BudgetTooSmall, TradeGroup
 from tests.helpers import dax, dax_book, double
 from tests.references import dax_heston
 
@@ -224,13 +224,13 @@ def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
         for strike in (*range(3000, 3800, 100), *range(5500, 6300, 100))
     ]
     book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows[:-1]]))
-    seen, make = [], Group.tiles
+    seen, make = [], TradeGroup.tiles
 
     def tiles(self):
         seen.append(self)
         return make(self)
 
-    monkeypatch.setattr(Group, "tiles", tiles)
+    monkeypatch.setattr(TradeGroup, "tiles", tiles)
     risk(book, dax(), lambda market: {"DAX": dax_heston()}, greeks=False)
     (group,) = seen
     places = group.places.reshape(-1, Fourier.bunch_size)

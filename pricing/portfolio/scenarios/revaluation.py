@@ -22,8 +22,8 @@ from ..book import Book
 from ..sweep.block_values import MAX_LEVELS, block_values, no_samples
 from ..sweep.fitted_models import Fit, Models
 from ..sweep.groups import (
-    Group,
     Tile,
+    TradeGroup,
     batches_of,
     group_trades,
 )
@@ -182,7 +182,7 @@ def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenari
 
 
 def _simulated(
-    groups: Sequence[Group],
+    groups: Sequence[TradeGroup],
     states: States,
     moved: Sequence[Scenario],
     key,
@@ -198,7 +198,7 @@ def _simulated(
         models = states.fitted(scenario)
         passes.setdefault(id(models), (models, []))[1].append(place)
 
-    def of_tile(group: Group, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    def of_tile(group: TradeGroup, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
         names, method = group.underlyings, group.method
         pnl, errors = np.empty((2, len(moved), tile.weights.size))
 
@@ -239,7 +239,7 @@ def _valued(
         models = states.at(scenario)
         groups = [group for group in grouped(models=models)[0] if not group.method.is_random]
 
-        def of_tile(group: Group, tile: Tile, models: Models = models) -> Array:
+        def of_tile(group: TradeGroup, tile: Tile, models: Models = models) -> Array:
             model = models[group.underlyings]
             value = lambda: tile_values(tile, model, group.method, key=key)[0]["value"]  # noqa: E731
             return memory.recall(value, (tile, model, group.method))

@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from ...progress import Progress
 from .fitted_models import FittedModels, Models
-from .groups import Group, Tile
+from .groups import Tile, TradeGroup
 from .memory import Memory
 from .memory_gate import MemoryGate
 from .tile_workers import run_tiles
@@ -18,7 +18,7 @@ from .trade_risk import GroupRisk
 
 
 def sweep_book(
-    groups: Sequence[Group],
+    groups: Sequence[TradeGroup],
     fitted: FittedModels,
     *,
     key: PRNGKeyArray,
@@ -34,7 +34,7 @@ def sweep_book(
     total, done, found = sum(len(group.trades) for group in groups), 0, []
     gradient = jax.tree.map(np.zeros_like, fitted.models)
 
-    def sweep(group: Group, tile: Tile):
+    def sweep(group: TradeGroup, tile: Tile):
         seen = (tree and tree[group.underlyings] for tree in fitted[:3])
         computed = functools.partial(fitted.sweep, group, tile, key=key)
         return memory.recall(computed, (tile, group.method, *seen, key))

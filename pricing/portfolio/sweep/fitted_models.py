@@ -14,7 +14,7 @@ from ...market import Market
 from ...models import AbstractModel
 from ...models.baskets import joined
 from ...results import RESULTS
-from .groups import Group, Tile
+from .groups import Tile, TradeGroup
 from .tile_sweep import tile_sweep, tile_values
 
 Fit = Callable[[Market], Mapping[str, AbstractModel]]
@@ -34,7 +34,7 @@ class FittedModels(NamedTuple):
     pullback: Callable[[Models], tuple[Market]] | None = None
 
     def sweep(
-        self, group: Group, tile: Tile, *, key: PRNGKeyArray
+        self, group: TradeGroup, tile: Tile, *, key: PRNGKeyArray
     ) -> tuple[dict, dict, RESULTS, Any]:
         """Return the results of `tile_sweep` for a tile in its model, or values alone."""
         names = group.underlyings

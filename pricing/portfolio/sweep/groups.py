@@ -52,7 +52,7 @@ class Tile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class TradeGroup:
     """Trades of one kind on one underlying or basket, priced by one method, and their places in tiles."""
 
     underlyings: tuple[str, ...]
@@ -115,7 +115,7 @@ def group_trades(
     key: PRNGKeyArray,
     budget: int,
     mesh: Mesh | None,
-) -> tuple[list[Group], dict[str, str]]:
+) -> tuple[list[TradeGroup], dict[str, str]]:
     """Return the groups of a book, and the reason, by trade id, for each trade that no method prices."""
     if mesh is not None:
         # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
@@ -132,7 +132,7 @@ def group_trades(
         model = models[batch.underlyings]
         method = prepared(method, batch.products, model, mesh)
         places = _places(batch, model, method, _tile_shape(method, budget, mesh))
-        groups.append(Group(*batch, method=method, places=places, mesh=mesh))
+        groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh))
     return groups, unpriced
 
 

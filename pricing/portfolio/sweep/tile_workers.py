@@ -11,7 +11,7 @@ import jax
 from jaxtape.jax_settings.matmul_precision import chosen_precision
 
 from ...methods.method import tiling
-from .groups import Group, Tile
+from .groups import Tile, TradeGroup
 from .memory_gate import MemoryGate
 
 NUM_WORKERS = os.cpu_count() or 1
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 
 def run_tiles(
-    groups: Sequence[Group],
-    function: Callable[[Group, Tile], Result],
+    groups: Sequence[TradeGroup],
+    function: Callable[[TradeGroup, Tile], Result],
     budget: int,
     gate: MemoryGate | None = None,
-) -> Iterator[tuple[Group, list[Future[Result]]]]:
+) -> Iterator[tuple[TradeGroup, list[Future[Result]]]]:
     """Return each group with the results of its tiles, in order, however many workers there are.
 
     The first tiles of all groups start first, so that programs compile side by side; of those the largest
@@ -37,7 +37,7 @@ def run_tiles(
         zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes
     )
 
-    def run(group: Group, tile: Tile) -> Result:
+    def run(group: TradeGroup, tile: Tile) -> Result:
         with gate.holding(group.tile_bytes), jax.default_matmul_precision(precision):
             return jax.block_until_ready(function(group, tile))
 

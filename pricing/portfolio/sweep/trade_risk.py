@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from ...results import RESULTS
-from ..book import Book, Row
-from .groups import Group
+from ..book import Book, BookRow
+from .groups import TradeGroup
 
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
@@ -102,7 +102,7 @@ class GroupRisk:
     refusals: the reason that the method does not value each trade, if it does not.
     """
 
-    group: Group
+    group: TradeGroup
     figures: Columns
     errors: Columns
     refusals: RESULTS
@@ -169,7 +169,7 @@ class TradeRisks(Sequence[TradeRisk]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    def _of_row(self, row: Row) -> TradeRisk:
+    def _of_row(self, row: BookRow) -> TradeRisk:
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
         if row.trade is None:
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")
