@@ -49,7 +49,7 @@ def cases() -> dict[str, tuple[Market, str, Any, Any]]:
 
 @eqx.filter_jit
 def linearized(calibration: Calibration):
-    problem = calibration.least_squares_problem
+    problem = calibration.problem
     return problem.linearized(problem.parameters.free(calibration.model))
 
 
@@ -59,7 +59,7 @@ class Bumps:
     def __init__(self, market: Market, name: str, calibration: Calibration, value: Any, count: int):
         self.market, self.name, self.value, self.count = market, name, value, count
         self.fit = fit(calibration.model)
-        vols = calibration.least_squares_problem.quotes.vols
+        vols = calibration.problem.quotes.vols
         self.vols = lambda m: (
             m.swaption_vols.vols if m.swaption_vols else m.equities[name].surface.vols
         )

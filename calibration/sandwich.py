@@ -44,9 +44,9 @@ def sandwich_covariance(
         >>> sandwich_covariance(found, 1e-6 * jnp.eye(4)).shape
         (2, 2)
     """
-    if calibration.least_squares_problem is None:
+    if calibration.problem is None:
         raise ValueError("the calibration does not hold its problem: give what calibrate returned")
-    return _sandwich(calibration.least_squares_problem, calibration.model, residual_covariance)
+    return _sandwich(calibration.problem, calibration.model, residual_covariance)
 
 
 @stored_jit

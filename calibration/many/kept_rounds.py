@@ -80,9 +80,9 @@ class KeptRounds:
         columns = found.columns
         texts = {name: x.tolist() for name, x in columns.items() if x.dtype == object}
         facts = {"digest": _digest_of_jobs(jobs), "order": list(columns), "columns": texts}
-        numbers = {name: x for name, x in columns.items() if name not in texts}
+        arrays: dict[str, Any] = {name: x for name, x in columns.items() if name not in texts}
         with self._output.written() as aside:
-            np.savez(aside / f"{end}.npz", **{_FACTS: np.array(json.dumps(facts))}, **numbers)
+            np.savez(aside / f"{end}.npz", **arrays, **{_FACTS: np.array(json.dumps(facts))})
 
     def _require_same_run(self, run: dict[str, Any]) -> None:
         if not (self.folder / _LABEL).exists():

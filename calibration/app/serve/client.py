@@ -204,8 +204,11 @@ class RiskClient(AbstractContextManager):
 
 
 def _no_answer(detail: str, remedy: str) -> ServiceError:
-    problem = {"type": "about:blank", "title": "No answer", "detail": detail, "remedy": remedy}
-    return ServiceError(ProblemDetails(status=0, **problem))
+    title = "No answer"
+    problem = ProblemDetails(
+        type="about:blank", title=title, status=0, detail=detail, remedy=remedy
+    )
+    return ServiceError(problem)
 
 
 def _if_match(version: str | None) -> dict[str, str]:
