@@ -264,7 +264,7 @@ class _Held:
         return cls(position, np.append(0, np.arange(slots - 1, 0, -1)), [], sums)
 
     @functools.cached_property
-    def costs(self) -> tuple[int, float, int, int]:
+    def costs(self) -> tuple[int, int | float, int, int]:
         """The cheapest state to give up between the first and the last, and what it costs.
 
         Returns its index, the steps more that the way back then takes, the steps of the nodes before the last
