@@ -27,12 +27,10 @@ from calibration.app.console import (
 )
 from jaxtape.cli.main import app, refuse
 from jaxtape.output_folder import mismatched_files
-from pricing import Book
+from pricing import Book, RiskResult, TradeRisk
 from pricing import risk as value_book
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
-from pricing.portfolio.book_risk import RiskResult
-from pricing.portfolio.sweep.trade_risk import TradeRisk
 from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
 

@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import Book
+from pricing import Book, explain
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
-from pricing.portfolio.explanation import explain
 from tests.test_command_line import BAD, GOOD, HEADER, MARKET, rows_of, run, run_risk
 
 SCENARIOS = """{

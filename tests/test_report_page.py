@@ -12,11 +12,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from pricing import Book, Measures, RiskResult, TradeRisk
+from pricing import Book, Measures, Revaluation, RiskResult, Scenario, ScenarioSet, TradeRisk
 from pricing.market import Market
-from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
-from pricing.reporting import write_report
-from pricing.reporting.positions import positions_of
+from pricing.reporting import positions_of, write_report
 from pricing.reporting.stress import Stress
 
 CHROMIUM = next(

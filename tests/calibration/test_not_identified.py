@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibration import RESULTS, Calibration, Job, calibrate, calibrate_many, fit
-from calibration.objectives import ImpliedVolError, model_vols
+from calibration import RESULTS, Calibration, ImpliedVolError, Job, calibrate, calibrate_many, fit
+from calibration.objectives import model_vols
 from pricing import BlackScholes, European, Heston, Market, VolSurface, price
 from pricing.market import SwaptionVols
 from pricing.models import G2, Bates, HullWhite, Sabr

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from starlette.requests import Request
 from typer.testing import CliRunner
 
-from calibration import Calibration, market_models
+from calibration import RESULTS, Calibration, market_models
 from calibration.app.serve import engine_cache, factory
 from calibration.app.serve.auth import Auth, kept_token, token_of
 from calibration.app.serve.client import RiskClient, ServiceError
@@ -30,7 +30,6 @@ from calibration.app.serve.server import JsonLines
 from calibration.app.serve.session import Session
 from calibration.app.serve.session_state import Precondition, QuotedMarket, StoredBook
 from calibration.app.serve.valuations import ValuationQueue
-from calibration.results import RESULTS
 from jaxtape.cli.main import app as commands
 from pricing import Book, Market, RiskResult, risk
 from pricing.ingestion.errors import InputError

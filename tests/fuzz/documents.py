@@ -11,10 +11,9 @@ from pathlib import Path
 from calibration import read_jobs
 from jaxtape.cli.escaping import control_character
 from jaxtape.cli.reference_tables import read_tables
-from pricing import Heston
+from pricing import Heston, ScenarioSet
 from pricing.ingestion import UnreadableFile
 from pricing.market import Market
-from pricing.portfolio.scenarios import ScenarioSet
 
 from .corpus import MARKET
 from .mutations import as_json, changed, damaged, nasty

@@ -7,9 +7,8 @@ from math import isnan
 import numpy as np
 import pytest
 
-from pricing import Book, Market, risk
+from pricing import Book, Market, Scenario, ScenarioSet, revalue, risk
 from pricing.models.surface_models import black_scholes
-from pricing.portfolio.scenarios import Scenario, ScenarioSet, revalue
 from pricing.reporting import positions_of, quote_risks, write_quote_risks, write_report
 from pricing.reporting.stress import Stress, write_scenarios
 from tests.helpers import double

@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import Book, Market, risk
+from pricing import Book, Market, explain, explain_by_currency, risk
 from pricing.market import Observed
 from pricing.models.surface_models import black_scholes
-from pricing.portfolio.explanation import explain, explain_by_currency
 from tests.helpers import double
 
 HEADER = "id,type,underlying,quantity,option,strike,expiry,payout\n"

@@ -15,8 +15,7 @@ from jaxtape.jax_settings.matmul_precision import (
     full_matmul_precision,
     matmul_precision_context,
 )
-from pricing import HullWhite, fbsde
-from pricing.portfolio.scenarios import revalue
+from pricing import HullWhite, fbsde, revalue
 from pricing.portfolio.sweep import tile_workers
 from pricing.portfolio.sweep.groups import Tile, TradeGroup
 

@@ -10,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import Book, HullWhite, Market, RiskEngine, ZeroCurve, risk
+from pricing import Book, HullWhite, Market, RiskEngine, ZeroCurve, explain, risk
 from pricing.market import leg
 from pricing.models.surface_models import black_scholes
-from pricing.portfolio.explanation import explain
-from pricing.reporting import write_report
-from pricing.reporting.quotes import quote_risks
+from pricing.reporting import quote_risks, write_report
 from tests.helpers import double
 
 from .quoted_market import ASOF, DOCUMENT, QUOTED, TOO_HIGH, market, quotes

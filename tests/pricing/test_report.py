@@ -10,10 +10,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from pricing import Book, Measures, RiskResult, TradeRisk
+from pricing import Book, Measures, Revaluation, RiskResult, Scenario, ScenarioSet, TradeRisk
 from pricing.market import Market
 from pricing.portfolio.batching import currency_of
-from pricing.portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from pricing.reporting import (
     SurfaceFit,
     charts,

@@ -5,11 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Heston, Market, MonteCarlo, price
+from pricing import (
+    BlackScholes,
+    Book,
+    ClosedForm,
+    Heston,
+    Market,
+    MonteCarlo,
+    Scenario,
+    ScenarioSet,
+    price,
+    revalue,
+)
 from pricing.ingestion import UnreadableFile
 from pricing.models.surface_models import black_scholes
 from pricing.portfolio.batching import products_of
-from pricing.portfolio.scenarios import Scenario, ScenarioSet, revalue
 from pricing.portfolio.sweep.block_values import MAX_LEVELS
 from pricing.valuation import mean_and_error
 from tests.helpers import double

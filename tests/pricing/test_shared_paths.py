@@ -18,8 +18,8 @@ from pricing import Asian, Barrier, BlackScholes, European, Heston, MonteCarlo, 
 from pricing.numerics.mixing import mixed, unmixed
 from pricing.portfolio.sweep.groups import Tile
 from pricing.portfolio.sweep.tile_sweep import tile_sweep, tile_values
-from pricing.sampling import PseudoRandom, Sobol
-from pricing.sampling.time_grid import between, grid_through, refined
+from pricing.sampling import PseudoRandom, Sobol, refined
+from pricing.sampling.time_grid import between, grid_through
 from tests.helpers import double
 
 KEY = jax.random.key(3)
