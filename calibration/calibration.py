@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from pricing.argument_kinds import of_kinds
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Calibratable, Quotes
 from pricing.progress import Progress
@@ -124,6 +125,7 @@ class Calibration(eqx.Module):
         return _drifted(problem, self.model, self.stats["noise"], variance)
 
 
+@of_kinds(model=(AbstractModel, "the model to start from, such as Heston(...)"))
 @full_matmul_precision
 def calibrate(
     quotes: Quotes | PriceQuotes,

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from .argument_kinds import of_kinds
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import applicable, estimated, mean_and_error, over_batch
+from .valuation import METHOD, MODEL, PRODUCT, applicable, estimated, mean_and_error, over_batch
 
 Real = Float[Array, "*batch"]
 
@@ -69,6 +70,7 @@ class Greeks(Sensitivities):
     stats: dict[str, Any]
 
 
+@of_kinds(product=PRODUCT, model=MODEL, method=METHOD)
 @full_matmul_precision
 def greeks(
     product: AbstractProduct,

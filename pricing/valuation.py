@@ -13,11 +13,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from .argument_kinds import of_kinds
 from .methods import METHODS, AbstractMethod
 from .methods.method import Refined, prepared
 from .models import AbstractModel
-from .products import AbstractProduct
+from .products import AbstractProduct, European, Exercisable
 from .results import RESULTS, outcome
+
+PRODUCT = AbstractProduct, "a product, such as European(100.0, 1.0)"
+MODEL = AbstractModel, "a model, such as BlackScholes(100.0, 0.05, 0.2)"
+METHOD = AbstractMethod, "a method, such as MonteCarlo(), or None"
 
 
 class Valuation(eqx.Module):
@@ -43,6 +48,7 @@ class Valuation(eqx.Module):
     stats: dict[str, Any]
 
 
+@of_kinds(product=PRODUCT, model=MODEL, method=METHOD)
 @full_matmul_precision
 def price(
     product: AbstractProduct,
@@ -210,11 +216,13 @@ def applicable(
     if method is None:
         method = next(working, None)
         if method is None:
-            lacks = {type(m).__name__: lacking(product, model, m) for m in methods}
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in lacks.items())
-            raise TypeError(
-                f"no method prices {type(product).__name__} under {type(model).__name__} ({reasons})"
-            )
+            by_reason: dict[str | None, list[str]] = {}
+            for m in methods:
+                by_reason.setdefault(lacking(product, model, m), []).append(type(m).__name__)
+            pairs = ((", ".join(names), reason) for reason, names in by_reason.items())
+            reasons = "; ".join(f"{names}: {reason}" for names, reason in pairs)
+            pair = f"{type(product).__name__} under {type(model).__name__}"
+            raise TypeError(f"no method prices {pair} ({_other_assets(product, model) or reasons})")
     elif (reason := lacking(product, model, method)) is not None:
         names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
         raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
@@ -227,9 +235,23 @@ def applicable(
 
 def lacking(product: AbstractProduct, model: AbstractModel, method: AbstractMethod) -> str | None:
     """Return the ability that the method needs and the pair lacks, in words; None if the method applies."""
+    if _has_own_payoff(product) and not method.reads_exercise_value:
+        return f"it takes the payoff from strike and side, and {type(product).__name__} has its own"
+    return _other_assets(product, model) or method.lacks(product, model)
+
+
+def _has_own_payoff(product: AbstractProduct) -> bool:
+    """Return True if strike and side do not give the payoff; the `units` of a European option may do so."""
+    if isinstance(product, European) and type(product).units is not European.units:
+        return False
+    return isinstance(product, Exercisable) and product.has_own_payoff
+
+
+def _other_assets(product: AbstractProduct, model: AbstractModel) -> str | None:
+    """Return the reason that a product is on other assets than the model, one or several; None if it is not."""
     several = model.underlying.ndim == 1
     if product.multi_asset == several:
-        return method.lacks(product, model)
+        return None
     if several:
         return f"{type(product).__name__} is on one asset, the model has {model.underlying.size}"
     return f"{type(product).__name__} is on several assets, the model has one: give it an array of spots"

@@ -5,13 +5,15 @@ from jaxtyping import PRNGKeyArray
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from .argument_kinds import of_kinds
 from .methods import LeastSquares
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import Between, Bounds
-from .valuation import applicable, mean_and_error, over_batch
+from .valuation import MODEL, PRODUCT, applicable, mean_and_error, over_batch
 
 
+@of_kinds(product=PRODUCT, model=MODEL, method=(LeastSquares, "LeastSquares(), or None"))
 @full_matmul_precision
 def bounds(
     product: AbstractProduct,

@@ -173,7 +173,7 @@ def _exercise_in_step(
     """Return the most that exercise at any time of a step is worth at its end; infinite where none is known."""
     spot, is_sum = model.observed(t, x).spot, False
     if isinstance(product, SpotOption) and product.average == "arithmetic":
-        is_sum = type(product).exercise_value is SpotOption.exercise_value
+        is_sum = not product.has_own_payoff
     if spot is None or not (isinstance(product, SpotOption) and is_sum):
         return jnp.full(product.batch_shape, jnp.inf, x.dtype)
     spots = jnp.atleast_1d(spot)

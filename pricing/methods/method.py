@@ -27,6 +27,8 @@ class AbstractMethod(eqx.Module):
 
     Attributes:
         is_random: Whether `samples` needs a key.
+        reads_exercise_value: Whether it reads `exercise_value` of rights to exercise. Another method takes
+            their payoff from strike and side, and is not given those with a payoff of their own.
 
     Examples:
         >>> from pricing import BlackScholes, European, LeastSquares
@@ -35,6 +37,7 @@ class AbstractMethod(eqx.Module):
     """
 
     is_random: eqx.AbstractClassVar[bool]
+    reads_exercise_value: ClassVar[bool] = False
 
     @abc.abstractmethod
     def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:

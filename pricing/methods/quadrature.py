@@ -20,7 +20,14 @@ from ..induction.knock_out import knock_out_induction, paid_always
 from ..induction.layer import NODES_A_STD, STDS
 from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
 from ..numerics.safe_math import nan_where
-from ..products import AbstractProduct, EarlyExercise, Exercisable, Monitored, SwapOption
+from ..products import (
+    AbstractProduct,
+    EarlyExercise,
+    Exercisable,
+    Monitored,
+    SpotOption,
+    SwapOption,
+)
 from ..results import RESULTS
 from .method import Prepared, Tiled, Tiling, at_least, missing
 
@@ -55,6 +62,7 @@ class Quadrature(Tiled, Prepared):
     """
 
     is_random: ClassVar[bool] = False
+    reads_exercise_value: ClassVar[bool] = True
 
     num_nodes: int | None = eqx.field(static=True, default=None)
     num_dates: int = eqx.field(static=True, default=64)
@@ -75,6 +83,8 @@ class Quadrature(Tiled, Prepared):
         if isinstance(product, SwapOption):
             known = isinstance(model, BondState)
             return None if known else missing("bonds in terms of one Gaussian state", model)
+        if isinstance(product, SpotOption) and product.any_time and product.has_own_payoff:
+            return missing("payoff side * (spot - strike)", product)
         if not isinstance(product.form, (EarlyExercise, Monitored)):
             return missing("right to exercise or barrier dates", product)
         known = isinstance(model, LognormalSpots) and not product.multi_asset

@@ -17,6 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
 from ..market import Market
 from ..methods import METHODS, AbstractMethod
@@ -26,6 +27,9 @@ from .batching import currency_of
 from .book import Book
 from .sweep.book_sweep import sweep_book
 from .sweep.fitted_models import (
+    BOOK,
+    FIT,
+    MARKET,
     Fit,
     FittedModels,
     Models,
@@ -94,6 +98,7 @@ class RiskResult:
         return tuple(trade for trade in self.trades if trade.figures is None)
 
 
+@of_kinds(book=BOOK, market=MARKET, fit=FIT)
 def risk(
     book: Book,
     market: Market,

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
 from ..market import Market
 from ..market.observed import Observed
 from .batching import currency_of
 from .book import Book, BookRow
 from .book_risk import RiskResult, risk
-from .sweep.fitted_models import Fit
+from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
 
 _DAYS_PER_YEAR = 365.0
@@ -128,6 +129,7 @@ class Explanation:
         return self.change - self.explained
 
 
+@of_kinds(book=BOOK, before=MARKET, after=MARKET, fit=FIT)
 def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any) -> Explanation:
     """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
 
@@ -162,6 +164,7 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
     return next(iter(found.values()))
 
 
+@of_kinds(book=BOOK, before=MARKET, after=MARKET, fit=FIT)
 def explain_by_currency(
     book: Book, before: Market, after: Market, fit: Fit, **settings: Any
 ) -> dict[str, Explanation]:

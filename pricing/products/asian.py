@@ -47,7 +47,7 @@ class Asian(CallOrPut, Average):
 
     @property
     def canonical(self) -> AverageClaim:
-        weights = jnp.full(self.dates.shape, 1.0 / self.dates.shape[-1], self.strike.dtype)
+        weights = jnp.broadcast_to(self.weights_of(self.dates.shape[-1]), self.dates.shape)
         return AverageClaim(
             strike=self.strike,
             dates=self.dates,

@@ -1,17 +1,26 @@
 """Options that may be exercised at some dates."""
 
+import equinox as eqx
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 from pydantic import Field
 
+from ..argument_kinds import check_kind
 from ..fields import Converted, dates
 from ..market.observed import Observed
+from ..market.state import MarketState
 from .european import European
 from .exercise import EarlyExercise, SpotOption
 from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
+
+
+def _option(payoff_product: SpotOption) -> SpotOption:
+    remedy = "an option on the spot, such as European(100.0, 1.0), whose expiry is the last date"
+    check_kind("payoff_product", payoff_product, SpotOption, remedy)
+    return payoff_product
 
 
 class Bermudan(EarlyExercise, SpotOption):
@@ -22,6 +31,7 @@ class Bermudan(EarlyExercise, SpotOption):
         dates: When the option may be exercised, in years, increasing, of shape (dates,).
 
     Raises:
+        TypeError: If the payoff is no option on the spot.
         ValueError: If the payoff does not expire on the last of the dates.
 
     Examples:
@@ -30,7 +40,7 @@ class Bermudan(EarlyExercise, SpotOption):
         [0.5, 1.0]
     """
 
-    payoff_product: SpotOption
+    payoff_product: SpotOption = eqx.field(converter=_option)
     dates: Converted[Float[Array, "*#batch dates"]] = dates("dates")
 
     def __check_init__(self):
@@ -60,6 +70,14 @@ class Bermudan(EarlyExercise, SpotOption):
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
         return self.payoff_product.weights_of(num_spots)
+
+    @property
+    def has_own_payoff(self) -> bool:
+        is_own = type(self).exercise_value is not Bermudan.exercise_value
+        return is_own or self.payoff_product.has_own_payoff
+
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        return self.payoff_product.exercise_value(t, market)
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates

@@ -47,6 +47,11 @@ class Exercisable(AbstractProduct):
                 ignore it.
         """
 
+    @property
+    def has_own_payoff(self) -> bool:
+        """Whether a subclass overrides `exercise_value`, so that strike and side no longer give the payoff."""
+        return False
+
     @abc.abstractmethod
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
         """Return the payoff of exercise at t (years) in this state of the market, in currency of that time.
@@ -98,6 +103,10 @@ class SpotOption(Exercisable):
     def average(self) -> str:
         """The word for the kind of mean."""
         return "arithmetic"
+
+    @property
+    def has_own_payoff(self) -> bool:
+        return type(self).exercise_value is not SpotOption.exercise_value
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
         """Return the weight of each asset's spot: 1 for a single asset."""

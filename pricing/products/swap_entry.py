@@ -113,6 +113,10 @@ class SwapOption(SwapEntry, Exercisable):
     def coupon_rate(self) -> Float[Array, "..."]:
         return self.strike
 
+    @property
+    def has_own_payoff(self) -> bool:
+        return type(self).exercise_value is not SwapOption.exercise_value
+
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates
         return self.entry_dates

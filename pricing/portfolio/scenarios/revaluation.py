@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from ...argument_kinds import of_kinds
 from ...market import Market
 from ...methods import METHODS, AbstractMethod
 from ...models import AbstractModel
@@ -20,7 +21,7 @@ from ...progress import Progress
 from ..batching import currency_of
 from ..book import Book
 from ..sweep.block_values import MAX_LEVELS, block_values, no_samples
-from ..sweep.fitted_models import Fit, Models
+from ..sweep.fitted_models import BOOK, FIT, MARKET, Fit, Models
 from ..sweep.groups import (
     Tile,
     TradeGroup,
@@ -97,6 +98,7 @@ class Revaluation:
         }
 
 
+@of_kinds(book=BOOK, market=MARKET, fit=FIT)
 @full_matmul_precision
 def revalue(
     book: Book,

@@ -14,11 +14,16 @@ from ...market import Market
 from ...models import AbstractModel
 from ...models.baskets import joined
 from ...results import RESULTS
+from ..book import Book
 from .groups import Tile, TradeGroup
 from .tile_sweep import tile_sweep, tile_values
 
 Fit = Callable[[Market], Mapping[str, AbstractModel]]
 Models = dict[tuple[str, ...], AbstractModel]
+
+BOOK = Book, "a Book, such as Book.read(path)"
+MARKET = Market, "a Market, such as Market.read(path)"
+FIT = Callable, "a function of a market that returns a model for each underlying"
 
 
 class FittedModels(NamedTuple):

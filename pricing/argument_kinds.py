@@ -1,0 +1,64 @@
+"""Check that the arguments of a verb are objects of the right kind, before anything reads them."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Kind = Any  # a class, or several: what `isinstance` takes
+
+
+def check_kind(name: str, value: Any, kind: Kind, remedy: str) -> None:
+    """Check that an argument is an object of a kind.
+
+    Args:
+        name: The argument, as the error names it.
+        value: The argument's value.
+        kind: The class of such objects, or several classes.
+        remedy: What to give instead, such as "a model, such as Heston(...)".
+
+    Raises:
+        TypeError: The value is of another kind, or a class in place of an object.
+    """
+    if isinstance(value, kind):
+        return
+    if isinstance(value, type):
+        given = f"the class {value.__name__}"
+        if issubclass(value, kind):
+            remedy = f"an object of it, {value.__name__}(...)"
+    else:
+        given = repr(value) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    raise TypeError(f"{name} is {given}: give {remedy}")
+
+
+def of_kinds(**kinds: tuple[Kind, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function with checks of its arguments; an argument that is None by default may be None.
+
+    Args:
+        kinds: Argument -> its class or classes, and what to give in place of a wrong object.
+
+    Returns:
+        A decorator, whose function raises TypeError as `check_kind` does, with the order of its arguments.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        places = (p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD)
+        names = tuple(places)
+        order = f"{function.__name__}({', '.join(names)}, ...)"
+        optional = {name for name in kinds if parameters[name].default is None}
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+                if name in kinds and not (value is None and name in optional):
+                    kind, remedy = kinds[name]
+                    check_kind(name, value, kind, f"{remedy}, as in {order}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
