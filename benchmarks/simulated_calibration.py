@@ -113,7 +113,7 @@ def at_once(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError) 
     """The residuals on one block of all paths, nothing of which is computed again."""
     model = model_at(parameters)
     samples = error.block_samples(
-        model, quotes, error.prologues(model, quotes), jnp.zeros((), jnp.int32)
+        model, quotes, error.setups(model, quotes), jnp.zeros((), jnp.int32)
     )
     return (jnp.mean(samples, axis=1) - quotes.prices) / quotes.std_errors
 
@@ -142,10 +142,10 @@ def noise_of(error: SimulatedPriceError, quotes: PriceQuotes, index: int) -> lis
     """A block's normals of the variance, uniforms of the barriers, normals of the averages."""
     model, drawn = heston(START), []
     for batch, by, each in zip(
-        quotes.products, error.methods, error.prologues(model, quotes), strict=True
+        quotes.products, error.methods, error.setups(model, quotes), strict=True
     ):
-        first, prologue = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, each))
-        drawn.append(by.paths(first, model, prologue, jnp.asarray(index), key=error.key)[1])
+        first, setup = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, each))
+        drawn.append(by.paths(first, model, setup, jnp.asarray(index), key=error.key)[1])
     barriers, averages = drawn
     return [barriers.normals[0], barriers.uniforms, averages.normals[1]]
 

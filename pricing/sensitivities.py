@@ -17,7 +17,7 @@ from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import METHOD, MODEL, PRODUCT, applicable, estimated, mean_and_error, over_batch
+from .valuation import METHOD, MODEL, PRODUCT, estimated, mean_and_error, over_batch, select_method
 
 Real = Float[Array, "*batch"]
 
@@ -105,7 +105,7 @@ def greeks(
     """
     model = in_working_precision(model)
     run = lambda product, method: _greeks(product, model, method, key)  # noqa: E731
-    chosen = applicable(product, model, method, key=key)
+    chosen = select_method(product, model, method, key=key)
     method, (means, errors), refusals = estimated(
         run, product, model, chosen, may_refine=method is None
     )

@@ -15,7 +15,6 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
 from .methods import METHODS, AbstractMethod
-from .methods.method import Refined, prepared
 from .models import AbstractModel
 from .products import AbstractProduct, European, Exercisable
 from .results import RESULTS, outcome
@@ -80,7 +79,7 @@ def price(
         ['15.43', '9.41', '5.29']
     """
     run = lambda product, method: _value(product, model, method, key)  # noqa: E731
-    chosen = applicable(product, model, method, key=key)
+    chosen = select_method(product, model, method, key=key)
     method, (value, std_error), refusals = estimated(
         run, product, model, chosen, may_refine=method is None
     )
@@ -122,10 +121,11 @@ def estimated(
     if (resolved := resolving(method, product, model, refusals)) is not method:
         method = resolved
         found, refusals = run(product, method)
-    if not isinstance(method, Refined):
+    coarser = method.coarser()
+    if coarser is None:
         return method, found, refusals
     figures, _ = found
-    errors = _difference(figures, run(product, method.coarser())[0][0])
+    errors = _difference(figures, run(product, coarser)[0][0])
     if may_refine and _is_known(model, errors):
         twin = method.judged(product)
         scale = figures if twin is product else run(twin, method)[0][0]
@@ -143,7 +143,7 @@ def resolving(
     if refusals.is_traced():
         return method
     found, few = (jax.tree.leaves(code)[0] for code in (refusals, RESULTS.too_few_nodes))
-    return prepared(method, product, model, None) if np.any(found == few) else method
+    return method.prepared(product, model) if np.any(found == few) else method
 
 
 def is_close(model: AbstractModel, figures: PyTree, errors: PyTree) -> bool:
@@ -198,7 +198,7 @@ def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array
     return mean, jnp.sqrt(variance / count)
 
 
-def applicable(
+def select_method(
     product: AbstractProduct,
     model: AbstractModel,
     method: AbstractMethod | None = None,
@@ -212,18 +212,20 @@ def applicable(
         TypeError: No method applies, or the given one does not.
         ValueError: The method is random and there is no key.
     """
-    working = (m for m in methods if lacking(product, model, m) is None)
+    working = (m for m in methods if unsupported_reason(product, model, m) is None)
     if method is None:
         method = next(working, None)
         if method is None:
             by_reason: dict[str | None, list[str]] = {}
             for m in methods:
-                by_reason.setdefault(lacking(product, model, m), []).append(type(m).__name__)
+                by_reason.setdefault(unsupported_reason(product, model, m), []).append(
+                    type(m).__name__
+                )
             pairs = ((", ".join(names), reason) for reason, names in by_reason.items())
             reasons = "; ".join(f"{names}: {reason}" for names, reason in pairs)
             pair = f"{type(product).__name__} under {type(model).__name__}"
             raise TypeError(f"no method prices {pair} ({_other_assets(product, model) or reasons})")
-    elif (reason := lacking(product, model, method)) is not None:
+    elif (reason := unsupported_reason(product, model, method)) is not None:
         names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
         raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
     if method.is_random and key is None:
@@ -233,11 +235,13 @@ def applicable(
     return method
 
 
-def lacking(product: AbstractProduct, model: AbstractModel, method: AbstractMethod) -> str | None:
+def unsupported_reason(
+    product: AbstractProduct, model: AbstractModel, method: AbstractMethod
+) -> str | None:
     """Return the ability that the method needs and the pair lacks, in words; None if the method applies."""
     if _has_own_payoff(product) and not method.reads_exercise_value:
         return f"it takes the payoff from strike and side, and {type(product).__name__} has its own"
-    return _other_assets(product, model) or method.lacks(product, model)
+    return _other_assets(product, model) or method.unsupported_reason(product, model)
 
 
 def _has_own_payoff(product: AbstractProduct) -> bool:

@@ -10,7 +10,7 @@ from .methods import LeastSquares
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import Between, Bounds
-from .valuation import MODEL, PRODUCT, applicable, mean_and_error, over_batch
+from .valuation import MODEL, PRODUCT, mean_and_error, over_batch, select_method
 
 
 @of_kinds(product=PRODUCT, model=MODEL, method=(LeastSquares, "LeastSquares(), or None"))
@@ -52,7 +52,7 @@ def bounds(
         ()
     """
     method = LeastSquares() if method is None else method
-    applicable(product, model, method, key=key)
+    select_method(product, model, method, key=key)
     means, errors = _bounds(product, model, method, key)
     return Bounds.of(means, errors, stats={"method": method}, throw=throw)
 

@@ -51,9 +51,8 @@ from pricing import (
     ZeroCurve,
     price,
 )
-from pricing.methods.method import held
 from pricing.portfolio.batching import products_of
-from pricing.valuation import lacking
+from pricing.valuation import unsupported_reason
 
 NUM_PLAIN = (
     2000  # the first trades of the sample book: European, digital and barrier options on the DAX
@@ -174,7 +173,11 @@ def _triples() -> list[tuple[str, str, str]]:
     registries = (all_products, all_models, all_methods)
     products, models, methods = ({name: r[name]() for name in r} for r in registries)
     names = itertools.product(*registries)
-    return [(p, m, by) for p, m, by in names if not lacking(products[p], models[m], methods[by])]
+    return [
+        (p, m, by)
+        for p, m, by in names
+        if not unsupported_reason(products[p], models[m], methods[by])
+    ]
 
 
 triples = _triples()  # the names of every product, model and method that go together
@@ -186,7 +189,7 @@ def build(product: str, model: str, method: str):
     if not method.is_random:
         return product, model, method, None
     key = jax.random.key(11)
-    return product, model, held(method, product, model, key=key), key
+    return product, model, method.fitted(product, model, key=key), key
 
 
 def restruck(product, scales):

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 import jaxtape as jt
 from pricing.fields import Converted
 from pricing.market.interpolation import as_leaf
-from pricing.methods import Blocked, Fitted, LeastSquares, MonteCarlo
+from pricing.methods import AbstractMethod, LeastSquares, MonteCarlo
 from pricing.models import AbstractModel
 from pricing.products import AbstractProduct
-from pricing.valuation import lacking
+from pricing.valuation import unsupported_reason
 
 from .objective import AbstractObjective
 
@@ -89,7 +89,7 @@ class SimulatedPriceError(AbstractObjective):
         (1,)
     """
 
-    methods: tuple[Blocked, ...]
+    methods: tuple[AbstractMethod, ...]
     key: PRNGKeyArray
 
     @classmethod
@@ -126,15 +126,17 @@ class SimulatedPriceError(AbstractObjective):
         schedule = jt.StoreAll() if schedule is None else schedule
         common: dict[str, Any] = {"block": _LEAST, "schedule": schedule}
         plain = MonteCarlo(num_paths, num_steps, **common)
-        simulated = [batch for batch in quotes.products if lacking(batch, model, plain) is None]
+        simulated = [
+            batch for batch in quotes.products if unsupported_reason(batch, model, plain) is None
+        ]
         plain = plain.on_dates_of(simulated, model) if simulated else plain
 
-        def method_of(batch: AbstractProduct) -> Blocked:
-            if (reason := lacking(batch, model, plain)) is None:
+        def method_of(batch: AbstractProduct) -> AbstractMethod:
+            if (reason := unsupported_reason(batch, model, plain)) is None:
                 return plain
             early = LeastSquares(num_paths, num_steps=min(num_steps, _DATES), **common)
-            if (other := lacking(batch, model, early)) is None:
-                return jax.vmap(lambda one: early.held(one, model, key=key))(batch)
+            if (other := unsupported_reason(batch, model, early)) is None:
+                return jax.vmap(lambda one: early.fitted(one, model, key=key))(batch)
             raise TypeError(
                 f"MonteCarlo cannot price this: {reason}; LeastSquares neither: {other}. Quotes of a surface "
                 "of implied vols go to ImpliedVolError()"
@@ -158,7 +160,7 @@ class SimulatedPriceError(AbstractObjective):
 
         def pullback(model: AbstractModel):
             few, first = self.in_blocks_of(_LEAST), jnp.zeros((), jnp.int32)
-            samples = lambda m: few.block_samples(m, quotes, few.prologues(m, quotes), first)  # noqa: E731
+            samples = lambda m: few.block_samples(m, quotes, few.setups(m, quotes), first)  # noqa: E731
             return eqx.filter_vjp(samples, model)[1]
 
         kept = jax.tree.leaves(eqx.filter_eval_shape(pullback, model))
@@ -196,15 +198,13 @@ class SimulatedPriceError(AbstractObjective):
 
     def _over_blocks(self, model: AbstractModel, quotes: PriceQuotes, function):
         """Return `function` of the samples of every block, [quotes, samples], stacked."""
-        prologues = self.prologues(model, quotes)
-        of_block = jax.checkpoint(
-            lambda i: function(self.block_samples(model, quotes, prologues, i))
-        )
+        setups = self.setups(model, quotes)
+        of_block = jax.checkpoint(lambda i: function(self.block_samples(model, quotes, setups, i)))
         return self.methods[0].over_blocks(of_block)
 
-    def prologues(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
+    def setups(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
         """Return the values that all blocks share, for every batch of contracts."""
-        of_one = lambda one, by: by.prologue(one, model, key=self.key)  # noqa: E731
+        of_one = lambda one, by: by.setup(one, model, key=self.key)  # noqa: E731
         pairs = zip(quotes.products, self.methods, strict=True)
         return [jax.vmap(of_one, (0, _axis(by)))(batch, by) for batch, by in pairs]
 
@@ -212,26 +212,26 @@ class SimulatedPriceError(AbstractObjective):
         self,
         model: AbstractModel,
         quotes: PriceQuotes,
-        prologues: list[PyTree],
+        setups: list[PyTree],
         index: Integer[Array, ""],
     ) -> Float[Array, "quotes samples"]:
         """Return the discounted payoffs of the block of this index."""
         walk, samples = None, []
-        for batch, by, prologue in zip(quotes.products, self.methods, prologues, strict=True):
-            first, of_first = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, prologue))
+        for batch, by, setup in zip(quotes.products, self.methods, setups, strict=True):
+            first, of_first = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, setup))
             by_first = by if _axis(by) is None else jax.tree.map(lambda x: x[0], by)
             own, noise = by_first.paths(first, model, of_first, index, key=self.key)
             walk = own if walk is None else walk  # the same paths: computed for one batch alone
             paths = own if own is None else walk, noise
             values = functools.partial(_samples, model, paths, self.key)
-            samples.append(jax.vmap(values, (0, 0, _axis(by)))(batch, prologue, by))
+            samples.append(jax.vmap(values, (0, 0, _axis(by)))(batch, setup, by))
         return jnp.concatenate(samples)
 
 
-def _axis(by: Blocked) -> int | None:
+def _axis(by: AbstractMethod) -> int | None:
     """Return the axis on which a method has something for each contract of a batch."""
-    return 0 if isinstance(by, Fitted) else None
+    return 0 if by.is_fitted else None
 
 
-def _samples(model, paths, key, product: AbstractProduct, prologue, by: Blocked) -> Array:
-    return by.block_samples(product, model, prologue, paths, key=key)
+def _samples(model, paths, key, product: AbstractProduct, setup, by: AbstractMethod) -> Array:
+    return by.block_samples(product, model, setup, paths, key=key)

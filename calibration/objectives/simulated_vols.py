@@ -11,7 +11,7 @@ import jaxtape as jt
 from pricing.formulas.black import black
 from pricing.formulas.implied_vol import implied_std
 from pricing.market import VolSurface
-from pricing.methods.method import missing
+from pricing.methods.method import missing_ability
 from pricing.models import AbstractModel, ConditionallyGaussian
 from pricing.sampling import normals
 from pricing.sampling.time_grid import refined
@@ -137,7 +137,7 @@ class Options(NamedTuple):
         """
         if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
             raise TypeError(
-                missing("Gaussian log-spot of one asset given its variance path", model)
+                missing_ability("Gaussian log-spot of one asset given its variance path", model)
             )
         dtype = model.underlying.dtype
         expiries, strikes, vols = (

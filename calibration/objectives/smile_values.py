@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from pricing.formulas.black import black
 from pricing.market import SmileQuotes, VolSurface
 from pricing.methods.fourier import Spectrum
-from pricing.methods.method import missing
+from pricing.methods.method import missing_ability
 from pricing.models import AbstractEquityModel, BlackVol, CharacteristicFunction
 from pricing.numerics.safe_math import larger
 
@@ -41,7 +41,9 @@ def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:
     """
     if not isinstance(model, BlackVol | CharacteristicFunction):
         raise TypeError(
-            missing("Black volatility or characteristic function to take implied vols from", model)
+            missing_ability(
+                "Black volatility or characteristic function to take implied vols from", model
+            )
         )
     if isinstance(quotes, SmileQuotes):
         return quotes.log_moneyness

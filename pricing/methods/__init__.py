@@ -4,15 +4,8 @@ from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
 from .least_squares import LeastSquares as LeastSquares
 from .method import AbstractMethod as AbstractMethod
-from .method import Blocked as Blocked
-from .method import Fitted as Fitted
-from .method import Formed as Formed
-from .method import Prepared as Prepared
-from .method import Refined as Refined
-from .method import Shared as Shared
-from .method import Tiled as Tiled
 from .method import Tiling as Tiling
-from .method import missing as missing
+from .method import missing_ability as missing_ability
 from .monte_carlo import MonteCarlo as MonteCarlo
 from .quadrature import Quadrature as Quadrature
 from .registry import METHODS as METHODS

@@ -20,7 +20,7 @@ from ..products import (
     SwapOption,
 )
 from ..results import RESULTS
-from .method import AbstractMethod, missing
+from .method import AbstractMethod, missing_ability
 
 
 class ClosedForm(AbstractMethod):
@@ -44,27 +44,31 @@ class ClosedForm(AbstractMethod):
 
     is_random: ClassVar[bool] = False
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):
-            return missing("closed form", product)
+            return missing_ability("closed form", product)
         if isinstance(product, SwapOption):
             known = isinstance(model, GaussianFactors) and model.mean_reversions.size <= 2
-            return None if known else missing("Gaussian short rate of one factor or two", model)
+            return (
+                None
+                if known
+                else missing_ability("Gaussian short rate of one factor or two", model)
+            )
         if isinstance(product, SwapEntry):
             known = isinstance(model, AbstractRateModel)
-            return None if known else missing("curve of bonds", model)
+            return None if known else missing_ability("curve of bonds", model)
         if not isinstance(model, BlackVol):
-            return missing("Black volatility (lognormal terminal spots)", model)
+            return missing_ability("Black volatility (lognormal terminal spots)", model)
         if reads_spot_once(product.form, model):
             return None
         if isinstance(product, Average) and product.average == "geometric":
             known = isinstance(model, LognormalSpots)
-            return None if known else missing("lognormal spots at all times", model)
+            return None if known else missing_ability("lognormal spots at all times", model)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if continuous:
             known = isinstance(model, LognormalSpots) and model.is_constant
-            return None if known else missing("constant rate and volatility", model)
-        return missing("closed form", product)
+            return None if known else missing_ability("constant rate and volatility", model)
+        return missing_ability("closed form", product)
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
         if reads_spot_once(product.canonical, model):
@@ -85,7 +89,7 @@ class ClosedForm(AbstractMethod):
             return geometric_average_value(product, model.read_at(product.vol_at))
         if isinstance(product, SingleBarrier):
             return _barrier_value(product, model)
-        raise TypeError(missing("closed form", product))
+        raise TypeError(missing_ability("closed form", product))
 
 
 def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:

@@ -36,14 +36,14 @@ from ..models import (
 from ..numerics.safe_math import clipped, larger, smaller
 from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
 from .fourier import Fourier
-from .method import Formed, Prepared, Refined, Tiled, Tiling, at_least, missing
+from .method import AbstractMethod, Tiling, at_least, missing_ability
 
 Scalar = Float[Array, ""]
 
 _FINER = 4  # the nodes and steps of a barrier in one dimension, over those in two
 
 
-class FiniteDifference(Tiled, Formed, Prepared, Refined):
+class FiniteDifference(AbstractMethod):
     """Deterministic values on a grid, Delta and Gamma included.
 
     Lognormal spots, their rate and vol as functions of time: continuous barriers by `lognormal_barrier_value`,
@@ -116,23 +116,27 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
         """Return the knock-out: of a knock-in that is what the grid solves."""
         return product.knocked_out if isinstance(product, SingleBarrier) else product
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
-            return None if known else missing("payoff of the spot at expiry alone", product)
+            return None if known else missing_ability("payoff of the spot at expiry alone", product)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if isinstance(model, LognormalSpots):
-            return None if continuous else missing("continuously monitored barrier", product)
+            return (
+                None if continuous else missing_ability("continuously monitored barrier", product)
+            )
         if not isinstance(model, StochasticVariance):
-            return missing("lognormal spots, Heston variance or local volatility", model)
+            return missing_ability("lognormal spots, Heston variance or local volatility", model)
         early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
         if product.multi_asset or not (early or continuous):
-            return missing("continuously monitored barrier or early exercise of one asset", product)
+            return missing_ability(
+                "continuously monitored barrier or early exercise of one asset", product
+            )
         if continuous and not isinstance(model, CharacteristicFunction):
-            return missing("characteristic function", model)
+            return missing_ability("characteristic function", model)
         return None
 
-    def in_form(self, product: AbstractProduct) -> AbstractProduct:
+    def canonical(self, product: AbstractProduct) -> AbstractProduct:
         return exercise_periods(product) if isinstance(product, EarlyExercise) else product
 
     def samples(
@@ -148,7 +152,7 @@ class FiniteDifference(Tiled, Formed, Prepared, Refined):
             return lognormal_barrier_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
-        right: Any = self.in_form(product)
+        right: Any = self.canonical(product)
         held = self._exercised(right, model)
         now = larger(held, right.side * (model.spot - right.strike))
         return jnp.where(right.any_time > 0.0, now, held)

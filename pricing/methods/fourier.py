@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Bool, Complex, Float, PyTree
+from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray, PyTree
 
 import jaxtape
 
@@ -16,12 +16,12 @@ from ..formulas.black import exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
-from .method import Shared, Tiled, Tiling, missing
+from .method import AbstractMethod, Tiling, missing_ability
 
 Scalar = Float[Array, ""]
 
 
-class Fourier(Tiled, Shared):
+class Fourier(AbstractMethod):
     """Terminal claims under a model with a characteristic function.
 
     With phi(u) = E[exp(i u X)], X = log(S_T / F) and k = log(F / K), the undiscounted call is
@@ -45,6 +45,7 @@ class Fourier(Tiled, Shared):
     """
 
     is_random: ClassVar[bool] = False
+    group_size: ClassVar[int | None] = 8
 
     num_nodes: int = eqx.field(static=True, default=96)
 
@@ -52,14 +53,16 @@ class Fourier(Tiled, Shared):
     def tiling(self) -> Tiling:
         return Tiling(2**10 * self.num_nodes, 256, rows=8)
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(product, TerminalClaim):
-            return missing("terminal claim (a payoff of the spot at expiry alone)", product)
+            return missing_ability("terminal claim (a payoff of the spot at expiry alone)", product)
         if not isinstance(model, CharacteristicFunction):
-            return missing("characteristic function", model)
+            return missing_ability("characteristic function", model)
         return None
 
-    def alike(self, product: TerminalClaim, model: CharacteristicFunction) -> tuple[Scalar, Scalar]:
+    def shared_key(
+        self, product: TerminalClaim, model: CharacteristicFunction
+    ) -> tuple[Scalar, Scalar]:
         return product.expiry, _Place.of(product, model).side
 
     def shared(
@@ -75,9 +78,22 @@ class Fourier(Tiled, Shared):
         )
         return spectrum.weighted, (spectrum.nodes, spectrum.std, spectrum.about)
 
-    def samples_of(
-        self, product: TerminalClaim, model: CharacteristicFunction, shared: tuple[PyTree, PyTree]
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
+        del key
+        alone = jax.tree.map(lambda x: jnp.asarray(x)[None], product)
+        return self.samples_given(product, model, self.shared(alone, model))
+
+    def samples_given(
+        self,
+        product: TerminalClaim,
+        model: CharacteristicFunction,
+        shared: tuple[PyTree, PyTree],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, ""]:
+        del key
         weighted, (nodes, *others) = shared
         forward, strike = model.forward(product.expiry), product.strike
         spectrum = Spectrum(nodes, weighted, *others)

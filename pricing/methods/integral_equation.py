@@ -14,10 +14,10 @@ from ..models import AbstractModel, BlackVol
 from ..numerics.safe_math import nan_where
 from ..products import AbstractProduct, SpotOption
 from ..results import RESULTS
-from .method import Tiled, Tiling, at_least, missing
+from .method import AbstractMethod, Tiling, at_least, missing_ability
 
 
-class IntegralEquation(Tiled):
+class IntegralEquation(AbstractMethod):
     """American options: the exercise boundary from its integral equation, the value from the boundary.
 
     Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts with
@@ -52,15 +52,15 @@ class IntegralEquation(Tiled):
     def tiling(self) -> Tiling:
         return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15, 256)
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not (isinstance(product, SpotOption) and product.any_time):
-            return missing("single right to exercise at any time (American)", product)
+            return missing_ability("single right to exercise at any time (American)", product)
         if not isinstance(model, BlackVol):
-            return missing("Black volatility (lognormal terminal spots)", model)
+            return missing_ability("Black volatility (lognormal terminal spots)", model)
         if not model.is_constant:
-            return missing("constant rate and volatility", model)
+            return missing_ability("constant rate and volatility", model)
         if _is_known_to_have_two_boundaries(product, model):
-            return missing("single exercise boundary at these negative rates", product)
+            return missing_ability("single exercise boundary at these negative rates", product)
         return None
 
     def result(self, product: SpotOption, model: BlackVol) -> RESULTS:

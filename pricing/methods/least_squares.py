@@ -23,11 +23,11 @@ from ..regression import (
     chain_of,
     fit,
     follow,
-    lacking,
+    unsupported_reason,
     usual_inner_paths,
 )
 from ..sampling import AbstractSampler, PseudoRandom
-from .method import Blocked, Fitted, Tiled, Tiling, at_least
+from .method import AbstractMethod, Tiling, at_least, samples_by_blocks
 
 _WHY_ONCE = (
     "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
@@ -35,7 +35,7 @@ _WHY_ONCE = (
 )
 
 
-class LeastSquares(Tiled, Fitted, Blocked):
+class LeastSquares(AbstractMethod):
     """Longstaff and Schwartz (2001): fit an exercise rule by backward regression, apply it to fresh paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
@@ -67,7 +67,7 @@ class LeastSquares(Tiled, Fitted, Blocked):
         sampler: The sampler of the random numbers: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or
             `Sobol()`.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
-        rule: A fixed rule, as `held` fits it; None to fit one at each call.
+        rule: A fixed rule, as `fitted` fits it; None to fit one at each call.
 
     Raises:
         ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.
@@ -78,6 +78,7 @@ class LeastSquares(Tiled, Fitted, Blocked):
     """
 
     is_random: ClassVar[bool] = True
+    is_fitted: ClassVar[bool] = True
 
     num_paths: int = eqx.field(static=True, default=32768)
     num_fit_paths: int = eqx.field(static=True, default=8192)
@@ -105,19 +106,24 @@ class LeastSquares(Tiled, Fitted, Blocked):
         of_path, of_fit = 64 * self.num_steps + inner, 8 * self.num_steps + 256
         return Tiling(8 * (of_path * paths + of_fit * self.num_fit_paths), 1)
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        return lacking(product.broadcast().canonical, model)
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        return unsupported_reason(product.broadcast().canonical, model)
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
         del product, model
         return frozenset()
 
-    def held(
+    def fitted(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> "LeastSquares":
         return replace(self, rule=self._rule(product, model, key))
 
-    def prologue(
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " samples"]:
+        return samples_by_blocks(self, product, model, key)
+
+    def setup(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Rule | None:
         """Return the rule, unless it is held."""
@@ -129,12 +135,12 @@ class LeastSquares(Tiled, Fitted, Blocked):
         self,
         product: AbstractProduct,
         model: AbstractModel,
-        prologue: Rule | None,
+        setup: Rule | None,
         paths: tuple[None, Integer[Array, ""]],
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
-        rule = self._rule(product, model, key) if prologue is None else prologue
+        rule = self._rule(product, model, key) if setup is None else setup
         inner = 0 if self.bound == "lower" else self._inner_paths(rule)
         return getattr(self._of_block(product, model, rule, inner, paths[1], key), self.bound)
 
@@ -198,7 +204,7 @@ class LeastSquares(Tiled, Fitted, Blocked):
     def _fitted(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
-        assert isinstance(canonical, EarlyExercise)  # `lacking` has asked
+        assert isinstance(canonical, EarlyExercise)  # `unsupported_reason` has asked
         chain = chain_of(canonical, model, self.num_steps)
         degree = chain.steps.usual_degree if self.degree is None else self.degree
         return fit(chain, self.num_fit_paths, degree, key=jax.random.fold_in(key, 0))

@@ -1,11 +1,6 @@
-"""The abstract method: it names what it lacks, and turns a product and a model into samples of the value.
-
-Optional features are abilities (`Tiled`, `Formed`, `Prepared`, `Refined`, `Shared`, `Fitted`, `Blocked`). Each
-comes with a function that takes any method, and has a default for methods without the ability.
-"""
+"""The abstract method: the reason that it does not apply, and a product and a model as samples of the value."""
 
 import abc
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,47 +15,6 @@ from ..products import AbstractProduct, TerminalClaim
 from ..results import RESULTS
 
 SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
-
-
-class AbstractMethod(eqx.Module):
-    """A numerical method: `lacks` is asked first, and `samples` may then rely on the answer None.
-
-    Attributes:
-        is_random: Whether `samples` needs a key.
-        reads_exercise_value: Whether it reads `exercise_value` of rights to exercise. Another method takes
-            their payoff from strike and side, and is not given those with a payoff of their own.
-
-    Examples:
-        >>> from pricing import BlackScholes, European, LeastSquares
-        >>> LeastSquares().lacks(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2))
-        'Claim has no right to exercise early'
-    """
-
-    is_random: eqx.AbstractClassVar[bool]
-    reads_exercise_value: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        """Return the ability this method needs and the pair does not have, in words; None if it applies."""
-
-    @abc.abstractmethod
-    def samples(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, " samples"] | Float[Array, ""]:
-        """Return independent samples of today's value (currency); a scalar from a deterministic method.
-
-        The derivative of a sample in any number of the product and the model is a sample of the
-        derivative, and so are the second derivatives that `second_order` names.
-        """
-
-    def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
-        """Return the run-time reason that the method fails for one contract; `samples` are then NaN."""
-        return variance_result(product, model)
-
-    def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        """Return those of gamma, vanna, volga that second derivatives of `samples` give without bias."""
-        del product, model
-        return SECOND_ORDER
 
 
 class Tiling(NamedTuple):
@@ -83,84 +37,117 @@ class Tiling(NamedTuple):
     rows: int = 1
 
 
-class Tiled(AbstractMethod):
-    """Ability: the method knows how its trades are cut into tiles.
+class AbstractMethod(eqx.Module):
+    """A numerical method: `unsupported_reason` is asked first, and `samples` may then rely on the answer None.
+
+    A method has two members of its own, `unsupported_reason` and `samples`. The others have defaults, which a
+    method overrides if its contracts share something, if it has a finer grid, if it is fitted to a contract,
+    or if its samples come in blocks of paths.
+
+    Attributes:
+        is_random: Whether `samples` needs a key.
+        reads_exercise_value: Whether it reads `exercise_value` of rights to exercise. Another method takes
+            their payoff from strike and side, and is not given those with a payoff of their own.
+        is_fitted: Whether `fitted` fits something to each contract.
+        group_size: The contracts of a group that share the values of `shared`, a power of two; None if
+            contracts share none.
 
     Examples:
-        >>> from pricing import ClosedForm, Fourier
-        >>> [isinstance(method, Tiled) for method in (ClosedForm(), Fourier())]
-        [False, True]
+        >>> from pricing import BlackScholes, European, LeastSquares
+        >>> LeastSquares().unsupported_reason(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2))
+        'Claim has no right to exercise early'
     """
+
+    is_random: eqx.AbstractClassVar[bool]
+    reads_exercise_value: ClassVar[bool] = False
+    is_fitted: ClassVar[bool] = False
+    group_size: ClassVar[int | None] = None
+
+    @abc.abstractmethod
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        """Return the ability that this method needs and the pair lacks, in words; None if it applies."""
+
+    @abc.abstractmethod
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " samples"] | Float[Array, ""]:
+        """Return independent samples of today's value (currency); a scalar from a deterministic method.
+
+        The derivative of a sample in any number of the product and the model is a sample of the
+        derivative, and so are the second derivatives that `second_order` names.
+        """
+
+    def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
+        """Return the run-time reason that the method fails for one contract; `samples` are then NaN."""
+        return variance_result(product, model)
+
+    def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
+        """Return those of gamma, vanna, volga that second derivatives of `samples` give without bias."""
+        del product, model
+        return SECOND_ORDER
+
+    # --- batches of contracts ---------------------------------------------------------------------------
 
     @property
-    @abc.abstractmethod
     def tiling(self) -> Tiling:
         """The memory of a trade, the best number of trades side by side, and the rows that share a tile."""
+        return Tiling()
 
+    def canonical(self, product: AbstractProduct) -> AbstractProduct:
+        """Return a contract, or a batch, in the form that `samples` values: one program for several kinds."""
+        return product
 
-def tiling(method: AbstractMethod) -> Tiling:
-    """Return the tiling of the method's trades; a method without one is treated as a formula."""
-    return method.tiling if isinstance(method, Tiled) else Tiling()
-
-
-class Formed(AbstractMethod):
-    """Ability: contracts of several kinds are valued in one form, so that one program serves them all.
-
-    Examples:
-        >>> from pricing import American, FiniteDifference
-        >>> FiniteDifference().in_form(American(100.0, 1.0)).dates.tolist()
-        [0.25, 0.5, 0.75, 1.0]
-    """
-
-    @abc.abstractmethod
-    def in_form(self, product: AbstractProduct) -> AbstractProduct:
-        """Return a contract, or a batch, in the form that `samples` values; it may already have that form."""
-
-
-def in_form(method: AbstractMethod, products: AbstractProduct) -> AbstractProduct:
-    """Return a batch of contracts in the method's form: the same where it has none."""
-    return method.in_form(products) if isinstance(method, Formed) else products
-
-
-class Prepared(AbstractMethod):
-    """Ability: the contracts of a batch can share something, such as a grid of dates.
-
-    Examples:
-        >>> from pricing import MonteCarlo
-        >>> isinstance(MonteCarlo(), Prepared)
-        True
-    """
-
-    @abc.abstractmethod
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method for a batch of contracts, with the values they can share, on its devices."""
+        """Return the method for a batch of contracts, with what they can share, such as a grid of dates."""
+        del products, model, mesh
+        return self
 
+    def shared_key(
+        self, product: AbstractProduct, model: AbstractModel
+    ) -> tuple[Float[Array, ""], ...]:
+        """Return the numbers in which contracts must agree to be in one group."""
+        del product, model
+        return ()
 
-def prepared(
-    method: AbstractMethod, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None
-) -> AbstractMethod:
-    """Return the method for a batch of contracts: the same where they can share nothing."""
-    return method.prepared(products, model, mesh) if isinstance(method, Prepared) else method
+    def shared(self, products: AbstractProduct, model: AbstractModel) -> tuple[PyTree, PyTree]:
+        """Return the values that a group shares, [contracts]; they do not depend on the underlying.
 
+        Returns:
+            A pair: values to differentiate, and others, such as nodes.
+        """
+        del products, model
+        return None, None
 
-class Refined(AbstractMethod):
-    """Ability: the same method on half its grid estimates the error, and on twice its grid reduces it.
+    def samples_given(
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        shared: tuple[PyTree, PyTree],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, " samples"] | Float[Array, ""]:
+        """Return `samples` of a contract, given the values that its group shares."""
+        del shared
+        return self.samples(product, model, key=key)
 
-    Examples:
-        >>> from pricing import FiniteDifference
-        >>> FiniteDifference().coarser().num_steps, FiniteDifference().finer().num_steps
-        (20, 80)
-    """
+    def fitted(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Any:
+        """Return the method with its fit to a contract: fixed for others like it, and in no derivative."""
+        del product, model, key
+        return self
 
-    @abc.abstractmethod
-    def coarser(self) -> AbstractMethod:
-        """Return the method with half its counts."""
+    # --- errors of a grid -------------------------------------------------------------------------------
 
-    @abc.abstractmethod
-    def finer(self) -> AbstractMethod:
+    def coarser(self) -> "AbstractMethod | None":
+        """Return the method with half its counts, from which the error is estimated; None if it has no grid."""
+        return None
+
+    def finer(self) -> "AbstractMethod":
         """Return the method with twice its counts."""
+        return self
 
     def judged(self, product: AbstractProduct) -> AbstractProduct:
         """Return the contract beside whose figures an error is large or small, the product itself by default.
@@ -169,121 +156,19 @@ class Refined(AbstractMethod):
         """
         return product
 
+    # --- blocks of paths, each of which can be differentiated alone -------------------------------------
 
-class Shared(AbstractMethod):
-    """Ability: contracts that are alike in some numbers share work, which is done once for a bunch of them.
-
-    Attributes:
-        bunch_size: The contracts of a bunch, a power of two.
-
-    Examples:
-        >>> from pricing import European, Fourier, Heston
-        >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
-        >>> [float(x) for x in Fourier().alike(European(120.0, 0.5), model)]
-        [0.5, -1.0]
-    """
-
-    bunch_size: ClassVar[int] = 8
-
-    @abc.abstractmethod
-    def alike(self, product: AbstractProduct, model: AbstractModel) -> tuple[Float[Array, ""], ...]:
-        """Return the numbers in which contracts must agree to share."""
-
-    @abc.abstractmethod
-    def shared(self, products: AbstractProduct, model: AbstractModel) -> tuple[PyTree, PyTree]:
-        """Return the values that alike contracts share, [contracts]; they do not depend on the underlying.
-
-        Returns:
-            A pair: values to differentiate, and others, such as nodes.
-        """
-
-    @abc.abstractmethod
-    def samples_of(
-        self, product: AbstractProduct, model: AbstractModel, shared: tuple[PyTree, PyTree]
-    ) -> Float[Array, ""]:
-        """Return `samples` of a contract, given its shared values."""
-
-    def samples(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, ""]:
-        del key
-        alone = jax.tree.map(lambda x: jnp.asarray(x)[None], product)
-        return self.samples_of(product, model, self.shared(alone, model))
-
-
-def shared(
-    method: AbstractMethod, products: AbstractProduct, model: AbstractModel
-) -> tuple[PyTree, PyTree]:
-    """Return the values that alike contracts share: (None, None) if the method shares nothing."""
-    return method.shared(products, model) if isinstance(method, Shared) else (None, None)
-
-
-def samples_of(
-    method: AbstractMethod,
-    product: AbstractProduct,
-    model: AbstractModel,
-    shared: tuple[PyTree, PyTree],
-    *,
-    key: PRNGKeyArray | None = None,
-) -> Float[Array, " samples"] | Float[Array, ""]:
-    """Return the method's samples of a contract, given the values that it shares with others."""
-    if isinstance(method, Shared):
-        return method.samples_of(product, model, shared)
-    return method.samples(product, model, key=key)
-
-
-def bunch_size(method: AbstractMethod, trades: int) -> int:
-    """Return the number of a row's trades in a bunch: all if the method shares nothing."""
-    return math.gcd(method.bunch_size, trades) if isinstance(method, Shared) else trades
-
-
-class Fitted(AbstractMethod):
-    """Ability: something is fitted to a contract before it is valued, and is part of no derivative.
-
-    Examples:
-        >>> from pricing import LeastSquares
-        >>> isinstance(LeastSquares(), Fitted)
-        True
-    """
-
-    @abc.abstractmethod
-    def held(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> Any:
-        """Return the method with its fit to a contract held fixed: for others like it, and markets near by."""
-
-
-def held(
-    method: AbstractMethod,
-    product: AbstractProduct,
-    model: AbstractModel,
-    *,
-    key: PRNGKeyArray | None = None,
-) -> AbstractMethod:
-    """Return the method with its fit to a contract held fixed: the same method if it fits nothing."""
-    return method.held(product, model, key=key) if isinstance(method, Fitted) else method
-
-
-class Blocked(AbstractMethod):
-    """Ability: samples come in blocks of paths, each of which can be differentiated while it is in work.
-
-    Examples:
-        >>> from pricing import LeastSquares, MonteCarlo
-        >>> issubclass(LeastSquares, Blocked), issubclass(MonteCarlo, Blocked)
-        (True, True)
-    """
-
-    @abc.abstractmethod
-    def prologue(
+    def setup(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> PyTree:
         """Return the values that all blocks of a contract share, computed once and differentiated."""
+        del product, model, key
 
     def paths(
         self,
         product: AbstractProduct,
         model: AbstractModel,
-        prologue: PyTree,
+        setup: PyTree,
         index: Integer[Array, ""],
         *,
         key: PRNGKeyArray | None = None,
@@ -293,63 +178,39 @@ class Blocked(AbstractMethod):
         Returns:
             A pair: values to differentiate, and others, such as random numbers.
         """
-        del product, model, prologue, key
+        del product, model, setup, key
         return None, index
 
-    @abc.abstractmethod
     def block_samples(
         self,
         product: AbstractProduct,
         model: AbstractModel,
-        prologue: PyTree,
+        setup: PyTree,
         paths: tuple[PyTree, PyTree],
         *,
         key: PRNGKeyArray | None = None,
-    ) -> Float[Array, " samples"]:
-        """Return the samples of a block."""
+    ) -> Any:
+        """Return the samples of a block; by default there is one block, of all samples."""
+        del setup, paths
+        return self.samples(product, model, key=key)
 
-    @abc.abstractmethod
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
         """Return `function` of the index of every block, stacked: one after the other on each device."""
-
-    def samples(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, " samples"]:
-        prologue = self.prologue(product, model, key=key)
-
-        @jax.checkpoint
-        def of_block(index: Array) -> Array:
-            paths = self.paths(product, model, prologue, index, key=key)
-            return self.block_samples(product, model, prologue, paths, key=key)
-
-        return self.over_blocks(of_block).ravel()
-
-
-class _OneBlock(Blocked):
-    """A method that is not `Blocked`, its samples taken as one block."""
-
-    is_random: ClassVar[bool] = True
-    method: AbstractMethod
-
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        return self.method.lacks(product, model)
-
-    def prologue(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> PyTree:
-        del product, model, key
-
-    def block_samples(self, product, model, prologue, paths, *, key=None) -> Array:
-        del prologue, paths
-        return self.method.samples(product, model, key=key)
-
-    def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
         return jax.tree.map(lambda x: x[None], function(jnp.zeros((), jnp.int32)))
 
 
-def blocked(method: AbstractMethod) -> Blocked:
-    """Return the random method as one whose samples come in blocks: in one block if it is not `Blocked`."""
-    return method if isinstance(method, Blocked) else _OneBlock(method)
+def samples_by_blocks(
+    method: AbstractMethod, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
+) -> Float[Array, " samples"]:
+    """Return the samples of all blocks of a method; a block's own are computed again in a reverse sweep."""
+    setup = method.setup(product, model, key=key)
+
+    @jax.checkpoint
+    def of_block(index: Array) -> Array:
+        paths = method.paths(product, model, setup, index, key=key)
+        return method.block_samples(product, model, setup, paths, key=key)
+
+    return method.over_blocks(of_block).ravel()
 
 
 def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
@@ -377,7 +238,7 @@ def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
             raise ValueError(f"{name} must be at least {least}, got {count}")
 
 
-def missing(ability: str, owner: Any) -> str:
+def missing_ability(ability: str, owner: Any) -> str:
     """Return the sentence for an ability that a product or a model does not have.
 
     Args:
@@ -385,10 +246,10 @@ def missing(ability: str, owner: Any) -> str:
         owner: The product or model that lacks it.
 
     Returns:
-        The sentence, as `lacks` returns it.
+        The sentence, as `unsupported_reason` returns it.
 
     Examples:
-        >>> missing("closed form", 1.0)
+        >>> missing_ability("closed form", 1.0)
         'float has no closed form'
     """
     return f"{type(owner).__name__} has no {ability}"

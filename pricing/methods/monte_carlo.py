@@ -27,14 +27,14 @@ from ..models import (
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, Noise, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
-from .method import Blocked, Prepared, Tiled, Tiling, at_least, missing
+from .method import AbstractMethod, Tiling, at_least, missing_ability, samples_by_blocks
 
 Dates = Float[Array, " dates"]
 
 _PATHS = "paths"
 
 
-class MonteCarlo(Tiled, Prepared, Blocked):
+class MonteCarlo(AbstractMethod):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
     The steps end on the dates on which the product reads the spot, with enough steps between them to make up
@@ -116,14 +116,16 @@ class MonteCarlo(Tiled, Prepared, Blocked):
             dates_of = jax.vmap(dates_of)
         return np.asarray(dates_of(canonical)).ravel()
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if not isinstance(model, ConditionallyGaussian):
-            return missing("Gaussian log-spot given its variance path", model)
+            return missing_ability("Gaussian log-spot given its variance path", model)
         estimator = _estimator(product.form)
         if estimator is None:
-            return missing("payoff of a spot path", product)
+            return missing_ability("payoff of a spot path", product)
         if isinstance(model, LocalVolatility) and not estimator.last_step_is_enough:
-            return missing("Gaussian steps to the dates of this product, given all noise", model)
+            return missing_ability(
+                "Gaussian steps to the dates of this product, given all noise", model
+            )
         return None
 
     def second_order(
@@ -132,7 +134,12 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         estimator = _estimator(product.form)
         return frozenset() if estimator is None else estimator.second_order(model)
 
-    def prologue(
+    def samples(
+        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " samples"]:
+        return samples_by_blocks(self, product, model, key)
+
+    def setup(
         self,
         product: AbstractProduct,
         model: ConditionallyGaussian,
@@ -149,23 +156,23 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         model = model.read_at(product.vol_at)
         estimator = _estimator(product)
         if estimator is None:
-            raise TypeError(missing("payoff of a spot path", product))
+            raise TypeError(missing_ability("payoff of a spot path", product))
         return estimator.controlled(product, model, self.num_steps) if self.control else estimator
 
     def paths(
         self,
         product: AbstractProduct,
         model: ConditionallyGaussian,
-        prologue: AbstractEstimator,
+        setup: AbstractEstimator,
         index: Integer[Array, ""],
         *,
         key: PRNGKeyArray | None = None,
     ) -> tuple[Walk | None, Noise]:
         """Return the walk on the grid, if the batch has one, and the noise of a block."""
-        assert key is not None  # `applicable` has asked
+        assert key is not None  # `select_method` has asked
         product = product.canonical
-        dates = prologue.dates(product, self.num_steps)
-        needs = prologue.needs(product, model, dates.size)
+        dates = setup.dates(product, self.num_steps)
+        needs = setup.needs(product, model, dates.size)
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
         num_steps = self._substeps(model, dates) * dates.size
         walks = (num_steps if self.grid is None else self.grid.size, *model.underlying.shape)
@@ -183,7 +190,7 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         self,
         product: AbstractProduct,
         model: ConditionallyGaussian,
-        prologue: AbstractEstimator,
+        setup: AbstractEstimator,
         paths: tuple[Walk | None, Noise],
         *,
         key: PRNGKeyArray | None = None,
@@ -192,12 +199,12 @@ class MonteCarlo(Tiled, Prepared, Blocked):
         product, market = product.canonical, model
         model = model.read_at(product.vol_at)
         on_grid, noise = paths
-        dates = prologue.dates(product, self.num_steps)
+        dates = setup.dates(product, self.num_steps)
         if self.grid is None or on_grid is None:
             walk = self._walk(model, dates, noise)
         else:
             walk = jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
-        values = prologue.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
+        values = setup.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
         chex.assert_shape(values, noise.normals[0].shape[-1:])
         values = values + smile_correction(product, market, model)
         return self.sampler.reduce(values)

@@ -29,13 +29,13 @@ from ..products import (
     SwapOption,
 )
 from ..results import RESULTS
-from .method import Prepared, Tiled, Tiling, at_least, missing
+from .method import AbstractMethod, Tiling, at_least, missing_ability
 
 _ROOM = 1.15  # more nodes than dates that are equally far apart need
 _MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
 
 
-class Quadrature(Tiled, Prepared):
+class Quadrature(AbstractMethod):
     """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
 
     From the last date back, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
@@ -79,16 +79,16 @@ class Quadrature(Tiled, Prepared):
         # one trade's nodes fill the vectors; the last tile is padded
         return Tiling(8 * (8 * nodes**2 + 128 * nodes), 16)
 
-    def lacks(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+    def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, SwapOption):
             known = isinstance(model, BondState)
-            return None if known else missing("bonds in terms of one Gaussian state", model)
+            return None if known else missing_ability("bonds in terms of one Gaussian state", model)
         if isinstance(product, SpotOption) and product.any_time and product.has_own_payoff:
-            return missing("payoff side * (spot - strike)", product)
+            return missing_ability("payoff side * (spot - strike)", product)
         if not isinstance(product.form, (EarlyExercise, Monitored)):
-            return missing("right to exercise or barrier dates", product)
+            return missing_ability("right to exercise or barrier dates", product)
         known = isinstance(model, LognormalSpots) and not product.multi_asset
-        return None if known else missing("spot in terms of one Gaussian state", model)
+        return None if known else missing_ability("spot in terms of one Gaussian state", model)
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None

@@ -3,7 +3,7 @@ from .backward import Rule as Rule
 from .backward import fit as fit
 from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
 from .build import chain_of as chain_of
-from .build import lacking as lacking
+from .build import unsupported_reason as unsupported_reason
 from .build import usual_inner_paths as usual_inner_paths
 from .forward import NestedPaths as NestedPaths
 from .forward import Samples as Samples

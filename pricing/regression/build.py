@@ -20,7 +20,7 @@ from .stochastic_variance import variance_chain
 USUAL_INNER_PATHS = 16
 
 
-def lacking(product: AbstractProduct, model: AbstractModel) -> str | None:
+def unsupported_reason(product: AbstractProduct, model: AbstractModel) -> str | None:
     """Return the reason that the pair makes no chain, in words; None if it makes one."""
     name, law = type(product).__name__, type(model).__name__
     if not isinstance(product, EarlyExercise):
@@ -51,7 +51,7 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
     times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
     if isinstance(product, SwapOption) and isinstance(model, GaussianFactors):
         return swaption_chain(product, times, model)
-    assert isinstance(product, SpotOption)  # `lacking` has asked
+    assert isinstance(product, SpotOption)  # `unsupported_reason` has asked
     if isinstance(model, LognormalSpots):
         return _at_any_time(lognormal_chain(product, times, model), product, times, model)
     assert isinstance(model, StochasticVariance)

@@ -13,7 +13,6 @@ from jaxtape import stored_jit
 from jaxtape.cli.check import Check
 
 from ..methods import AbstractMethod
-from ..methods.method import tiling
 from ..sensitivities import greeks
 from ..valuation import price
 from .table_rows import Contract, contract_of
@@ -72,7 +71,7 @@ def _priced(
     The method's best number of contracts are side by side in memory; copies of the last one fill up the rest.
     """
     (*_, method), count = contracts[0], len(contracts)
-    side = min(count, tiling(method).trades)
+    side = min(count, method.tiling.trades)
     padded = [*contracts, *contracts[-1:] * (-count % side)]
     pairs = [pair for *pair, _ in padded]
     batch = jax.tree.map(lambda *leaves: _stacked(leaves, side), *pairs)

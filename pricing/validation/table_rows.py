@@ -15,7 +15,7 @@ from ..methods import AbstractMethod
 from ..models import AbstractModel, BlackScholes, LocalVol
 from ..products import AbstractProduct, Bermudan, European
 from ..sampling import Sobol
-from ..valuation import applicable
+from ..valuation import select_method
 
 
 def bermudan(strike: Number, dates: Number, option: str = "call") -> Bermudan:
@@ -77,7 +77,7 @@ def contract_of(check: Check, key: Any) -> Contract:
     if cells:
         raise ValueError(f"{check.source.name}: no argument takes {', '.join(sorted(cells))}")
     method = _method(check.method) if check.method else None
-    return product.canonical, model, applicable(product, model, method, key=key)
+    return product.canonical, model, select_method(product, model, method, key=key)
 
 
 def _maker(

@@ -1,6 +1,6 @@
 """A method in one file: the payoff of a spot at expiry, integrated over its lognormal law.
 
-1. `lacks` says in words what it needs of a product and a model, and does not find.
+1. `unsupported_reason` says in words what it needs of a product and a model, and does not find.
 2. `samples` returns today's value of one contract, smooth in every number of the product and of the model.
 3. `is_random`: whether `samples` needs a key.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 
-from pricing.methods import AbstractMethod, missing
+from pricing.methods import AbstractMethod, missing_ability
 from pricing.models import BlackVol
 from pricing.products import TerminalClaim
 
@@ -28,11 +28,11 @@ class GaussLegendre(AbstractMethod):
 
     is_random: ClassVar[bool] = False
 
-    def lacks(self, product, model):
+    def unsupported_reason(self, product, model):
         if not isinstance(product, TerminalClaim):
-            return missing("payoff of the spot at expiry alone", product)
+            return missing_ability("payoff of the spot at expiry alone", product)
         if not isinstance(model, BlackVol):
-            return missing("volatility of its own for each expiry and strike", model)
+            return missing_ability("volatility of its own for each expiry and strike", model)
         return None
 
     def samples(self, product, model, *, key=None):

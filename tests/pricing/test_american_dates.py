@@ -16,7 +16,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.valuation import applicable
+from pricing.valuation import select_method
 from tests.helpers import curve, double, first_difference, surface
 from tests.pricing.test_american import STRIKE, ordinary
 
@@ -110,7 +110,7 @@ def test_twice_the_dates_are_nearer():
     ids=["constants", "surface", "curve", "vol curve", "curve and surface"],
 )
 def test_the_default_is_exact_for_the_model(rate, vol, method):
-    found = applicable(American(105.0, 0.8, "put"), BlackScholes(SPOT, rate, vol))
+    found = select_method(American(105.0, 0.8, "put"), BlackScholes(SPOT, rate, vol))
     assert isinstance(found, method)
 
 

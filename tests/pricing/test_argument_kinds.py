@@ -44,7 +44,7 @@ WRONG = {
     ),
     "a class for a product": (
         lambda: price(European, MODEL),
-        r"product is the class European: give an object of it, European\(...\), as in price",
+        r"product is the class European: give an object of it, European\(...\)",
     ),
     "a class for a model": (
         lambda: greeks(CALL, Heston),

@@ -20,7 +20,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.valuation import applicable
+from pricing.valuation import select_method
 
 CALL = European(100.0, 1.0)
 BARRIER = Barrier(100.0, 1.0, 90.0)
@@ -55,7 +55,7 @@ def test_a_pair_that_a_method_cannot_price(verb, product, model, method, message
 def test_a_pair_that_no_method_prices_names_what_each_lacks():
     message = r"no method prices Barrier under Heston \(Fourier: Barrier has no terminal claim.*\)"
     with pytest.raises(TypeError, match=message):
-        applicable(BARRIER, STOCHASTIC, methods=(Fourier(),))
+        select_method(BARRIER, STOCHASTIC, methods=(Fourier(),))
 
 
 @pytest.mark.parametrize("verb", [price, greeks])

@@ -26,7 +26,7 @@ from pricing import (
 from pricing.estimators.corridor import deviations, far
 from pricing.estimators.gaussian_mixture import GaussianMixture, Interval
 from pricing.estimators.score import Gaussian
-from pricing.valuation import applicable
+from pricing.valuation import select_method
 from tests.cases import others_later
 from tests.helpers import double, first_difference
 
@@ -91,7 +91,7 @@ def down_and_out(barrier, spot=100.0, rate=0.1, vol=0.3, strike=100.0):
 
 
 def exact(product, model):
-    method = applicable(product, model)
+    method = select_method(product, model)
     return np.asarray(_ladder(product, model, method, None))
 
 

@@ -218,7 +218,7 @@ def test_early_exercise_tends_to_black_scholes_as_the_variance_stops_moving(prod
 def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
     call = European(110.0, 1.0)
     rights = American(90.0, 0.8, "put"), Bermudan(call, [1.0]), Bermudan(call, [0.5, 1.0])
-    forms = [FiniteDifference().in_form(right) for right in rights]
+    forms = [FiniteDifference().canonical(right) for right in rights]
     chex.assert_trees_all_equal_shapes_and_dtypes(*forms)
     american, european, bermudan = forms
     np.testing.assert_allclose(american.ends, [0.2, 0.4, 0.6, 0.8])

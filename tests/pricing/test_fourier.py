@@ -136,14 +136,16 @@ def test_a_bunch_of_strikes_shares_nodes_and_stays_exact():
     def off_by(model, t, width):
         width = jnp.clip(width * jnp.sqrt(model.total_variance(t)), -2.0, 2.0)
         strikes = model.forward(t) * jnp.exp(width)
-        side_of = eqx.filter_vmap(lambda strike: Fourier().alike(European(strike, t), model)[1])
+        side_of = eqx.filter_vmap(
+            lambda strike: Fourier().shared_key(European(strike, t), model)[1]
+        )
         farthest = jnp.argmax(jnp.abs(width))
         are_alike = side_of(strikes) == side_of(strikes)[farthest]
         strikes = jnp.where(are_alike, strikes, strikes[farthest])
         of_each = eqx.filter_vmap(lambda strike: European(strike, t).canonical)
         calls = of_each(strikes)
         shared = Fourier().shared(calls, model)
-        together = eqx.filter_vmap(lambda call: Fourier().samples_of(call, model, shared))(calls)
+        together = eqx.filter_vmap(lambda call: Fourier().samples_given(call, model, shared))(calls)
         alone, exact = (
             eqx.filter_vmap(lambda call, n=n: Fourier(n).samples(call, model))(calls)
             for n in (Fourier().num_nodes, 1024)

@@ -66,10 +66,9 @@ def test_on_a_cpu_programs_are_as_they_were():
     assert precision_of_a_product() == "None"
 
 
-def test_the_threads_of_a_book_have_the_precision_of_their_caller(monkeypatch):
-    group = Mock(spec=TradeGroup, method=None, tile_bytes=0)
+def test_the_threads_of_a_book_have_the_precision_of_their_caller():
+    group = Mock(spec=TradeGroup, method=Mock(tiling=Mock(trade_bytes=1)), tile_bytes=0)
     group.tiles = lambda: iter([Mock(spec=Tile)])
-    monkeypatch.setattr(tile_workers, "tiling", lambda method: Mock(trade_bytes=1))
     with matmul_precision_context():
         ran = tile_workers.run_tiles([group], lambda group, tile: chosen_precision(), 1)
     assert [future.result() for _, futures in ran for future in futures] == ["highest"]

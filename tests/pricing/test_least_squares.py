@@ -215,7 +215,7 @@ def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
 def test_a_held_rule_is_not_fitted_again():
     put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
     method = LeastSquares(4096)
-    held = method.held(put, model, key=KEY)
+    held = method.fitted(put, model, key=KEY)
     np.testing.assert_allclose(
         price(put, model, held, key=KEY).value, price(put, model, method, key=KEY).value, rtol=1e-9
     )

@@ -233,7 +233,7 @@ def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
     monkeypatch.setattr(TradeGroup, "tiles", tiles)
     risk(book, dax(), lambda market: {"DAX": dax_heston()}, greeks=False)
     (group,) = seen
-    places = group.places.reshape(-1, Fourier.bunch_size)
+    places = group.places.reshape(-1, Fourier.group_size)
     bunches = [set(bunch[bunch >= 0].tolist()) for bunch in places]
     names = [{group.trades[place].id for place in bunch} for bunch in bunches if bunch]
     lower, upper = range(3000, 3800, 100), range(5500, 6300, 100)

@@ -22,7 +22,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.valuation import applicable
+from pricing.valuation import select_method
 from tests.helpers import double
 
 pytestmark = double
@@ -138,7 +138,7 @@ def test_a_surface_without_a_smile_is_its_term_structure():
     for product in (UP, Bermudan(European(95.0, 1.0), [0.5, 1.0]), Asian(100.0, [0.5, 1.0])):
         found = model.read_at(product.vol_at).state_variance(times)
         np.testing.assert_allclose(found, FALLING_VOLS.state_variance(times), rtol=1e-13)
-    assert isinstance(applicable(UP, model), FiniteDifference)
+    assert isinstance(select_method(UP, model), FiniteDifference)
     dated = Asian(100.0, [0.25, 0.5, 1.0], average="geometric")
     np.testing.assert_allclose(
         price(dated, model).value, price(dated, FALLING_VOLS).value, rtol=1e-12

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from ...methods import AbstractMethod
-from ...methods.method import bunch_size, samples_of, shared
 from ...models import AbstractModel
 from ...products import AbstractProduct
 from ...sensitivities import directions, with_gamma
-from .groups import MeasureArrays, Tile
+from .groups import MeasureArrays, Tile, group_size
 
 
 def adjoint_sweep(
@@ -35,7 +34,7 @@ def adjoint_sweep(
 
     def of_bunch(products: AbstractProduct, weights: Array) -> tuple[MeasureArrays, AbstractModel]:
         def before(model, age):
-            return shared(method, products.rolled(age), model)
+            return method.shared(products.rolled(age), model)
 
         alike, moves, still = jax.linearize(before, model, zero, has_aux=True)
         tangents = jax.vmap(moves)(*along), *along
@@ -43,7 +42,7 @@ def adjoint_sweep(
         def of_one(product: AbstractProduct):
             def value(alike, model, age):
                 aged = product.rolled(age)
-                of_model = lambda at: samples_of(method, aged, at, (alike, still))  # noqa: E731
+                of_model = lambda at: method.samples_given(aged, at, (alike, still))  # noqa: E731
                 return with_gamma(of_model, product, model, method)
 
             found, pullback, gamma = jax.vjp(value, alike, model, zero, has_aux=True)
@@ -77,7 +76,7 @@ def over_bunches(
     after the other, the bunches of a row side by side.
     """
     rows, trades = tile.weights.shape
-    size = bunch_size(method, trades)
+    size = group_size(method, trades)
     split = lambda x: x.reshape(rows, -1, size, *x.shape[2:])  # noqa: E731
     bunches = jax.tree.map(split, (tile.products, tile.weights))
     of_each, of_all = jax.lax.map(lambda row: jax.vmap(function)(*row), bunches)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from ...fields import rolled
-from ...methods.method import Blocked
+from ...methods import AbstractMethod
 from ...models import AbstractModel
 from ...products import AbstractProduct
 from ...sensitivities import directions
@@ -25,7 +25,7 @@ class TileRows(NamedTuple):
     """Trades under one model, [rows, trades]; axis: 0 if each has a method of its own, else None."""
 
     products: AbstractProduct
-    methods: Blocked
+    methods: AbstractMethod
     axis: int | None
     key: PRNGKeyArray
 
@@ -34,31 +34,31 @@ class TileRows(NamedTuple):
         methods = self.methods if self.axis is None else _at(self.methods, index)
         return self._replace(products=_at(self.products, index), methods=methods)
 
-    def prologue(self, model: AbstractModel, age: Array) -> PyTree:
-        """Return the prologues, which all blocks share, of every trade of a row."""
+    def setup(self, model: AbstractModel, age: Array) -> PyTree:
+        """Return the setups, which all blocks share, of every trade of a row."""
 
         def of_one(product, method):
             product, method = rolled(product, age), rolled(method, age)
-            return method.prologue(product, model, key=self.key)
+            return method.setup(product, model, key=self.key)
 
         return jax.vmap(of_one, in_axes=(0, self.axis))(self.products, self.methods)
 
-    def paths(self, prologue: PyTree, model: AbstractModel, age: Array, index: Array):
+    def paths(self, setup: PyTree, model: AbstractModel, age: Array, index: Array):
         """Return the part of one block of paths that all trades share."""
         first = self.row(jnp.zeros((), jnp.int32))
         method = first.methods if self.axis is None else _at(first.methods, 0)
         product, method = rolled(_at(first.products, 0), age), rolled(method, age)
-        return method.paths(product, model, _at(_at(prologue, 0), 0), index, key=self.key)
+        return method.paths(product, model, _at(_at(setup, 0), 0), index, key=self.key)
 
-    def samples(self, prologue: PyTree, paths: PyTree, model: AbstractModel, age: Array) -> Array:
+    def samples(self, setup: PyTree, paths: PyTree, model: AbstractModel, age: Array) -> Array:
         """Return the samples of one block and row, [trades, samples]."""
 
-        def of_one(product, method, prologue):
+        def of_one(product, method, setup):
             product, method = rolled(product, age), rolled(method, age)
-            return method.block_samples(product, model, prologue, paths, key=self.key)
+            return method.block_samples(product, model, setup, paths, key=self.key)
 
         axes = 0, self.axis, 0
-        return jax.vmap(of_one, in_axes=axes)(self.products, self.methods, prologue)
+        return jax.vmap(of_one, in_axes=axes)(self.products, self.methods, setup)
 
 
 def block_sweep(
@@ -92,7 +92,7 @@ def block_sweep(
     def before(model, age):
         def of_row(place):
             row = batch.row(place)
-            of_shift = lambda shift: row.prologue(model.shifted(underlying=shift), age)  # noqa: E731
+            of_shift = lambda shift: row.setup(model.shifted(underlying=shift), age)  # noqa: E731
             return with_slopes(of_shift, (at,), (basis,))
 
         return jax.vmap(of_row)(jnp.arange(len(weights)))
@@ -110,9 +110,9 @@ def block_sweep(
             row = batch.row(place)
 
             def within(shared, paths, model, age):
-                def of_shift(prologue, shift):
+                def of_shift(setup, shift):
                     shifted = model.shifted(underlying=shift)
-                    return row.samples(prologue, (paths, noise), shifted, age)
+                    return row.samples(setup, (paths, noise), shifted, age)
 
                 return with_slopes(of_shift, (shared[0], at), (shared[1], basis))
 

@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 
-from ...methods import AbstractMethod, Fitted
-from ...methods.method import blocked, held
+from ...methods import AbstractMethod
 from ...models import AbstractModel
 from .block_sweep import TileRows
 from .groups import Tile
@@ -57,25 +56,25 @@ def block_values(
     def batch_of(methods: PyTree) -> TileRows:
         """Return the trades with their methods: one for each where it is fitted, else one for all."""
         if methods is None:
-            return TileRows(tile.products, blocked(method), None, key)
+            return TileRows(tile.products, method, None, key)
         return TileRows(tile.products, methods, 0, key)
 
     def before(place: Array) -> tuple[PyTree, PyTree]:
-        """Return the values that all blocks share at a level: fitted methods, and prologues [rows, trades]."""
+        """Return the values that all blocks share at a level: fitted methods, and setups [rows, trades]."""
         at, methods = at_level(place), None
-        if isinstance(method, Fitted):
-            fit = lambda product: blocked(held(method, product, at, key=key))  # noqa: E731
+        if method.is_fitted:
+            fit = lambda product: method.fitted(product, at, key=key)  # noqa: E731
             methods = jax.vmap(jax.vmap(fit))(tile.products)
         batch = batch_of(methods)
-        return methods, _mapped(lambda row: batch.row(row).prologue(at, zero), filled, rows)
+        return methods, _mapped(lambda row: batch.row(row).setup(at, zero), filled, rows)
 
     alike = _mapped(before, count, MAX_LEVELS)
     at_place = lambda place: jax.tree.map(lambda x: x[place], alike)  # noqa: E731
-    methods, prologue = at_place(0)
+    methods, setup = at_place(0)
     first = batch_of(methods)
 
     def of_block(index: Array) -> tuple[Array, Array, Array]:
-        paths = first.paths(prologue, model, zero, index)
+        paths = first.paths(setup, model, zero, index)
 
         def of_level(place: Array) -> Array:
             methods, shared = at_place(place)
@@ -112,12 +111,12 @@ def no_samples(
 def _one_block(tile, model, method, key) -> Array:
     """Return the samples of the first trade, [blocks, samples]."""
     product = jax.tree.map(lambda x: jnp.asarray(x)[0, 0], tile.products)
-    own = blocked(held(method, product, model, key=key))
-    prologue = own.prologue(product, model, key=key)
+    own = method.fitted(product, model, key=key)
+    setup = own.setup(product, model, key=key)
 
     def of_block(index: Array) -> Array:
-        paths = own.paths(product, model, prologue, index, key=key)
-        return own.block_samples(product, model, prologue, paths, key=key)
+        paths = own.paths(product, model, setup, index, key=key)
+        return own.block_samples(product, model, setup, paths, key=key)
 
     return own.over_blocks(of_block)
 

@@ -1,5 +1,6 @@
 """A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
+import math
 import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +17,10 @@ from jaxtape import stored_jit
 
 from ...market import Market
 from ...methods import AbstractMethod
-from ...methods.method import (
-    Shared,
-    bunch_size,
-    in_form,
-    prepared,
-    tiling,
-)
 from ...models import AbstractModel
 from ...products import AbstractProduct
 from ...products.trade import Trade
-from ...valuation import applicable
+from ...valuation import select_method
 from ..batching import padded_rows, products_of, shape_key
 
 MeasureArrays = dict[str, Array]
@@ -65,7 +59,7 @@ class TradeGroup:
     @property
     def tile_bytes(self) -> int:
         """The most bytes of memory that a tile takes: the bytes of a row."""
-        return self.places.shape[2] * tiling(self.method).trade_bytes
+        return self.places.shape[2] * self.method.tiling.trade_bytes
 
     @property
     def counts(self) -> Integer[np.ndarray, " tiles"]:
@@ -76,13 +70,13 @@ class TradeGroup:
         """Yield the trades, weighted by quantity; a bunch is padded with its first trade at weight 0."""
         quantities = np.array([trade.quantity for trade in self.trades])
         for places, count in zip(self.places, self.counts, strict=True):
-            bunches = places.reshape(-1, bunch_size(self.method, places.shape[1]))
+            bunches = places.reshape(-1, group_size(self.method, places.shape[1]))
             first = np.where(bunches[:, :1] < 0, places[0, 0], bunches[:, :1])
             padded = np.where(bunches < 0, first, bunches).reshape(places.shape)
             products = jax.tree.map(operator.itemgetter(padded), self.products)
             weights = np.where(places < 0, 0.0, quantities[padded])
             products, weights = self._placed((products, weights))
-            yield Tile(in_form(self.method, products), weights, count=jnp.asarray(count))
+            yield Tile(self.method.canonical(products), weights, count=jnp.asarray(count))
 
     def in_order(self, parts: Sequence[ArrayLike]) -> np.ndarray:
         """Return the results of all places of all tiles in the order of the trades, [trades]."""
@@ -104,6 +98,11 @@ class TradeBatch(NamedTuple):
     underlyings: tuple[str, ...]
     trades: tuple[Trade, ...]
     products: AbstractProduct
+
+
+def group_size(method: AbstractMethod, trades: int) -> int:
+    """Return the number of a row's trades in a bunch, whose shared values are computed once."""
+    return trades if method.group_size is None else math.gcd(method.group_size, trades)
 
 
 def group_trades(
@@ -130,7 +129,7 @@ def group_trades(
     groups = []
     for batch, method in chosen:
         model = models[batch.underlyings]
-        method = prepared(method, batch.products, model, mesh)
+        method = method.prepared(batch.products, model, mesh)
         places = _places(batch, model, method, _tile_shape(method, budget, mesh))
         groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh))
     return groups, unpriced
@@ -161,7 +160,7 @@ def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> Abst
     if (model := models.get(batch.underlyings)) is None:
         return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"
     try:
-        return applicable(batch.products, model, None, methods, key=key)
+        return select_method(batch.products, model, None, methods, key=key)
     except TypeError as error:
         return str(error)
 
@@ -196,7 +195,7 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
         BudgetTooSmall: The budget does not hold one trade a device.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
-    trade_bytes, most, rows = tiling(method)
+    trade_bytes, most, rows = method.tiling
     if budget < trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
@@ -213,11 +212,11 @@ def _places(
     """Return the trade in each place of the tiles, -1 for none; trades that share are in bunches."""
     rows, trades = shape
     places = np.arange(len(batch.trades))
-    if isinstance(method, Shared):
+    if method.group_size is not None:
         rows_in_place = np.minimum(np.arange(padded_rows(places.size)), places.size - 1)
         padded = jax.tree.map(operator.itemgetter(rows_in_place), batch.products)
         alike = np.stack(_alike(padded, model, method))[:, : places.size]
-        size = bunch_size(method, trades)
+        size = group_size(method, trades)
         order = np.lexsort(alike)
         is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
         within = places - np.maximum.accumulate(np.where(is_first, places, 0))
@@ -230,6 +229,8 @@ def _places(
 
 
 @stored_jit
-def _alike(products: AbstractProduct, model: AbstractModel, method: Shared) -> tuple[Array, ...]:
+def _alike(
+    products: AbstractProduct, model: AbstractModel, method: AbstractMethod
+) -> tuple[Array, ...]:
     """Return the numbers in which trades must agree to be in one bunch, each [trades]."""
-    return jax.vmap(lambda product: method.alike(product, model))(products)
+    return jax.vmap(lambda product: method.shared_key(product, model))(products)

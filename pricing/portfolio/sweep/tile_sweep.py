@@ -10,13 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jaxtape import stored_jit
 
-from ...methods import AbstractMethod, Fitted
-from ...methods.method import (
-    blocked,
-    held,
-    samples_of,
-    shared,
-)
+from ...methods import AbstractMethod
 from ...models import AbstractModel
 from ...results import RESULTS
 from ...valuation import mean_and_error
@@ -58,10 +52,10 @@ def tile_values(
 
     def of_bunch(products, weights):
         del weights
-        alike = shared(method, products, model)
+        alike = method.shared(products, model)
 
         def of_one(product):
-            return mean_and_error(samples_of(method, product, model, alike, key=key), method)
+            return mean_and_error(method.samples_given(product, model, alike, key=key), method)
 
         return jax.vmap(of_one)(products), None
 
@@ -88,8 +82,8 @@ def _by_blocks(
     products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
     first = jax.tree.map(lambda x: x[0], products)
     has_gamma = "gamma" in method.second_order(first, model)
-    axis = 0 if isinstance(method, Fitted) else None  # a method for each trade, or one for all
-    fit = lambda product: blocked(held(method, product, model, key=key))  # noqa: E731
+    axis = 0 if method.is_fitted else None  # a method for each trade, or one for all
+    fit = lambda product: method.fitted(product, model, key=key)  # noqa: E731
     methods = jax.vmap(fit, out_axes=axis)(products)
     as_they_are = jnp.arange(tile.weights.size)
 

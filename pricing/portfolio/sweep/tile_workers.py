@@ -10,7 +10,6 @@ import jax
 
 from jaxtape.jax_settings.matmul_precision import chosen_precision
 
-from ...methods.method import tiling
 from .groups import Tile, TradeGroup
 from .memory_gate import MemoryGate
 
@@ -34,7 +33,7 @@ def run_tiles(
     gate, precision = gate or MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]
     pairs = sorted(
-        zip(groups, results, strict=True), key=lambda pair: -tiling(pair[0].method).trade_bytes
+        zip(groups, results, strict=True), key=lambda pair: -pair[0].method.tiling.trade_bytes
     )
 
     def run(group: TradeGroup, tile: Tile) -> Result:
