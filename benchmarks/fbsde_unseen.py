@@ -28,7 +28,7 @@ from . import fbsde_references as known
 from .command import Run, parser_of, table_of
 from .fbsde_references import Lognormal, Reference
 
-ASKED = Tolerance()
+DEFAULT_TOLERANCE = Tolerance()
 FIFTY = np.arange(1, 51) / 50.0
 UNLIKE = (0.08, 0.4)  # vols
 
@@ -299,7 +299,7 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
     told = [float(error) for error in solution.stats["errors"]]
     verdicts = [
         "right" if o <= asked else "refused" if own > asked else "OFF"
-        for o, asked, own in zip(off, ASKED, told, strict=True)
+        for o, asked, own in zip(off, DEFAULT_TOLERANCE, told, strict=True)
     ]
     solver = solution.stats["solver"]
     functions = [type(basis).__name__ for basis in getattr(solver, "bases", ())]

@@ -22,7 +22,15 @@ import jax
 import numpy as np
 
 from pricing import Basket, Bermudan, BlackScholes
-from pricing.fbsde import GradientRegression, Hermite, Mean, Solution, certify, from_product, solve
+from pricing.fbsde import (
+    GradientRegression,
+    Hermite,
+    MeanPolynomials,
+    Solution,
+    certify,
+    from_product,
+    solve,
+)
 
 from .command import Run, parser_of, table_of
 from .timing import interleaved
@@ -61,7 +69,7 @@ class Solves:
 
     def __init__(self, count: int, paths: int):
         self.puts, self.model = book(count), model()
-        basis = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
+        basis = (Hermite(2, logs=True), MeanPolynomials(4, above=2, logs=True))
         self.solver = GradientRegression(paths, basis, block=min(paths, 4096))
 
     def whole(self, seed: int = 0) -> Solution:

@@ -23,8 +23,8 @@ from jaxtape.cli.cache import cache
 from jaxtape.cli.main import app
 from jaxtape.programs import store
 from pricing.fbsde import DeepBSDE, problems
-from pricing.fbsde.stages import metrics_file
-from pricing.fbsde.storage import Checkpoints
+from pricing.fbsde.stage_metrics import metrics_file
+from pricing.fbsde.stages import StageCheckpoints
 from tests.calibration.test_monitoring import run as write_run
 
 SAMPLES = Path(__file__).parent.parent / "pricing" / "samples"
@@ -156,7 +156,7 @@ def test_a_url_is_refused(words, url):
 def test_a_url_is_refused_in_python():
     for refusing in (
         lambda: calibrate_many([], resume="gs://b/runs"),
-        lambda: Checkpoints(Path("gs://b"), ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0)),
+        lambda: StageCheckpoints(Path("gs://b"), ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0)),
         lambda: set_program_store("gs://b/programs"),
         lambda: metrics_file(Path("gs://b/news")).__enter__(),
     ):
@@ -234,10 +234,10 @@ def test_rounds_whose_results_are_in_a_file_make_room_for_the_next_run(kept):
 def test_a_folder_of_the_users_is_no_place_for_checkpoints(tmp_path):
     (tmp_path / "stages" / "1").mkdir(parents=True)
     with pytest.raises(ValueError, match="stages is of no run of this library"):
-        Checkpoints(tmp_path, ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0))
+        StageCheckpoints(tmp_path, ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0))
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(ValueError, match="holds another run"):
-        Checkpoints(tmp_path, ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0))
+        StageCheckpoints(tmp_path, ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0))
     assert (tmp_path / "run.json").read_text() == "[1]" and (tmp_path / "stages" / "1").is_dir()
 
 

@@ -24,10 +24,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pricing.fbsde import (
-    Additive,
     DeepBSDE,
     GradientRegression,
     Problem,
+    SeparableBasis,
     certify,
     multilevel_picard,
     problems,
@@ -64,11 +64,11 @@ known_delta = float(np.exp(-rate) * 2.0 * 0.5)
 # ## Solve it
 #
 # `GradientRegression` goes backwards over the dates and fits a few functions to values and their moves. |x|²
-# is a sum of functions of one coordinate, so `Additive(2)`, polynomials of each coordinate alone, can be
+# is a sum of functions of one coordinate, so `SeparableBasis(2)`, polynomials of each coordinate alone, can be
 # exact.
 
 # %%
-solver = GradientRegression(8192, bases=(Additive(2),))
+solver = GradientRegression(8192, bases=(SeparableBasis(2),))
 solution = solve(problem, solver, key=jax.random.key(0))
 value = float(solution.value(0.0, problem.x0))
 delta = np.asarray(solution.delta(0.0, problem.x0))

@@ -13,10 +13,10 @@ from .problem import Problem
 from .solver import AbstractSolver
 from .solvers.backward_dp import BackwardDP
 from .solvers.bases import (
-    Additive,
     Hermite,
-    Mean,
-    Payoffs,
+    MeanPolynomials,
+    PayoffBasis,
+    SeparableBasis,
     SmoothMaximum,
 )
 from .solvers.deep_bsde import DeepBSDE
@@ -83,7 +83,7 @@ def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression
 
 def _extremes(*sharpness: float) -> GradientRegression:
     """Return a solver for a payoff of the largest or smallest of a hundred assets that start equal."""
-    bases = Hermite(1), SmoothMaximum(sharpness=sharpness), Payoffs()
+    bases = Hermite(1), SmoothMaximum(sharpness=sharpness), PayoffBasis()
     return _regression(*bases, num_paths=8192, initial_dispersion=0.0)
 
 
@@ -98,7 +98,9 @@ def _max_call(dim: int, solver: AbstractSolver, *known: float) -> Entry:
 
 
 def _geometric_call(dim: int, *known: float) -> Entry:
-    solver = _regression(Hermite(1, logs=True), Mean(12, logs=True), initial_dispersion=0.8)
+    solver = _regression(
+        Hermite(1, logs=True), MeanPolynomials(12, logs=True), initial_dispersion=0.8
+    )
     return Entry(lambda: problems.geometric_call(dim), solver, *known, bounded=False)
 
 
@@ -115,12 +117,14 @@ CATALOGUE: dict[str, Entry] = {
     "different-rates": Entry(problems.different_rates, _extremes(1.0, 2.0, 4.0), 21.174),
     "burgers": Entry(  # polynomials of higher degree feed themselves, far out
         problems.burgers,
-        _regression(Hermite(1), Mean(4), Payoffs(), initial_dispersion=0.2),
+        _regression(Hermite(1), MeanPolynomials(4), PayoffBasis(), initial_dispersion=0.2),
         0.5,
         0.005,
     ),
     "reaction-diffusion": Entry(
-        problems.reaction_diffusion, _regression(Hermite(1), Mean(8), num_paths=16384, order=1), 1.6
+        problems.reaction_diffusion,
+        _regression(Hermite(1), MeanPolynomials(8), num_paths=16384, order=1),
+        1.6,
     ),
     "black-scholes-barenblatt": Entry(
         problems.black_scholes_barenblatt, DeepBSDE(num_iterations=1500), 77.1049
@@ -135,30 +139,30 @@ CATALOGUE: dict[str, Entry] = {
         lambda x: 2.0 * _GROWTH * x,
         2.0 * _GROWTH,
     ),
-    "bounded-5": _bounded(5, _regression(Hermite(1), Mean(8), initial_dispersion=0.2)),
-    "bounded-10": _bounded(10, _regression(Hermite(1), Mean(8), initial_dispersion=0.2)),
+    "bounded-5": _bounded(5, _regression(Hermite(1), MeanPolynomials(8), initial_dispersion=0.2)),
+    "bounded-10": _bounded(10, _regression(Hermite(1), MeanPolynomials(8), initial_dispersion=0.2)),
     "bounded-5-networks": _bounded(5, _NETWORKS),
     "bounded-10-networks": _bounded(10, _NETWORKS),
     "different-rates-call": Entry(
         problems.different_rates_call,
-        _regression(Hermite(8), Payoffs(), num_paths=262144),
+        _regression(Hermite(8), PayoffBasis(), num_paths=262144),
         7.15589606,
         0.61135129,
         0.02710337,
     ),
     "max-call-2": _max_call(
         2,
-        _regression(Hermite(6), Payoffs(), num_paths=131072),
+        _regression(Hermite(6), PayoffBasis(), num_paths=131072),
         *(13.90178, 0.334414, 0.012817, -0.004654),
     ),
-    "max-call-5": _max_call(5, _regression(Hermite(2), SmoothMaximum(), Payoffs()), 26.159),
-    "max-call-10": _max_call(10, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 38.337),
-    "max-call-20": _max_call(20, _regression(Hermite(1), SmoothMaximum(), Payoffs()), 51.668),
+    "max-call-5": _max_call(5, _regression(Hermite(2), SmoothMaximum(), PayoffBasis()), 26.159),
+    "max-call-10": _max_call(10, _regression(Hermite(1), SmoothMaximum(), PayoffBasis()), 38.337),
+    "max-call-20": _max_call(20, _regression(Hermite(1), SmoothMaximum(), PayoffBasis()), 51.668),
     "geometric-call-7": _geometric_call(7, 10.24629, 0.0721295, -3.367e-4, 3.846e-4),
     "geometric-call-20": _geometric_call(20, 10.01952, 0.0251181, -2.034e-4, 4.777e-5),
     "gaussian-swaption": Entry(
         problems.gaussian_swaption,
-        _regression(Hermite(8), Payoffs()),
+        _regression(Hermite(8), PayoffBasis()),
         *(0.0488693, 2.56580, 121.08),
         bounded=True,
     ),
@@ -168,7 +172,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "barenblatt": Entry(
         problems.barenblatt,
-        _regression(Additive(2), num_paths=32768),
+        _regression(SeparableBasis(2), num_paths=32768),
         62.5 * _GROWTH,
         lambda x: 2.0 * _GROWTH * x,
         2.0 * _GROWTH,

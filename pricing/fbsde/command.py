@@ -36,7 +36,7 @@ _path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 
 
 @dataclass
-class Row:
+class FigureRow:
     """A figure of one problem: for a gradient the mean of its entries, for a Hessian of its diagonal.
 
     Attributes:
@@ -75,8 +75,11 @@ def solve(
     seeds: Annotated[int, typer.Option(min=1, help="Number of solves of each problem.")] = 5,
     out: Annotated[Path | None, _path_option(help="Write the table to this JSON file.")] = None,
     progress: Annotated[bool, typer.Option(help="Show a progress bar for each solve.")] = True,
-    checkpoint: Annotated[
-        Path | None, _path_option(help="Keep runs in this folder, from which a killed run resumes.")
+    resume: Annotated[
+        Path | None,
+        _path_option(
+            help="Keep checkpoints in this folder, and resume a run that was interrupted."
+        ),
     ] = None,
     metrics: Annotated[
         Path | None,
@@ -103,10 +106,10 @@ def solve(
     if unknown:
         refuse(f"{', '.join(unknown)}: no such problem. There are: {_NAMES}.")
     files = None if out is None else output_file(out)
-    rows: list[Row] = []
+    rows: list[FigureRow] = []
     for name in names:
         bar = console if progress else None
-        rows += _rows(name, seeds, certify, bar, checkpoint=checkpoint, metrics=metrics)
+        rows += _rows(name, seeds, certify, bar, resume=resume, metrics=metrics)
     console.print(_table(rows, seeds))
     if out is not None and files is not None:
         text = json.dumps([asdict(row) for row in rows], indent=1)
@@ -115,7 +118,7 @@ def solve(
 
 def _rows(
     name: str, seeds: int, num_paths: int, console: Console | None, **folders: Path | None
-) -> list[Row]:
+) -> list[FigureRow]:
     """Return every known figure of one problem.
 
     num_paths: of the certificate of the first seed, or 0; console: where progress is shown.
@@ -155,7 +158,7 @@ def _rows(
         error = mean / truth - 1.0
         figures = name, solver, figure, truth, mean, spread, error, apart, *times
         bars = (*certified[figure], min(certifying)) if figure in certified else ()
-        rows.append(Row(*figures, *bars))
+        rows.append(FigureRow(*figures, *bars))
     return rows
 
 
@@ -187,7 +190,7 @@ def _certified(solution: Solution, num_paths: int) -> dict[str, tuple[float, flo
     return {name: (summaries[name], float(np.max(x.std_error))) for name, x in figures.items()}
 
 
-def _table(rows: list[Row], seeds: int) -> Table:
+def _table(rows: list[FigureRow], seeds: int) -> Table:
     """Return the table that is printed."""
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):

@@ -1,7 +1,8 @@
-"""The functions of a problem: checks of their arguments and results, and digests of their programs."""
+"""The functions of a problem: checks of arguments and results, digests of programs, and its identity."""
 
 import hashlib
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 
 Problem = Any  # `.problem.Problem`, which imports this module
 
+_SOFTWARE = "jaxtape", "jax", "jaxlib"
 _CALLS = {
     "drift": "t, x",
     "diffusion": "t, x",
@@ -26,7 +28,7 @@ _CALLS = {
 }
 
 
-class _Call(NamedTuple):
+class _FunctionCall(NamedTuple):
     """A function with its arguments, in words and as shapes, and the shapes that it may return."""
 
     function: Callable
@@ -73,11 +75,11 @@ def digests(problem: Problem) -> dict[str, str]:
     return found
 
 
-def _terminal_call(problem: Problem) -> _Call:
-    return _Call(problem.terminal, "x", (_shape(problem, problem.dim),), ())
+def _terminal_call(problem: Problem) -> _FunctionCall:
+    return _FunctionCall(problem.terminal, "x", (_shape(problem, problem.dim),), ())
 
 
-def _calls(problem: Problem) -> dict[str, _Call]:
+def _calls(problem: Problem) -> dict[str, _FunctionCall]:
     """Return the problem's functions besides `terminal`, which determines the number of contracts."""
     dim, contracts = (problem.dim,), problem.contracts
     real, state = _shape(problem), _shape(problem, *dim)
@@ -89,18 +91,18 @@ def _calls(problem: Problem) -> dict[str, _Call]:
     for name, takes in _CALLS.items():
         if (function := getattr(problem, name)) is not None:
             given = tuple(arguments[argument] for argument in takes.split(", "))
-            calls[name] = _Call(function, takes, given, returns.get(name, (contracts,)))
+            calls[name] = _FunctionCall(function, takes, given, returns.get(name, (contracts,)))
     if problem.reads_gamma:
         driver, gamma = calls["driver"], _shape(problem, *contracts, *dim, *dim)
         calls["driver"] = driver._replace(
             takes=f"{driver.takes}, gamma", arguments=(*driver.arguments, gamma)
         )
     if problem.jumps is not None:
-        calls["jumps.size"] = _Call(problem.jumps.size, "x, z", (state, state), (dim,))
+        calls["jumps.size"] = _FunctionCall(problem.jumps.size, "x, z", (state, state), (dim,))
     return calls
 
 
-def _traced(name: str, call: _Call) -> jax.ShapeDtypeStruct:
+def _traced(name: str, call: _FunctionCall) -> jax.ShapeDtypeStruct:
     """The shape and the type of a result; an exception of the function gets a note that names it.
 
     Raises:
@@ -135,3 +137,23 @@ def _traced(name: str, call: _Call) -> jax.ShapeDtypeStruct:
 
 def _shape(problem: Problem, *shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, problem.x0.dtype)
+
+
+def identity(problem: Problem) -> dict[str, Any]:
+    """Identify a problem by its numbers, the digests of its functions, and the software."""
+    settings = [problem.dim, problem.num_steps, problem.scheme, problem.reads_gamma]
+    settings += [problem.exercise_dates, problem.stopping_dates]
+    rest = [] if problem.jumps is None else [problem.jumps.rate, problem.jumps.most]
+    return {
+        "settings": repr([*settings, *map(float, rest)]),
+        "maturity": float(problem.maturity),
+        "x0": [str(problem.x0.dtype), problem.x0.tolist()],
+        "software": {name: version(name) for name in _SOFTWARE},
+        **digests(problem),
+    }
+
+
+def differing(found: Any, wanted: dict[str, Any]) -> list[str]:
+    """Return the names of the parts in which two identities differ."""
+    found = found if isinstance(found, dict) else {}
+    return [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]

@@ -251,6 +251,14 @@ class Problem(eqx.Module):
         return jax.jacrev(self.terminal)(x)
 
 
+def on_fewer_dates(problem: Problem) -> Problem:
+    """Return the problem on half of its dates; as it is where the contract needs the others."""
+    try:
+        return problem.with_num_steps(max(1, problem.num_steps // 2))
+    except ValueError:
+        return problem
+
+
 def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
     """Return the weights of f at the end and at the start of the step from a date: a half each.
 

@@ -1,62 +1,46 @@
-"""Select a solver and its basis by dimension and pilot runs, and certify the solution."""
+"""Select a solver and its functions by dimension, memory and pilot runs."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ..progress import Progress
-from .dynamics.driver_form import is_affine
-from .dynamics.simulation import simulate
-from .error_bars.certificate import (
-    Certificate,
-    Estimate,
-    certify,
-    unsummed,
-)
-from .error_bars.early_exercise_bounds import bounds, unbounded
-from .error_bars.relative_errors import (
-    EntryErrors,
-    Tolerance,
-    errors,
-    without_noise,
-)
-from .limits import Limits
 from .problem import Problem
-from .solution import Solution
+from .solve_limits import SolveLimits
 from .solver import AbstractSolver
 from .solvers.bases import (
     AbstractBasis,
-    Additive,
     Hermite,
-    Mean,
-    Payoffs,
+    MeanPolynomials,
+    PayoffBasis,
+    SeparableBasis,
     SmoothMaximum,
 )
 from .solvers.gradient_regression import GradientRegression
 from .solvers.grid_quadrature import GridQuadrature
+from .stages import init, train
 
+MAX_GRID_DIMENSION = 2
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
-_PILOT_CERTIFICATE = 8192
-_LEAST_OF_BOUND, _MOST_OF_BOUND = 1024, 16384  # paths of an upper bound
-_NOISE_OF_BOUND = 0.1  # of the tolerance of the value: a standard error of that bound
-_OF_GRID = 2  # dimensions, at most
-_MOST_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
-_TO_COME = 4.0  # times of a pilot: itself, the training, the certificate and its check
+_MIN_PATHS = 1024  # of a regression
+_MAX_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
+_PILOTS_OF_REST = 4.0  # pilots' time: the pilot itself, the training, the certificate and its check
 _INSTANT = 1e-12  # seconds
-_LOOK = 64  # paths on which the states are looked at
+_COPIES_OF_GRID = 12  # multiples of its state that a grid takes at once
+_COPIES_OF_STATE, _COPIES_OF_FUNCTIONS = (
+    3,
+    5,
+)  # of a regression: of its state, of functions on paths
+_CERTIFICATE_BYTES = 2**25  # it takes its paths in blocks
 
 
-class Tried(NamedTuple):
-    """Result of a pilot of a solver: the variance of the value that its functions leave; infinite if it failed.
+class PilotRun(NamedTuple):
+    """A solver that was tried: the variance of the value that its functions leave; infinite if it failed.
 
     seconds: the time of the pilot, with the compilation of its program.
     """
@@ -66,308 +50,145 @@ class Tried(NamedTuple):
     seconds: float
 
 
-def candidates(problem: Problem, is_positive: bool) -> list[AbstractSolver]:
-    """Return solvers that suit the dimension: a grid in one or two, in more regressions on some functions."""
-    if problem.dim <= _OF_GRID:
-        return [GridQuadrature()]
-    rich = next(set_ for size, set_ in _sets(problem.dim) if size <= _MOST_FUNCTIONS)
-    additive = Additive(2), Mean(6, above=1)
-    if is_positive:
-        of_logs = tuple(replace(basis, logs=True) for basis in rich)
-        mean = Hermite(1, logs=True), Mean(8, above=1, logs=True)
-        chosen = [of_logs, additive, mean, (Hermite(1), SmoothMaximum())]
-    else:
-        chosen = [*dict.fromkeys([rich, additive]), (Hermite(1), Mean(8, above=1))]
-    return [
-        GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, Payoffs())) for bases in chosen
-    ]
+def candidates(problem: Problem, is_positive: bool, limits: SolveLimits) -> list[AbstractSolver]:
+    """Return the solvers that suit the dimension and fit into memory.
+
+    They are a grid in one or two dimensions; in more, regressions on several sets of functions.
+
+    Raises:
+        ValueError: The memory is not enough for any of them.
+    """
+    suitable: list[AbstractSolver] = [GridQuadrature()]
+    if problem.dim > MAX_GRID_DIMENSION:
+        sets = (set_ for size, set_ in _basis_sets(problem.dim) if size <= _MAX_FUNCTIONS)
+        rich, additive = next(sets), (SeparableBasis(2), MeanPolynomials(6, above=1))
+        if is_positive:
+            logs = tuple(replace(basis, logs=True) for basis in rich)
+            mean = Hermite(1, logs=True), MeanPolynomials(8, above=1, logs=True)
+            chosen = [logs, additive, mean, (Hermite(1), SmoothMaximum())]
+        else:
+            mean = Hermite(1), MeanPolynomials(8, above=1)
+            chosen = [*dict.fromkeys([rich, additive]), mean]
+        suitable = [
+            GradientRegression(num_paths=_PILOT_PATHS, bases=(*bases, PayoffBasis()))
+            for bases in chosen
+        ]
+    solvers = [one for s in suitable if (one := shrink_to_fit(problem, s, limits)) is not None]
+    if not solvers:
+        raise ValueError(f"{limits.summary}: this is not enough memory for any solution; give more")
+    return solvers
 
 
-def _sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
+def _basis_sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
     """Yield the number of functions and the functions of each set, the largest first."""
     for degree in (4, 3):
         yield math.comb(dim + degree, degree), (Hermite(degree),)
-    yield math.comb(dim + 2, 2) + 3, (Hermite(2), Mean(5, above=2))
-    yield 2 * dim + 6, (Additive(2), Mean(6, above=1))
-    yield 0, (Hermite(1), Mean(6, above=1))
+    yield math.comb(dim + 2, 2) + 3, (Hermite(2), MeanPolynomials(5, above=2))
+    yield 2 * dim + 6, (SeparableBasis(2), MeanPolynomials(6, above=1))
+    yield 0, (Hermite(1), MeanPolynomials(6, above=1))
 
 
-def choose(
-    problem: Problem,
-    train: Callable[..., Solution],
-    *,
-    key: PRNGKeyArray,
-    tolerance: Tolerance,
-    limits: Limits,
-    progress: Progress | None = None,
-) -> Solution:
-    """Return the solution of the solver whose pilot did best, with the errors of today's figures.
-
-    They are certified on as many paths as the tolerance needs. Where no defects are summed
-    (`certificate.unsummed`) they are those of a grid, without noise.
-
-    Args:
-        problem: The equation.
-        train: (solver, key=, problem=) -> solution; the problem is the one above by default.
-        key: Key of all paths.
-        tolerance: The tolerances of value, Delta and Gamma.
-        limits: Limits of paths, time and memory.
-        progress: Called as each pilot ends, the training, and the certificate.
-
-    Returns:
-        The solution; a RuntimeError if no pilot is finite. In its `stats` are "certificate", "errors" (of
-        value, Delta and Gamma, as multiples of their sizes), "entry_errors" (of every entry of every contract),
-        "solver", and the results of the pilots, "tried".
-        Where the driver is nonlinear, a step is not exact, no defects are summed, or a right to exercise has no
-        bound, also "checked_by", the figures of another solution, on half of the dates if the contract's are
-        among them; without time or memory for it the errors are unknown. For a right to exercise also "upper",
-        an upper bound of the value (`bounds`): the gap to it counts as error, too.
-
-    Raises:
-        ValueError: The memory is not enough for any solution.
-    """
-    has_defects = _has_defects(problem)
-    has_bound = has_defects and unbounded(problem) is None
-    keys = iter(jax.random.split(key, 64))
-    scale, is_positive = _scale(problem, key=next(keys))
-    all_ = candidates(problem, bool(np.all(is_positive)))
-    solvers = [one for solver in all_ if (one := limits.smaller(problem, solver)) is not None]
-    if not solvers:
-        raise ValueError(f"{limits.words}: this is not enough memory for any solution; give more")
-    needs_check = not has_defects or _has_more_error(problem, has_bound)
-    stages = len(solvers) + 2 + needs_check
-    say = partial(_say, progress, iter(range(1, stages + 1)), stages)
-    tried = _tried(solvers, train, keys, limits, say)
-    share = 0.5 / (1 + needs_check)
-    best = _in_full(problem, tried[0], limits, share)
-    told = partial(errors, scale=scale)
-
-    started = time.perf_counter()
-    solution = train(best, key=next(keys))
-    reserved = time.perf_counter() - started
-    say(best)
-    if has_defects:
-        spared = (limits.seconds_left - needs_check * reserved) / (1 + needs_check + has_bound)
-        excess = lambda found: _most(told(found).worst(), tolerance)  # noqa: E731
-        judge, found = _certified(solution, keys, excess, limits, spared)
-    else:
-        judge, found = without_noise, without_noise(solution)
-    spared = limits.seconds_left - needs_check * reserved
-    upper = _upper(solution, found, keys, tolerance, spared) if has_bound else None
-    say(best)
-    other, known = None, told(found, None, upper)
-    if needs_check:
-        check = _another(problem, solvers, tried, limits, share)
-        if check is None or limits.seconds_left < reserved:
-            known = EntryErrors(*(np.full_like(error, math.inf) for error in known))
-        else:
-            other = judge(train(check[0], key=next(keys), problem=check[1]))
-            known = told(found, other, upper)
-        say(check[0] if check else best)
-    more = {
-        "certificate": found,
-        "checked_by": other,
-        "upper": upper,
-        # as arrays: numbers would make another program of everything that takes the solution
-        "errors": jax.tree.map(jnp.asarray, known.worst()),
-        "entry_errors": jax.tree.map(jnp.asarray, known),
-        "solver": best,
-        "tried": tried,
-    }
-    return eqx.tree_at(lambda s: s.stats, solution, solution.stats | more)
-
-
-def _has_defects(problem: Problem) -> bool:
-    """Return True if the defects of the equation are summed; otherwise a grid solves it.
-
-    Raises:
-        TypeError: They are not, and there are too many dimensions for a grid.
-    """
-    reason = unsummed(problem)
-    if reason is not None and problem.dim > _OF_GRID:
-        raise TypeError(
-            f"{reason}; in more than {_OF_GRID} dimensions nothing would show how far off a solution is: name "
-            "a solver, and compare solutions by other functions and on other dates"
-        )
-    return reason is None
-
-
-def _has_more_error(problem: Problem, has_bound: bool) -> bool:
-    """Return True if a value has an error that neither its noise nor an upper bound shows."""
-    is_right = problem.exercise_value is not None
-    return problem.step is None or not is_affine(problem) or (is_right and not has_bound)
-
-
-def _another(
+def run_pilots(
     problem: Problem,
     solvers: list[AbstractSolver],
-    tried: list[Tried],
-    limits: Limits,
-    share: float,
-) -> tuple[AbstractSolver, Problem] | None:
-    """Return the solver and the problem of another solution: with fewer dates, other functions, or both.
-
-    None if there is no other, or no memory for it.
-    """
-    fewer = _on_fewer_dates(problem)
-    if isinstance(solvers[0], GridQuadrature):
-        if fewer is not problem:
-            return solvers[0], fewer
-        regression = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), Payoffs()))
-        other = limits.smaller(problem, regression)
-        return None if other is None else (other, problem)
-    untried = [Tried(solver, math.inf, tried[0].seconds) for solver in solvers[len(tried) :]]
-    others = [one for one in tried[1:] if math.isfinite(one.noise)] + untried
-    if not others and fewer is problem:
-        return None
-    return _in_full(problem, (others or tried)[0], limits, share), fewer
-
-
-def _certified(
-    solution: Solution,
     keys: Iterator[PRNGKeyArray],
-    excess: Callable[[Certificate], float],
-    limits: Limits,
-    seconds: float,
-) -> tuple[Callable[[Solution], Certificate], Certificate]:
-    """Return the function that certifies solutions, with enough paths, and the first certificate.
-
-    excess: the largest error, as a multiple of the tolerance; seconds: time for the certificate.
-    """
-    pilot = certify(solution, key=next(keys), num_paths=_PILOT_CERTIFICATE)
-    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no path lessens that
-    wanted = 1.2 * _PILOT_CERTIFICATE * excess(noise) ** 2
-    affordable = seconds / _seconds_of_path(solution, limits, next(keys))
-    count = limits.certificate_paths(wanted, _PILOT_CERTIFICATE, affordable)
-    judge = lambda found: certify(found, key=next(keys), num_paths=count)  # noqa: E731
-    return judge, judge(solution) if count > _PILOT_CERTIFICATE else pilot
-
-
-def _upper(
-    solution: Solution,
-    found: Certificate,
-    keys: Iterator[PRNGKeyArray],
-    tolerance: Tolerance,
-    seconds: float,
-) -> Estimate | None:
-    """Return an upper bound of what any rule of exercise earns, on as many paths as needed and time allows.
-
-    Like all figures, it bounds the value before a right today; None if there is no later right, infinite if
-    there is no time.
-    """
-    problem = solution.problem.replace(
-        exercise_in_step=None
-    )  # errors are those of the dates' right
-    times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
-    if not times:
-        return None
-    solution = eqx.tree_at(lambda s: s.problem, solution, problem.replace(exercise_times=times))
-    size, shape = float(jnp.max(jnp.abs(found.value.mean))), found.value.mean.shape
-    if seconds <= 0.0 or size == 0.0:
-        return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
-
-    def on_paths(count: int) -> Estimate:
-        both = bounds(solution, key=next(keys), num_paths=count, throw=False)
-        return Estimate(both.upper, both.std_errors.upper)
-
-    started = time.perf_counter()
-    pilot = on_paths(_LEAST_OF_BOUND)
-    left = seconds / (time.perf_counter() - started) - 1.0
-    excess = float(jnp.max(pilot.std_error)) / (_NOISE_OF_BOUND * tolerance.value * size)
-    most = min(_MOST_OF_BOUND, _LEAST_OF_BOUND * left)
-    if not 1.0 < excess**2 < math.inf or most <= _LEAST_OF_BOUND:
-        return pilot
-    wanted = min(_LEAST_OF_BOUND * excess**2, most)
-    return on_paths(int(wanted) // _LEAST_OF_BOUND * _LEAST_OF_BOUND)
-
-
-def _seconds_of_path(solution: Solution, limits: Limits, key: PRNGKeyArray) -> float:
-    """Return the time that a certificate takes for a path, its program compiled; next to none without limit."""
-    if limits.max_seconds is None:
-        return _INSTANT
-    started = time.perf_counter()
-    certify(solution, key=key, num_paths=_PILOT_CERTIFICATE)
-    return (time.perf_counter() - started) / _PILOT_CERTIFICATE
-
-
-def _say(
-    progress: Progress | None, done: Iterator[int], stages: int, solver: AbstractSolver
-) -> None:
-    if progress is not None:
-        progress(next(done), stages, _words(solver))
-
-
-def _most(told: Tolerance, asked: Tolerance) -> float:
-    """Return the largest error as a multiple of its tolerance."""
-    return max(error / most for error, most in zip(told, asked, strict=True))
-
-
-def _tried(
-    solvers: list[AbstractSolver],
-    train: Callable[..., Solution],
-    keys: Iterator[PRNGKeyArray],
-    limits: Limits,
-    say: Callable[[AbstractSolver], None],
-) -> list[Tried]:
-    """Return the pilots' results, the best first; a single solver needs no pilot. They leave time for the rest.
+    limits: SolveLimits,
+    report: Callable[[AbstractSolver], None],
+) -> list[PilotRun]:
+    """Return the pilot runs, the best first; a single solver needs none. They leave time for the rest.
 
     Raises:
         RuntimeError: None is finite.
     """
     if len(solvers) == 1:
-        say(solvers[0])
-        return [Tried(solvers[0], 0.0, 0.0)]
-    tried = []
+        report(solvers[0])
+        return [PilotRun(solvers[0], 0.0, 0.0)]
+    pilots: list[PilotRun] = []
     for solver in solvers:
-        if tried and limits.seconds_left < _TO_COME * tried[-1].seconds:
+        if pilots and limits.seconds_left < _PILOTS_OF_REST * pilots[-1].seconds:
             break
-        tried.append(_pilot(solver, train, key=next(keys)))
-        say(solver)
-    tried.sort(key=lambda one: one.noise)
-    if not math.isfinite(tried[0].noise):
+        started = time.perf_counter()
+        try:
+            noise = float(train(problem, solver, next(keys)).stats["losses"][-1, -1])
+        except RuntimeError:  # it is not finite
+            noise = math.inf
+        pilots.append(PilotRun(solver, noise, time.perf_counter() - started))
+        report(solver)
+    pilots.sort(key=lambda one: one.noise)
+    if not math.isfinite(pilots[0].noise):
         raise RuntimeError("no functions suit the equation: no regression on them is finite")
-    return tried
+    return pilots
 
 
-def _pilot(solver: AbstractSolver, train: Callable[..., Solution], key: PRNGKeyArray) -> Tried:
-    """Return a pilot's result: the variance of the value that its functions leave, over all dates."""
-    started = time.perf_counter()
-    try:
-        noise = float(train(solver, key=key).stats["losses"][-1, -1])
-    except RuntimeError:  # it is not finite
-        noise = math.inf
-    return Tried(solver, noise, time.perf_counter() - started)
-
-
-def _in_full(problem: Problem, tried: Tried, limits: Limits, share: float) -> AbstractSolver:
-    """Return the solver on as many paths as a solution is made of, or as a share of the time is enough for."""
-    solver = tried.solver
+def select_solver(
+    problem: Problem, pilot: PilotRun, limits: SolveLimits, fraction: float
+) -> AbstractSolver:
+    """Return the solver of a pilot run with the paths of a solution, as far as the time allows."""
+    solver = pilot.solver
     if not isinstance(solver, GradientRegression):
         return solver
-    affordable = share * limits.seconds_left / max(tried.seconds, _INSTANT)
+    affordable = fraction * limits.seconds_left / max(pilot.seconds, _INSTANT)
     most = solver.num_paths * max(1.0, affordable)
-    return limits.smaller(problem, replace(solver, num_paths=_PATHS), most) or solver
+    return shrink_to_fit(problem, replace(solver, num_paths=_PATHS), limits, most) or solver
 
 
-def _on_fewer_dates(problem: Problem) -> Problem:
-    """Return the problem on half of its dates; as it is where the contract needs the others."""
-    try:
-        return problem.with_num_steps(max(1, problem.num_steps // 2))
-    except ValueError:
-        return problem
+def select_check(
+    problem: Problem,
+    coarse: Problem,
+    solvers: list[AbstractSolver],
+    pilots: list[PilotRun],
+    limits: SolveLimits,
+    fraction: float,
+) -> tuple[AbstractSolver, Problem] | None:
+    """Return the solver and the problem of a second solution: with fewer dates, other functions, or both.
 
-
-def _scale(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scale of each coordinate, and whether it stays above 0 on some paths, as prices do.
-
-    The scale of prices is x0; of other coordinates, their deviation at the end.
+    None if there is no other, or no memory for it. coarse: the problem on fewer dates, or the same.
     """
-    states = np.asarray(simulate(problem, _LOOK, key=key).states)
-    is_positive = np.all(states > 0.0, axis=(0, 1))
-    return np.where(is_positive, states[0, 0], np.std(states[-1], axis=0)), is_positive
+    if isinstance(solvers[0], GridQuadrature):
+        if coarse is not problem:
+            return solvers[0], coarse
+        regression = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), PayoffBasis()))
+        other = shrink_to_fit(problem, regression, limits)
+        return None if other is None else (other, problem)
+    untried = [PilotRun(solver, math.inf, pilots[0].seconds) for solver in solvers[len(pilots) :]]
+    others = [one for one in pilots[1:] if math.isfinite(one.noise)] + untried
+    if not others and coarse is problem:
+        return None
+    return select_solver(problem, (others or pilots)[0], limits, fraction), coarse
 
 
-def _words(solver: AbstractSolver) -> str:
+def shrink_to_fit(
+    problem: Problem, solver: Any, limits: SolveLimits, max_paths: float = math.inf
+) -> Any | None:
+    """Return the solver with as many paths as memory and `max_paths` allow; None if it does not fit.
+
+    A regression's paths are halved until it fits; another solver is as it is.
+    """
     if not isinstance(solver, GradientRegression):
-        return type(solver).__name__
-    return ", ".join(type(basis).__name__ for basis in solver.bases)
+        return solver if _fits(problem, solver, limits) else None
+    while solver.num_paths > max_paths or not _fits(problem, solver, limits):
+        paths = solver.num_paths // 2
+        if paths < _MIN_PATHS:
+            return None
+        solver = replace(solver, num_paths=paths, block=min(solver.block, paths))
+    return solver
+
+
+def _fits(problem: Problem, solver: Any, limits: SolveLimits) -> bool:
+    return limits.budget is None or bytes_of(problem, solver) <= limits.budget
+
+
+def bytes_of(problem: Problem, solver: Any) -> int:
+    """Return the memory that a training and a certificate take at most, by the shapes of their arrays.
+
+    The programs of a regression hold its state three times, and the functions with their increments on all
+    paths as often as the Gram matrix needs them: the compiler reports less than that (`test_limits`).
+    """
+    training = eqx.filter_eval_shape(init, problem, solver, key=jax.random.key(0))
+    arrays = jax.tree.leaves(training)
+    state = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
+    if not isinstance(solver, GradientRegression):
+        return _COPIES_OF_GRID * state + _CERTIFICATE_BYTES
+    functions, itemsize = training.outputs.shape[-1], training.outputs.dtype.itemsize
+    columns = functions * solver.num_paths * itemsize
+    return _COPIES_OF_STATE * state + _COPIES_OF_FUNCTIONS * columns + _CERTIFICATE_BYTES

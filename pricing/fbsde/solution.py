@@ -15,8 +15,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ..fields import Number, as_real
 from ..numerics.safe_math import nan_where
 from .problem import Problem, State
-from .results import RESULTS
-from .solver import AbstractApproximation, weighted_sum
+from .solver import RESULTS, AbstractApproximation, weighted_sum
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`

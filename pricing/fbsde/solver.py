@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from .. import results
 from .problem import Problem, State
-from .results import RESULTS
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
@@ -37,6 +37,25 @@ def beyond_networks(problem: Problem) -> str | None:
     if problem.switch is not None:
         return _SWITCH
     return _READS_GAMMA if problem.reads_gamma else None
+
+
+class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """Results of a training: an enumeration whose values are messages.
+
+    Examples:
+        >>> from pricing.fbsde import RESULTS
+        >>> RESULTS[RESULTS.non_finite_loss][:24]
+        'Lower the learning rate;'
+    """
+
+    non_finite_loss = (
+        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider "
+        "initial_dispersion or more paths; or look for infinite values of the problem's functions far out."
+    )
+    value_at_start_only = (
+        "DeepBSDE learns the value at t = 0, x = x0 alone: BackwardDP, OneStepMalliavin and "
+        "GradientRegression have it elsewhere."
+    )
 
 
 class AbstractApproximation(eqx.Module):

@@ -1,38 +1,42 @@
-"""Solve a backward equation."""
+"""Solve a backward equation by a given solver, or select one and certify its figures."""
 
+import itertools
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from threadpoolctl import threadpool_limits
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
+from .dynamics.driver_form import driver_forms, error_sources
+from .dynamics.simulation import coordinate_scales
 from .error_bars.relative_errors import (
-    ASKED,
+    DEFAULT_TOLERANCE,
     Tolerance,
-    shortcomings,
-    tolerance_of,
+    as_tolerance,
+    unmet_tolerances,
 )
-from .limits import Limits
-from .problem import Problem
-from .results import RESULTS
-from .selection import choose
+from .error_bars.to_tolerance import error_bars
+from .problem import Problem, on_fewer_dates
+from .selection import (
+    MAX_GRID_DIMENSION,
+    candidates,
+    run_pilots,
+    select_check,
+    select_solver,
+)
 from .solution import Solution
+from .solve_limits import SolveLimits
 from .solver import AbstractSolver
-from .stages import (
-    init,
-    latest_metrics,
-    metrics_file,
-    postprocess,
-    step,
-)
-from .storage import Checkpoints, Keys
+from .solvers.gradient_regression import GradientRegression
+from .stages import Keys, train
 
 
 @full_matmul_precision
@@ -41,51 +45,61 @@ def solve(
     solver: AbstractSolver | None = None,
     *,
     key: Keys,
-    tolerance: Tolerance | float = ASKED,
+    tolerance: Tolerance | float = DEFAULT_TOLERANCE,
     max_paths: int = 2**18,
     max_seconds: float | int | None = None,
     budget: float | int | None = None,
     progress: Progress | None = None,
     metrics: Path | None = None,
-    checkpoint: Path | None = None,
+    resume: Path | None = None,
     every: int = 1,
     throw: bool = True,
 ) -> Solution:
-    """Solve a backward equation: one program, from paths and optimizer steps to the last date.
+    """Solve a backward equation for its value, Delta and Gamma.
 
-    Stages are reported and kept between two runs of the program. BLAS has one thread, in the whole process.
+    With a `solver`, run it: simulate paths, then compute or train its functions at each date. Without one,
+    select a solver, and estimate how far the figures of today are off:
+
+    1. In one or two dimensions take `GridQuadrature`. In more, run `GradientRegression` with several sets of
+       functions on few paths, and take the set that explains most of the variance.
+    2. Solve on many paths.
+    3. Estimate value, Delta and Gamma on fresh paths, with standard errors (`certify`).
+    4. Where standard errors do not show every error (a nonlinear driver, steps that are not exact), compare
+       with a second solution on fewer dates or by other functions. For a right to exercise, compute an upper
+       bound of the value (`bounds`).
+
+    While it runs, BLAS has one thread in the whole process.
 
     Args:
         problem: The equation.
-        solver: The scheme and its settings. None: GridQuadrature in one or two dimensions; in more, regressions
-            on several sets of functions are tried on few paths (`selection.candidates`), and the one that did
-            best is solved on many. Value, Delta and Gamma of today are certified on fresh paths (`certify`), as
-            many as `tolerance` takes, and the value of a right to exercise is held against an upper bound.
-        key: One key, or many of shape [n] (seeds), which are solved side by side; then every array of the
-            solution has an axis for them in front.
-        tolerance: The relative tolerance of value, Delta and Gamma today where no solver is given: three
-            standard errors must be within. A number holds for all three.
-        max_paths: Maximum number of paths of the certificate.
-        max_seconds: Time budget where no solver is named. It limits pilots and paths, but at least one pilot
-            and 8,192 paths run, and their programs are compiled; a figure that then misses its tolerance is
-            refused. None: the time that `tolerance` needs.
-        budget: The bytes of memory that such a solution may take for paths and computations on them; None: the
-            memory for 65,536 paths.
-        progress: Callback at the end of each stage, with the stages done, their number, and the latest loss in
-            words (`pricing.progress`), the mean over keys.
-        metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage as it ends.
-        checkpoint: A folder from which a killed run resumes, with the same bits.
-        every: The number of stages after which a checkpoint is kept.
-        throw: Whether to raise where the loss is not finite.
+        solver: The solver and its settings; None to select one.
+        key: One key; with a solver also several, of shape [n] (seeds), which are solved side by side: every
+            array of the solution then has an axis for them in front.
+        tolerance: Relative tolerance of value, Delta and Gamma today, without a solver; one number for all three.
+        max_paths: Maximum number of paths of the estimates of step 3.
+        max_seconds: Time budget without a solver. At least one pilot and 8,192 paths run, and their programs
+            are compiled. None: the time that `tolerance` needs.
+        budget: Memory budget without a solver, in bytes. None: the memory for 65,536 paths.
+        progress: Callback at the end of each stage, with the number of stages done, their total, and the latest
+            loss as text (`pricing.progress`), the mean over keys.
+        metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage.
+        resume: A folder for checkpoints. A run that was interrupted resumes from the last of them, bit for bit.
+        every: Number of stages between two checkpoints.
+        throw: Whether to raise RuntimeError where a loss is not finite or a figure misses its tolerance.
 
     Returns:
-        The solution, with the result and every loss in `stats`. A problem that the solver does not solve is a
-        TypeError; a loss that is not finite, or a figure that misses its tolerance, a RuntimeError if `throw`,
-        whose message has stage, iteration and remedy (the last checkpoint is of the stage before);
-        an `every` below 1, or a checkpoint of another run, a ValueError.
+        The solution, with its result, and every loss in `stats`. Without a solver, `stats` also has "solver";
+        "certificate" (the estimates on fresh paths); "errors" and "entry_errors" (relative errors of the three
+        figures, and of each of their entries); "checked_by" (the figures of the second solution, or None);
+        "upper" (the upper bound, or None); and "pilots" (the pilot runs, the best first).
+
+        A problem that the solver cannot handle is a TypeError that names solvers that can. A loss that is not
+        finite, or a figure that misses its tolerance, is a RuntimeError with the remedy, if `throw`; the last
+        checkpoint is that of the stage before. A wrong `every`, a `resume` folder of another run, and a budget
+        that is not enough for any solution are ValueErrors.
 
     Raises:
-        ValueError: No solver is named for many keys, for metrics or a checkpoint.
+        ValueError: A solver is missing for several keys, `metrics` or `resume`.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -95,116 +109,69 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
-    tolerance = tolerance_of(tolerance)
+    tolerance = as_tolerance(tolerance)
     if solver is None:
-        if key.ndim or metrics is not None or checkpoint is not None:
+        if key.ndim or metrics is not None or resume is not None:
             raise ValueError(
-                "a solver is chosen for one key, without metrics or checkpoint: name one."
+                "a solver is selected for one key, without metrics or resume: give a solver."
             )
-        return _chosen(
-            problem, key, tolerance, Limits(max_paths, max_seconds, budget), progress, throw
-        )
-    folders = {"metrics": metrics, "checkpoint": checkpoint, "every": every}
-    return _trained(problem, solver, key, progress, throw, **folders)
+        limits = SolveLimits(max_paths, max_seconds, budget)
+        return _solve_to_tolerance(problem, key, tolerance, limits, progress, throw)
+    files: dict[str, Any] = {"metrics": metrics, "resume": resume, "every": every}
+    return train(problem, solver, key, progress, throw, **files)
 
 
-def _trained(
-    problem: Problem,
-    solver: AbstractSolver,
-    key: Keys,
-    progress: Progress | None = None,
-    throw: bool = True,
-    *,
-    metrics: Path | None = None,
-    checkpoint: Path | None = None,
-    every: int = 1,
-) -> Solution:
-    """Solve by a solver: see `solve`.
-
-    Raises:
-        TypeError: The problem has a feature that the solver cannot handle.
-        ValueError: `every` is below 1.
-        RuntimeError: The loss is not finite, and `throw`.
-    """
-    reason = solver.unsupported(problem)
-    if reason is not None:
-        raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
-    if every < 1:
-        raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
-    count = solver.num_stages(problem)
-    over_keys = eqx.filter_vmap if key.ndim else lambda function: function
-    training = over_keys(lambda key: init(problem, solver, key=key))(key)
-    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, problem, solver, key=key)
-    if checkpoints is not None:
-        training = checkpoints.latest(training)
-
-    with _single_blas_thread(), metrics_file(metrics) as write_metrics:
-        start = done = int(np.max(training.stage))
-        is_watched = progress is not None or write_metrics is not None
-        pace = 1 if is_watched else count if checkpoints is None else every
-        while done < count:
-            stages = jnp.asarray(min(pace, count - done), jnp.int32)
-            further = lambda training, key, stages=stages: step(  # noqa: E731
-                problem, solver, training, stages, key=key
-            )
-            training = over_keys(further)(training, key)
-            done = min(done + pace, count)
-            if is_watched:
-                latest = over_keys(lambda training: latest_metrics(solver, training))(training)
-                latest = jax.tree.map(np.asarray, latest)
-                if progress is not None:
-                    progress(done, count, f"loss {float(np.mean(latest['loss'])):.3g}")
-                if write_metrics is not None:
-                    write_metrics(done - 1, latest)
-            losses = np.asarray(training.losses)[..., :done, :]
-            if throw and (fault := _non_finite_loss(problem, solver, losses)):
-                raise RuntimeError(fault)
-            if checkpoints is not None and ((done - start) % every == 0 or done == count):
-                checkpoints.save(training)
-    return over_keys(lambda training: postprocess(problem, solver, training))(training)
-
-
-def _chosen(
+def _solve_to_tolerance(
     problem: Problem,
     key: PRNGKeyArray,
     tolerance: Tolerance,
-    limits: Limits,
+    limits: SolveLimits,
     progress: Progress | None,
     throw: bool,
 ) -> Solution:
-    """Solve by the functions that suit, and certify the figures of today.
+    """Solve by the solver whose pilot run did best; `stats` have the error bars of today's figures.
 
     Raises:
         RuntimeError: A figure misses its tolerance, and `throw`.
     """
-    train = lambda solver, key, problem=problem: _trained(problem, solver, key)  # noqa: E731
-    settings: dict[str, Any] = {"tolerance": tolerance, "limits": limits, "progress": progress}
-    solution = choose(problem, train, key=key, **settings)
-    if throw and (lacking := shortcomings(solution, tolerance)):
+    sources = error_sources(problem, driver_forms(problem), MAX_GRID_DIMENSION)
+    coarse = on_fewer_dates(problem)
+    keys = iter(jax.random.split(key, 64))
+    scale, is_positive = coordinate_scales(problem, key=next(keys))
+    solvers = candidates(problem, bool(np.all(is_positive)), limits)
+    report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
+    pilots = run_pilots(problem, solvers, keys, limits, report)
+    fraction = 0.5 / (1 + sources.needs_check)  # of the time, for a training
+    solver = select_solver(problem, pilots[0], limits, fraction)
+    check = None
+    if sources.needs_check:
+        check = select_check(problem, coarse, solvers, pilots, limits, fraction)
+
+    started = time.perf_counter()
+    solution, second = train(problem, solver, next(keys)), None
+    report(solver)
+    if check is not None and limits.seconds_left >= time.perf_counter() - started:
+        second = train(check[1], check[0], next(keys))
+    if sources.needs_check:
+        report(check[0] if check else solver)
+
+    stats, known = error_bars(solution, second, sources, keys, tolerance, scale, limits)
+    report(solver)
+    stats |= {"solver": solver, "pilots": pilots}
+    if throw and (unmet := unmet_tolerances(known, tolerance, problem.contracts)):
         raise RuntimeError(
-            f"{lacking}: give more than {limits.words}, a wider tolerance, or a solver with functions that "
+            f"{unmet}: give more than {limits.summary}, a wider tolerance, or a solver with functions that "
             "suit the payoff; or throw=False, and look at stats['certificate']"
         )
-    return solution
+    return eqx.tree_at(lambda s: s.stats, solution, solution.stats | stats)
 
 
-def _single_blas_thread() -> threadpool_limits:
-    """Limit BLAS to one thread: after a call OpenBLAS's threads spin for a while on cores that XLA's want.
-
-    Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
-    """
-    import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
-
-    return threadpool_limits(1, user_api="blas")
-
-
-def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:
-    """Return a message with the first of the losses [..., stages, iterations] that is not finite, or None."""
-    bad = ~np.isfinite(losses)
-    if not bad.any():
-        return None
-    *_, stage, iteration = np.argwhere(bad)[0]
-    return (
-        f"the loss of {type(solver).__name__} is not finite at iteration {iteration} of stage {stage} "
-        f"({solver.describe_stage(problem, int(stage))}). {RESULTS[RESULTS.non_finite_loss]}"
-    )
+def _report(
+    progress: Progress | None, done: Iterator[int], stages: int, solver: AbstractSolver
+) -> None:
+    """Report the end of a stage of a selection by the solver's name, or its functions'."""
+    name = type(solver).__name__
+    if isinstance(solver, GradientRegression):
+        name = ", ".join(type(basis).__name__ for basis in solver.bases)
+    if progress is not None:
+        progress(next(done), stages, name)

@@ -1,8 +1,7 @@
-"""The loop over a solver's stages, its solution, and the metrics that it writes."""
+"""The loop over a solver's stages, from its first state to a solution, and its checkpoints on disk."""
 
-import contextlib
+import hashlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,19 +10,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
+from threadpoolctl import threadpool_limits
 
 from jaxtape import stored_jit
-from jaxtape.output_folder import local_path
+from jaxtape.output_folder import AtomicOutput, local_path, read_json
+from jaxtape.programs.code_fingerprint import describe_user_code
+from jaxtape.programs.pytree_json import PytreeSpec, by_value
 
+from ..progress import Progress
+from .functions import differing, identity
 from .problem import Problem
-from .results import RESULTS
 from .solution import Solution
-from .solver import AbstractSolver
+from .solver import RESULTS, AbstractSolver
+from .stage_metrics import metrics_file
+
+Keys = Key[Array, "*seeds"]
+_STAGES = "stages"
+_KEPT = 2  # checkpoints: the one before remains if the machine fails while the last is written
 
 
-class Training(NamedTuple):
-    """A solver's state after `stage` stages; outputs and losses have rows for all, those to come empty."""
+class TrainingState(NamedTuple):
+    """A solver's state after `stage` stages; `outputs` and `losses` have a row for each stage."""
 
     state: PyTree[Array]
     outputs: PyTree[Array]
@@ -31,8 +39,64 @@ class Training(NamedTuple):
     stage: Array
 
 
+def train(
+    problem: Problem,
+    solver: AbstractSolver,
+    key: Keys,
+    progress: Progress | None = None,
+    throw: bool = True,
+    *,
+    metrics: Path | None = None,
+    resume: Path | None = None,
+    every: int = 1,
+) -> Solution:
+    """Run all stages of a solver; the arguments are those of `solve`.
+
+    Raises:
+        TypeError: The problem has a feature that the solver cannot handle.
+        ValueError: `every` is below 1.
+        RuntimeError: The loss is not finite, and `throw`.
+    """
+    reason = solver.unsupported(problem)
+    if reason is not None:
+        raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
+    if every < 1:
+        raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
+    count = solver.num_stages(problem)
+    over_keys = eqx.filter_vmap if key.ndim else lambda function: function
+    checkpoints = None if resume is None else StageCheckpoints(resume, problem, solver, key=key)
+    training = over_keys(lambda key: init(problem, solver, key=key))(key)
+    if checkpoints is not None:
+        training = checkpoints.latest(training)
+
+    with _single_blas_thread(), metrics_file(metrics) as write_metrics:
+        start = done = int(np.max(training.stage))
+        is_watched = progress is not None or write_metrics is not None
+        pace = 1 if is_watched else count if checkpoints is None else every
+        while done < count:
+            stages = jnp.asarray(min(pace, count - done), jnp.int32)
+            further = lambda training, key, stages=stages: step(  # noqa: E731
+                problem, solver, training, stages, key=key
+            )
+            training = over_keys(further)(training, key)
+            done = min(done + pace, count)
+            if is_watched:
+                latest = over_keys(lambda training: _latest_metrics(solver, training))(training)
+                latest = jax.tree.map(np.asarray, latest)
+                if progress is not None:
+                    progress(done, count, f"loss {float(np.mean(latest['loss'])):.3g}")
+                if write_metrics is not None:
+                    write_metrics(done - 1, latest)
+            losses = np.asarray(training.losses)[..., :done, :]
+            if throw and (fault := _non_finite_loss(problem, solver, losses)):
+                raise RuntimeError(fault)
+            if checkpoints is not None and ((done - start) % every == 0 or done == count):
+                checkpoints.save(training)
+    return over_keys(lambda training: postprocess(problem, solver, training))(training)
+
+
 @stored_jit
-def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Training:
+def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> TrainingState:
     """Return the training before the first stage."""
     first, stages = jax.random.split(key)
     state = solver.init(problem, key=first)
@@ -42,7 +106,7 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
-    return Training(state, jax.tree.map(rows, output), rows(losses), zero)
+    return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
 @eqx.filter_jit  # traced once, for the shapes and for the loop
@@ -54,25 +118,25 @@ def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: P
 def step(
     problem: Problem,
     solver: AbstractSolver,
-    training: Training,
+    training: TrainingState,
     num_stages: Array,
     *,
     key: PRNGKeyArray,
-) -> Training:
+) -> TrainingState:
     """Return the training `num_stages` stages further: one program, whatever their number."""
     _, stages = jax.random.split(key)
 
-    def one_stage(_: Any, training: Training) -> Training:
+    def one_stage(_: Any, training: TrainingState) -> TrainingState:
         state, outputs, losses, stage = training
         stage_key = jax.random.fold_in(stages, stage)
         state, output, loss = _stage(problem, solver, state, stage, stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
-        return Training(state, outputs, losses.at[stage].set(loss), stage + 1)
+        return TrainingState(state, outputs, losses.at[stage].set(loss), stage + 1)
 
     return jax.lax.fori_loop(0, num_stages, one_stage, training)
 
 
-def postprocess(problem: Problem, solver: AbstractSolver, training: Training) -> Solution:
+def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingState) -> Solution:
     """Return the solution that a training found."""
     approximation = solver.postprocess(problem, training.state, training.outputs)
     finite = jnp.all(jnp.isfinite(training.losses))
@@ -80,70 +144,85 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: Training) ->
     return Solution(problem, approximation, result, {"losses": training.losses})
 
 
-# --- Events --------------------------------------------------------------------------------------------
-
-
-_LONGEST = 2**20  # bytes of a line that are looked at
-Metrics = dict[str, np.ndarray]  # with many keys: a number for each
-
-
 @stored_jit
-def latest_metrics(solver: AbstractSolver, training: Training) -> dict[str, Array]:
+def _latest_metrics(solver: AbstractSolver, training: TrainingState) -> dict[str, Array]:
     """Return numbers to watch of the last stage that has ended."""
     return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
 
 
-@contextlib.contextmanager
-def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] | None]:
-    """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard.
+def _single_blas_thread() -> threadpool_limits:
+    """Limit BLAS to one thread: after a call OpenBLAS's threads spin for a while on cores that XLA's want.
 
-    Raises:
-        ValueError: The file holds something else.
+    Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
     """
-    if path is None:
-        yield None
-        return
-    path = local_path(path)
-    with contextlib.ExitStack() as open_files:
-        board = None
-        if path.suffix != ".jsonl":
-            path.mkdir(parents=True, exist_ok=True)
-            board = open_files.enter_context(_event_writer(path))
-            path = path / "metrics.jsonl"
-        if path.exists() and not _holds_metrics(path):
-            raise ValueError(f"{path} holds no metrics, and is left as it is: give another path.")
-        lines = open_files.enter_context(path.open("a", encoding="utf-8"))
+    import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
 
-        def listener(stage: int, metrics: Metrics) -> None:
-            row = {name: value.tolist() for name, value in metrics.items()}
-            lines.write(f"{json.dumps({'stage': stage, **row})}\n")
-            lines.flush()
-            if board is not None:
-                for name, value in metrics.items():
-                    board.add_scalar(name, float(np.mean(value)), stage)
-
-        yield listener
+    return threadpool_limits(1, user_api="blas")
 
 
-def _holds_metrics(path: Path) -> bool:
-    """Return True if the first line of a file is that of a stage, or the file is empty."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        first = file.readline(_LONGEST)
-    return first.startswith(b'{"stage": ') or not first
+def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:
+    """Return a message with the first of the losses [..., stages, iterations] that is not finite, or None."""
+    bad = ~np.isfinite(losses)
+    if not bad.any():
+        return None
+    *_, stage, iteration = np.argwhere(bad)[0]
+    return (
+        f"the loss of {type(solver).__name__} is not finite at iteration {iteration} of stage {stage} "
+        f"({solver.describe_stage(problem, int(stage))}). {RESULTS[RESULTS.non_finite_loss]}"
+    )
 
 
-def _event_writer(folder: Path):
-    """Return a writer of TensorBoard's events.
+class StageCheckpoints:
+    """The folder of checkpoints of one run, that is of one problem, solver and key; orbax writes them.
 
-    Raises:
-        ImportError: tensorboardX is not installed.
+    Raises ValueError if the folder holds another run's, ImportError without orbax.
     """
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ImportError(
-            f"metrics={folder} is a folder, for TensorBoard: pip install 'jaxtape[fbsde]', or name a .jsonl"
-        ) from error
-    return SummaryWriter(str(folder))
+
+    def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, *, key: Keys):
+        try:
+            import orbax.checkpoint as ocp
+        except ImportError as error:
+            raise ImportError("checkpoints need orbax: pip install 'jaxtape[fbsde]'") from error
+        self._ocp = ocp
+        self._folder = local_path(folder).absolute()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        run, label = _run_of(problem, solver, key), self._folder / "run.json"
+        if label.exists():
+            if parts := differing(read_json(label), run):
+                raise ValueError(
+                    f"{self._folder} holds another run (different: {', '.join(parts)}): "
+                    "give another folder, or the arguments of that run."
+                )
+        else:
+            if (stages := self._folder / _STAGES).exists():
+                raise ValueError(f"{stages} is of no run of this library: give another folder.")
+            with AtomicOutput(self._folder).written() as aside:
+                text = json.dumps(run, indent=1)
+                (aside / label.name).write_text(text, encoding="utf-8")
+        options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(self._folder / _STAGES, options=options)
+
+    def latest(self, like: TrainingState) -> TrainingState:
+        """Return the last training that was saved; `like` if there is none."""
+        stage = self._manager.latest_step()
+        if stage is None:
+            return like
+        found = self._manager.restore(stage, args=self._ocp.args.StandardRestore(like._asdict()))
+        return TrainingState(**found)
+
+    def save(self, training: TrainingState) -> None:
+        """Write a training, and delete the oldest if there are more than are kept."""
+        stage = int(np.max(training.stage))
+        self._manager.save(stage, args=self._ocp.args.StandardSave(training._asdict()))
+        self._manager.wait_until_finished()
+
+
+def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, Any]:
+    """Identify a run. A solver with a part that cannot be described is a TypeError."""
+    described = PytreeSpec(solver, by_value)
+    code = json.dumps([described.json, describe_user_code(described.objects)])
+    return {
+        **identity(problem),
+        "solver": hashlib.sha256(code.encode()).hexdigest(),
+        "key": repr(jax.random.key_data(key).tolist()),
+    }

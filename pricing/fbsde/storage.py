@@ -1,9 +1,7 @@
-"""Trainings and solutions on disk: checkpoints, saved solutions, and exported programs."""
+"""Solutions on disk: saved numbers, and exported programs."""
 
-import hashlib
 import json
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,105 +9,19 @@ import equinox as eqx
 import jax
 import jax.export
 import numpy as np
-from jaxtyping import Array, Key
 
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
-from jaxtape.output_folder import AtomicOutput, local_path, read_json
-from jaxtape.programs.code_fingerprint import describe_user_code
-from jaxtape.programs.pytree_json import PytreeSpec, by_value
+from jaxtape.output_folder import AtomicOutput, local_path
 
-from .functions import digests
+from .functions import differing, identity
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver
-from .stages import Training, init, postprocess
+from .stages import init, postprocess
 
-Keys = Key[Array, "*seeds"]
-_STAGES = "stages"
 _MARK = b'{"solution of": '
-_SOFTWARE = "jaxtape", "jax", "jaxlib"
 _NUMBERS = "settings", "maturity", "x0"
 _LONGEST_HEADER = 2**26
-_KEPT = 2  # checkpoints: should the machine die while the last is written, there is the one before
-
-
-class Checkpoints:
-    """The folder of checkpoints of one run, that is of one problem, solver and key; orbax writes them.
-
-    Raises ValueError if the folder holds another run's, ImportError without orbax.
-    """
-
-    def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, *, key: Keys):
-        try:
-            import orbax.checkpoint as ocp
-        except ImportError as error:
-            raise ImportError("checkpoints need orbax: pip install 'jaxtape[fbsde]'") from error
-        self._ocp = ocp
-        self._folder = local_path(folder).absolute()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._require_same_run(_run_of(problem, solver, key))
-        options = ocp.CheckpointManagerOptions(max_to_keep=_KEPT, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(self._folder / _STAGES, options=options)
-
-    def latest(self, like: Training) -> Training:
-        """Return the last training that was saved; `like` if there is none."""
-        stage = self._manager.latest_step()
-        if stage is None:
-            return like
-        found = self._manager.restore(stage, args=self._ocp.args.StandardRestore(like._asdict()))
-        return Training(**found)
-
-    def save(self, training: Training) -> None:
-        """Write a training, and delete the oldest if there are more than are kept."""
-        stage = int(np.max(training.stage))
-        self._manager.save(stage, args=self._ocp.args.StandardSave(training._asdict()))
-        self._manager.wait_until_finished()
-
-    def _require_same_run(self, run: dict[str, Any]) -> None:
-        label = self._folder / "run.json"
-        if not label.exists():
-            if (stages := self._folder / _STAGES).exists():
-                raise ValueError(f"{stages} is of no run of this library: give another folder.")
-            with AtomicOutput(self._folder).written() as aside:
-                text = json.dumps(run, indent=1)
-                (aside / label.name).write_text(text, encoding="utf-8")
-            return
-        if differing := _differing(read_json(label), run):
-            raise ValueError(
-                f"{self._folder} holds another run (different: {', '.join(differing)}): "
-                "give another folder, or what that run was given."
-            )
-
-
-def _identity(problem: Problem) -> dict[str, Any]:
-    """Identify a problem by its numbers, the digests of its functions, and the software."""
-    settings = [problem.dim, problem.num_steps, problem.scheme, problem.reads_gamma]
-    settings += [problem.exercise_dates, problem.stopping_dates]
-    rest = [] if problem.jumps is None else [problem.jumps.rate, problem.jumps.most]
-    return {
-        "settings": repr([*settings, *map(float, rest)]),
-        "maturity": float(problem.maturity),
-        "x0": [str(problem.x0.dtype), problem.x0.tolist()],
-        "software": {name: version(name) for name in _SOFTWARE},
-        **digests(problem),
-    }
-
-
-def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, Any]:
-    """Identify a run. A solver with a part that cannot be described is a TypeError."""
-    described = PytreeSpec(solver, by_value)
-    code = json.dumps([described.json, describe_user_code(described.objects)])
-    return {
-        **_identity(problem),
-        "solver": hashlib.sha256(code.encode()).hexdigest(),
-        "key": repr(jax.random.key_data(key).tolist()),
-    }
-
-
-def _differing(found: Any, wanted: dict[str, Any]) -> list[str]:
-    """Return the names of the parts in which two identities differ."""
-    found = found if isinstance(found, dict) else {}
-    return [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
 
 
 def save(solution: Solution, path: Path) -> None:
@@ -141,7 +53,7 @@ def save(solution: Solution, path: Path) -> None:
         )
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
     with AtomicOutput(path.parent).written() as aside, (aside / path.name).open("wb") as file:
-        file.write(_MARK + f"{json.dumps(_identity(solution.problem))}}}\n".encode())
+        file.write(_MARK + f"{json.dumps(identity(solution.problem))}}}\n".encode())
         eqx.tree_serialise_leaves(file, solution)
 
 
@@ -199,20 +111,20 @@ def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
     Raises:
         ValueError: The file holds the solution of another problem.
     """
-    wanted = _identity(problem)
-    differing = _differing(saved, wanted)
-    if "software" in differing and isinstance(saved, dict) and set(saved) == set(wanted):
-        unknown = [name for name in differing if name not in _NUMBERS]
-        differing = [name for name in differing if name in _NUMBERS]
+    wanted = identity(problem)
+    parts = differing(saved, wanted)
+    if "software" in parts and isinstance(saved, dict) and set(saved) == set(wanted):
+        unknown = [name for name in parts if name not in _NUMBERS]
+        parts = [name for name in parts if name in _NUMBERS]
         if functions := ", ".join(name for name in unknown if name != "software"):
             warnings.warn(
                 f"{path} was written with {saved['software']}, and this is {wanted['software']}: whether "
                 f"{functions} compute the same as then cannot be checked.",
                 stacklevel=3,
             )
-    if differing:
+    if parts:
         raise ValueError(
-            f"{path} holds the solution of another problem (different: {', '.join(differing)}): "
+            f"{path} holds the solution of another problem (different: {', '.join(parts)}): "
             "give the problem it was saved with."
         )
 

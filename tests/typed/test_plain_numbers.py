@@ -29,7 +29,7 @@ from pricing import (
     VolSurface,
     ZeroCurve,
 )
-from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, OneStepMalliavin, Payoffs
+from pricing.fbsde import DeepBSDE, GradientRegression, Hermite, OneStepMalliavin, PayoffBasis
 
 pytestmark = pytest.mark.repeat
 
@@ -65,7 +65,7 @@ PRODUCTS = (
     BermudanSwaption(0.03, [1.0, 2.0], [2.0, 3.0], [1.0, 1.0]),
 )
 SOLVERS = (
-    GradientRegression(8192, bases=(Hermite(6), Payoffs())),
+    GradientRegression(8192, bases=(Hermite(6), PayoffBasis())),
     DeepBSDE(num_iterations=100),
     OneStepMalliavin(num_iterations=100),
 )

@@ -1,4 +1,6 @@
-"""The form of a driver: whether it is affine, discounts, reads one contract alone, or Gamma's diagonal alone.
+"""The form of a driver, and the error bars that it allows.
+
+Is it affine, does it discount, read one contract alone, or Gamma's diagonal alone?
 
 A driver is arbitrary code, so its form is tested at sample points: the dates and states of some paths, with
 random y, z and Gamma, of the payoff's size and down to a thousandth of it. Points where f is not finite do not
@@ -7,6 +9,7 @@ count.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,30 +25,106 @@ _ROUNDING = 1e-4  # of f, in single precision
 _LEAST = 64.0  # multiples of a rounding error, of a derivative
 _SMALLEST = 1e-3  # of the payoff's size
 
-Missed = tuple[Array, Array]  # deviation of f from a form, and its scale: [kinds, ...]
+Deviation = tuple[Array, Array]  # of f from a form, and the scale of f: [kinds, ...]
 
 
-def is_affine(problem: Problem) -> bool:
-    """Return True if f is affine in y and z; False where it reads Gamma."""
-    return not problem.reads_gamma and _has(problem, _bend)
+class DriverForms(NamedTuple):
+    """The forms that a driver has.
+
+    is_affine: f is affine in y and z; discounts: f is -r(t, x) y with one rate for all contracts (both False
+    where f reads Gamma). is_of_each: f of each contract reads that contract's own y, z and Gamma alone.
+    """
+
+    is_affine: bool
+    discounts: bool
+    is_of_each: bool
 
 
-def discounts(problem: Problem) -> bool:
-    """Return True if f is -r(t, x) y with one rate for all contracts; False where it reads Gamma."""
-    return not problem.reads_gamma and _has(problem, _beside_discounting)
-
-
-def is_of_each(problem: Problem) -> bool:
-    """Return True if the driver of each contract reads that contract's own y, z and Gamma alone."""
-    return not problem.contracts or _has(problem, _of_others)
+def driver_forms(problem: Problem, *names: str) -> DriverForms:
+    """Return the forms that a driver has at all sample points; if names are given, only these forms."""
+    tests: dict[str, Callable[..., Deviation]] = {}
+    if not problem.reads_gamma:
+        tests |= {"is_affine": _from_affine, "discounts": _from_discounting}
+    if problem.contracts:
+        tests |= {"is_of_each": _from_own_contract}
+    default = DriverForms(is_affine=False, discounts=False, is_of_each=True)
+    tests = {name: test for name, test in tests.items() if not names or name in names}
+    if not tests:
+        return default
+    found = _are_small(problem, tuple(tests.values()), jnp.asarray(_ROUNDING, problem.x0.dtype))
+    return default._replace(**dict(zip(tests, map(bool, found), strict=True)))
 
 
 def reads_diagonal(problem: Problem) -> bool:
     """Return True if f reads nothing of Gamma but its diagonal."""
-    return _has(problem, _off_diagonal, _LEAST * float(jnp.finfo(problem.x0.dtype).eps))
+    small = _LEAST * jnp.finfo(problem.x0.dtype).eps
+    return bool(_are_small(problem, (_from_diagonal,), jnp.asarray(small, problem.x0.dtype))[0])
 
 
-def _bend(f: Callable, x: State, y: Array, z: Array) -> Missed:
+def no_certificate_reason(problem: Problem, forms: DriverForms) -> str | None:
+    """Return the reason for which the defects of an equation are not summed, in words; None if they are."""
+    if problem.reads_gamma and problem.contracts:
+        return "the driver reads Gamma: the errors of each contract need paths with a diffusion of their own"
+    if problem.reads_gamma and bool(problem.has_kink[1]):
+        return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
+    if problem.switch is not None or not forms.is_of_each:
+        return (
+            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
+            "not summed"
+        )
+    return None
+
+
+def no_bounds_reason(problem: Problem, forms: DriverForms) -> str | None:
+    """Return the reason for which a value has no bounds, in words; None if it has."""
+    if problem.stopping_dates or problem.exercise_value is None:
+        return "bounds are of early exercise, on paths that are not stopped."
+    if problem.jumps is not None or problem.reads_gamma:
+        return (
+            "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
+            "Gamma; compare GridQuadrature and GradientRegression"
+        )
+    if not forms.discounts:
+        return (
+            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under "
+            "another."
+        )
+    return None
+
+
+class ErrorSources(NamedTuple):
+    """The errors of an equation's figures that can be known, and by which means.
+
+    has_defects: a certificate sums the defects; otherwise the figures are those of a grid; has_bound: an upper
+    bound limits the value of a right to exercise; needs_check: a second solution shows the rest.
+    """
+
+    has_defects: bool
+    has_bound: bool
+    needs_check: bool
+
+
+def error_sources(problem: Problem, forms: DriverForms, max_grid_dimension: int) -> ErrorSources:
+    """Return the means by which the errors of an equation's figures are known.
+
+    Raises:
+        TypeError: No defects are summed, and there are too many dimensions for a grid.
+    """
+    has_bound = no_bounds_reason(problem, forms) is None
+    reason = no_certificate_reason(problem, forms)
+    if reason is not None and problem.dim > max_grid_dimension:
+        raise TypeError(
+            f"{reason}; in more than {max_grid_dimension} dimensions nothing would show how far off a solution "
+            "is: name a solver, and compare solutions by other functions and on other dates"
+        )
+    has_defects = reason is None
+    has_bound = has_defects and has_bound
+    is_open = problem.exercise_value is not None and not has_bound
+    needs_check = not has_defects or problem.step is None or is_open or not forms.is_affine
+    return ErrorSources(has_defects, has_bound, needs_check)
+
+
+def _from_affine(f: Callable, x: State, y: Array, z: Array) -> Deviation:
     """Return the deviation from being affine: f(y) + 2 f(-y / 2) - 3 f(0) vanishes if f is."""
     del x
     values = f(y, z), 2.0 * f(-0.5 * y, -0.5 * z), -3.0 * f(0.0 * y, 0.0 * z)
@@ -53,13 +132,13 @@ def _bend(f: Callable, x: State, y: Array, z: Array) -> Missed:
     return jnp.sum(stacked, axis=0)[None], jnp.sum(jnp.abs(stacked), axis=0)[None]
 
 
-def _beside_discounting(f: Callable, x: State, y: Array, z: Array) -> Missed:
+def _from_discounting(f: Callable, x: State, y: Array, z: Array) -> Deviation:
     del x
     found, discounted = f(y, z), f(jnp.ones_like(y), 0.0 * z)[0] * y
     return (found - discounted)[None], (jnp.abs(found) + jnp.abs(discounted))[None]
 
 
-def _of_others(f: Callable, x: State, *at: Array) -> Missed:
+def _from_own_contract(f: Callable, x: State, *at: Array) -> Deviation:
     """By derivatives along each of y, z and Gamma, and along multiples of it, another for each contract."""
     weights = 1.0 + jnp.arange(at[0].size, dtype=x.dtype) / at[0].size
 
@@ -74,19 +153,17 @@ def _of_others(f: Callable, x: State, *at: Array) -> Missed:
     return jnp.stack(weighted) - weights[None] * jnp.stack(own), jnp.stack(own)
 
 
-def _off_diagonal(f: Callable, x: State, y: Array, z: Array, gamma: Array) -> Missed:
+def _from_diagonal(f: Callable, x: State, y: Array, z: Array, gamma: Array) -> Deviation:
     slopes = jax.grad(lambda gamma: jnp.sum(f(y, z, gamma)))(gamma)
     off = ~jnp.eye(x.size, dtype=bool)[None]
     return jnp.where(off, slopes, jnp.zeros_like(slopes))[None], slopes[None]
 
 
-def _has(problem: Problem, missed: Callable[..., Missed], share: float = _ROUNDING) -> bool:
-    """Return True if f has a form: its deviation from it is a small fraction of f, at every point."""
-    return bool(_is_small(problem, missed, jnp.asarray(share, problem.x0.dtype)))
-
-
 @stored_jit
-def _is_small(problem: Problem, missed: Callable[..., Missed], share: Real) -> Bool[Array, ""]:
+def _are_small(
+    problem: Problem, tests: tuple[Callable[..., Deviation], ...], share: Real
+) -> tuple[Bool[Array, ""], ...]:
+    """Return for each form whether the deviation of f is below a fraction of f, at every point."""
     paths, numbers = jax.random.split(jax.random.key(0))
     states = jnp.swapaxes(simulate(problem, _PATHS, key=paths).states, 0, 1)[:, :-1]  # by path
     count, dim = math.prod(problem.contracts), problem.dim
@@ -95,18 +172,23 @@ def _is_small(problem: Problem, missed: Callable[..., Missed], share: Real) -> B
     sizes = size * jnp.geomspace(1.0, _SMALLEST, _PATHS, dtype=size.dtype)
     probes = jax.random.normal(numbers, (_PATHS, count, width), problem.x0.dtype)
 
-    def on_path(given: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    def on_path(given: tuple[Array, Array, Array]) -> list[Deviation]:
         states, size, probe = given
         y, z, gamma = jnp.split(size * probe, (1, 1 + dim), axis=1)
         at = (y[:, 0], z, gamma.reshape(count, dim, dim)) if problem.reads_gamma else (y[:, 0], z)
 
         def on_date(t, x):
-            more, whole = missed(lambda *at: problem.flat_driver(t, x, *at), x, *at)
+            f = lambda *at: problem.flat_driver(t, x, *at)  # noqa: E731
             most = lambda a: jnp.max(jnp.abs(a).reshape(len(a), -1), axis=1)  # noqa: E731
-            return most(more), most(whole)
+            deviations = [test(f, x, *at) for test in tests]
+            return [(most(deviation), most(scale)) for deviation, scale in deviations]
 
         return jax.vmap(on_date)(problem.times[:-1], states)
 
-    more, whole = jax.lax.map(on_path, (states, sizes, probes))
-    is_told = jnp.isfinite(more) & jnp.isfinite(whole)
-    return jnp.any(is_told) & jnp.all(~is_told | (more <= share * whole))
+    found = jax.lax.map(on_path, (states, sizes, probes))
+    are_small = []
+    for deviation, whole in found:
+        is_finite = jnp.isfinite(deviation) & jnp.isfinite(whole)
+        is_small = ~is_finite | (deviation <= share * whole)
+        are_small.append(jnp.any(is_finite) & jnp.all(is_small))
+    return tuple(are_small)

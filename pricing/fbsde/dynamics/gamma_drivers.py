@@ -32,7 +32,9 @@ def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts di
     many = jnp.broadcast_to(gamma, (y.size, dim, dim))
     slopes = jax.jacrev(lambda gamma: problem.flat_driver(t, x0, y, z, gamma))(many)
     own = jnp.moveaxis(jnp.diagonal(slopes, axis1=0, axis2=1), -1, 0)
-    return 2.0 * jnp.linalg.eigvalsh(jax.vmap(lambda a: _turned(problem, t, x0, a))(own))
+    return 2.0 * jnp.linalg.eigvalsh(
+        jax.vmap(lambda a: _in_units_of_diffusion(problem, t, x0, a))(own)
+    )
 
 
 def unstable(problem: Problem) -> str | None:
@@ -56,7 +58,7 @@ def unstable(problem: Problem) -> str | None:
     )
 
 
-class Onward(eqx.Module):
+class LinearizedDiffusion(eqx.Module):
     """Dynamics of the paths along which an error of a solution moves, where the driver reads Gamma.
 
     With C the solution's Gamma and a = f_Gamma, f is f(C) + a : (Gamma - C), but for the square of Gamma - C.
@@ -71,7 +73,7 @@ class Onward(eqx.Module):
     problem: Problem
     is_diagonal: bool = eqx.field(static=True)
 
-    def mixing(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
+    def factor(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
         """Return A, given the solution at x."""
         slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
         # f may leave no variance, and rounding less than none
@@ -79,68 +81,72 @@ class Onward(eqx.Module):
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x))
             return jnp.sqrt(jnp.maximum(1.0 + 2.0 * jnp.diagonal(slope) / own, least))
-        turned = _turned(self.problem, t, x, slope)
+        turned = _in_units_of_diffusion(self.problem, t, x, slope)
         return jnp.linalg.cholesky((1.0 + least) * jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
 
-    def advance(self, t: Real, x: State, dw: State, mixing: Array) -> State:
+    def advance(self, t: Real, x: State, dw: State, factor: Array) -> State:
         """Return the state after the problem's own step along A dW, shifted so that its mean stays.
 
         A step that is exact for lognormal states stays exact.
         """
         dt = self.problem.dt
-        noise = mixing * dw if self.is_diagonal else mixing @ dw
+        noise = factor * dw if self.is_diagonal else factor @ dw
         move = lambda noise: self.problem.advance(t, x, noise)  # noqa: E731
-        return move(noise - 0.5 * dt * self._bend(move, mixing))
+        return move(noise - 0.5 * dt * self._bend(move, factor))
 
-    def taken(self, t: Real, x: State, gamma: Array, mixing: Array) -> Real:
+    def compensator(self, t: Real, x: State, gamma: Array, factor: Array) -> Real:
         """Return the part of the driver that is in the paths' diffusion."""
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x)) * jnp.diagonal(gamma)
-            return 0.5 * jnp.sum((mixing**2 - 1.0) * own)
+            return 0.5 * jnp.sum((factor**2 - 1.0) * own)
         along = jax.vmap(lambda row: self.problem.z_of(t, x, row))  # rows of a matrix, times s
         turned = along(along(gamma).T)
-        return 0.5 * jnp.sum((mixing @ mixing.T) * turned) - 0.5 * jnp.trace(turned)
+        return 0.5 * jnp.sum((factor @ factor.T) * turned) - 0.5 * jnp.trace(turned)
 
-    def drift(self, t: Real, x: State, y: Real, z: State, gamma: Array, mixing: Array) -> State:
+    def drift(self, t: Real, x: State, y: Real, z: State, gamma: Array, factor: Array) -> State:
         """Return A^-1 f_z: the drift of dW where the driver reads z, too."""
         f_z = jax.grad(lambda z: self.problem.driver(t, x, y, z, gamma))(z)
-        return f_z / mixing if self.is_diagonal else jnp.linalg.solve(mixing, f_z)
+        return f_z / factor if self.is_diagonal else jnp.linalg.solve(factor, f_z)
 
-    def _bend(self, move: Callable[[State], State], mixing: Array) -> State:
+    def _bend(self, move: Callable[[State], State], factor: Array) -> State:
         """Return the additional drift of a step's mean from its curvature in the noise, as noise per year."""
         still = jnp.zeros_like(self.problem.x0)
         if self.is_diagonal:
             slope, bend = own_derivatives(move, still, jnp.ones_like(still))
-            return (mixing**2 - 1.0) * bend / slope
+            return (factor**2 - 1.0) * bend / slope
         along = lambda v: jax.jvp(lambda n: jax.jvp(move, (n,), (v,))[1], (still,), (v,))[1]  # noqa: E731
-        bends = jax.vmap(along)(mixing.T) - jax.vmap(along)(jnp.eye(len(still), dtype=still.dtype))
+        bends = jax.vmap(along)(factor.T) - jax.vmap(along)(jnp.eye(len(still), dtype=still.dtype))
         return jnp.linalg.solve(jax.jacfwd(move)(still), jnp.sum(bends, axis=0))
 
 
-def onward_of(problem: Problem) -> Onward | None:
+def linearized_dynamics(problem: Problem) -> LinearizedDiffusion | None:
     """Return the dynamics of errors where the driver reads Gamma; None where it does not."""
-    return Onward(problem, _is_diagonal(problem)) if problem.reads_gamma else None
+    return LinearizedDiffusion(problem, _is_diagonal(problem)) if problem.reads_gamma else None
 
 
-def first_step_onward(onward: Onward, mixing: Array) -> Problem:
+def linearized_first_step(linearized: LinearizedDiffusion, factor: Array) -> Problem:
     """Return the problem whose first step errors take: with A at x0, wherever the step starts."""
-    return onward.problem.replace(step=Partial(_step_onward, onward, mixing))
+    return linearized.problem.replace(step=Partial(_linearized_step, linearized, factor))
 
 
-def with_gamma_held(onward: Onward, mixing: Array, gamma: Array) -> Problem:
+def with_frozen_gamma(linearized: LinearizedDiffusion, factor: Array, gamma: Array) -> Problem:
     """Return the problem with the driver of errors in the step from today, with the solution's Gamma there."""
-    problem = onward.problem
+    problem = linearized.problem
     own = problem.driver
-    driver = lambda t, x, y, z: own(t, x, y, z, gamma) - onward.taken(t, x, gamma, mixing)  # noqa: E731
+    driver = lambda t, x, y, z: own(t, x, y, z, gamma) - linearized.compensator(t, x, gamma, factor)  # noqa: E731
     return eqx.tree_at(lambda p: p.driver, problem, driver)
 
 
-def _step_onward(onward: Onward, mixing: Array, t: Real, dt: Real, x: State, dw: State) -> State:
+def _linearized_step(
+    linearized: LinearizedDiffusion, factor: Array, t: Real, dt: Real, x: State, dw: State
+) -> State:
     """Return the state after a step of the grid."""
-    return onward.advance(t, x, dw, mixing)
+    return linearized.advance(t, x, dw, factor)
 
 
-def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim dim"]:
+def _in_units_of_diffusion(
+    problem: Problem, t: Real, x: State, a: Array
+) -> Float[Array, "dim dim"]:
     """Return the symmetric part of a in units of s: s^-1 a s^-T."""
     s, a = problem.diffusion(t, x), 0.5 * (a + a.T)
     if jnp.ndim(s) < 2:
@@ -151,6 +157,6 @@ def _turned(problem: Problem, t: Real, x: State, a: Array) -> Float[Array, "dim 
 
 def _is_diagonal(problem: Problem) -> bool:
     """Return True if coordinates move by their own noise, and f reads Gamma's diagonal alone."""
-    mixing = noise_form(problem).mixing
-    is_own = mixing is not None and not np.any(np.asarray(mixing) != np.eye(problem.dim))
+    factor = noise_form(problem).factor
+    is_own = factor is not None and not np.any(np.asarray(factor) != np.eye(problem.dim))
     return is_own and reads_diagonal(problem)

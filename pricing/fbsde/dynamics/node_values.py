@@ -15,7 +15,7 @@ from .ito_taylor import States
 Values = Float[Array, "contracts paths"]
 
 
-class Held(NamedTuple):
+class NodeValues(NamedTuple):
     """Values held on each path at a date.
 
     value: u, before an exercise or a stop; worth: the same, or what those pay; z; gamma: alone in a tuple, of
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     slope: Values
     ends: Bool[Array, "contracts paths"]
 
-    def kept(self, problem: Problem, date: Int[Array, ""], x: States) -> "Held":
+    def kept(self, problem: Problem, date: Int[Array, ""], x: States) -> "NodeValues":
         """Return the values where nobody exercises."""
         if problem.exercise_value is None:
             return self
@@ -40,7 +40,7 @@ class Held(NamedTuple):
         return self._replace(worth=self.value, driver=driver, slope=slope)
 
 
-def held(
+def node_values(
     problem: Problem,
     found: AbstractApproximation,
     date: Int[Array, ""],
@@ -49,7 +49,7 @@ def held(
     driver: Callable[[States], Values] | None = None,
     *,
     floor: Float[Array, " contracts"],
-) -> Held:
+) -> NodeValues:
     """Return the values held at a date.
 
     carried: the values there, of an approximation that knows Z alone; driver: f there, where it is known as a
@@ -72,24 +72,24 @@ def held(
         worth, ends = jnp.where(is_dead[None], paid, worth), ends | is_dead[None]
     own = (worth, z, *gamma)
     both = _driver(problem, t, x, *own) if driver is None else (driver(x), jnp.zeros_like(y))
-    return Held(y, worth, z, tuple(gamma), *both, ends)
+    return NodeValues(y, worth, z, tuple(gamma), *both, ends)
 
 
-def still_held(
-    problem: Problem, here: Held, date: Int[Array, ""], x: States, blur: Array, floor: Array
+def alive_weight(
+    problem: Problem, here: NodeValues, date: Int[Array, ""], x: States, blur: Array, floor: Array
 ) -> Values:
     """Return 1 where the contract is held on, else 0; with a slope where exercise is nearly worth the value.
 
     Of each contract, `blur` says how nearly. By the slope a path's derivative has the part of the rule, which
     moves with the state: in the mean over paths, as if exercise were by a coin there.
     """
-    is_held = jnp.where(here.ends, 0.0, 1.0).astype(here.value.dtype)
+    is_alive = jnp.where(here.ends, 0.0, 1.0).astype(here.value.dtype)
     if problem.exercise_value is None:
-        return is_held
+        return is_alive
     paid = flat(jax.vmap(problem.exercise_value, (None, -1), -1)(problem.times[date], x))
     is_open = jnp.asarray(problem.is_exercise_date)[date] & (paid > floor[:, None])
     chance = jnp.clip(0.5 + 0.5 * (here.value - paid) / blur[:, None], 0.0, 1.0)
-    return is_held + jnp.where(is_open, chance - jax.lax.stop_gradient(chance), 0.0)
+    return is_alive + jnp.where(is_open, chance - jax.lax.stop_gradient(chance), 0.0)
 
 
 def _driver(problem: Problem, t, x: States, y: Values, *more: Array) -> tuple[Values, Values]:

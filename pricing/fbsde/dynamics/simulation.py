@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ...numerics.standardizer import Standardizer, deviation
 from ...sampling import normals, uniforms
 from ..problem import Problem
+
+_FEW_PATHS = 64  # show the scales of coordinates
 
 
 class Paths(NamedTuple):
@@ -54,7 +57,10 @@ def simulate(
         before = initial_dispersion * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
-        start = _uncorrelated(start) if own_start is None else start
+        if own_start is None:  # shift coordinate i to another path, i / dim of all of them away
+            shifts = [i * num_paths // problem.dim for i in range(problem.dim)]
+            shifted = [jnp.roll(start[:, i], shift) for i, shift in enumerate(shifts)]
+            start = jnp.stack(shifted, axis=1)
 
     def advance(x, of_step):
         date, dw = of_step
@@ -67,17 +73,21 @@ def simulate(
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 
+def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scale of each coordinate, and whether it stays above 0 on some paths, as prices do.
+
+    The scale of prices is x0; of other coordinates, their deviation at the end.
+    """
+    states = np.asarray(simulate(problem, _FEW_PATHS, key=key).states)
+    is_positive = np.all(states > 0.0, axis=(0, 1))
+    return np.where(is_positive, states[0, 0], np.std(states[-1], axis=0)), is_positive
+
+
 def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key: PRNGKeyArray):
     """Return arrays [..., paths], of blocks of paths, each from a key of its own, side by side."""
     of_block = lambda index: function(jax.random.fold_in(key, index))  # noqa: E731
     together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)  # noqa: E731
     return jax.tree.map(together, jax.lax.map(of_block, jnp.arange(num_blocks)))
-
-
-def _uncorrelated(states: Float[Array, "paths dim"]) -> Float[Array, "paths dim"]:
-    """Shift coordinate i to another path, i / dim of all of them away."""
-    paths, dim = states.shape
-    return jnp.stack([jnp.roll(states[:, i], i * paths // dim) for i in range(dim)], axis=1)
 
 
 def shard_paths(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:

@@ -4,7 +4,7 @@ d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)] for any V: it needs no slope of V
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,11 +19,11 @@ _ROUNDING = 64.0  # multiples of a rounding error within which a direction is th
 _MOST_CONDITION = 1e3  # of L, which is inverted
 
 
-class Weights(NamedTuple):
-    """The first and the second derivative of p(X_1 | x) in x, over p, at x0."""
+class Derivatives(NamedTuple):
+    """A gradient and a Hessian in the state, [..., dim] and [..., dim, dim], or their estimates."""
 
-    slope: Float[Array, " dim"]
-    curvature: Float[Array, "dim dim"]
+    first: Any
+    second: Any
 
 
 class Parabola(NamedTuple):
@@ -46,13 +46,13 @@ class NoiseForm(NamedTuple):
     """Form of the noise of a step.
 
     scale: change of each coordinate by a unit of noise; derivatives are taken along steps of that length, so
-    that rounding is alike for coordinates in unlike units. mixing: L where coordinate i depends on its own
+    that rounding is alike for coordinates in unlike units. factor: L where coordinate i depends on its own
     state and (L dW)_i alone, as correlated assets do: then no system is solved for a path, and the noise of all
     that follows is L dW. None where there is no such matrix.
     """
 
     scale: State
-    mixing: Float[Array, "dim dim"] | None
+    factor: Float[Array, "dim dim"] | None
 
 
 class StepDensity(eqx.Module):
@@ -81,12 +81,12 @@ class StepDensity(eqx.Module):
         slopes = jax.jacfwd(self._move, 1)(x, noise) / self.form.scale[:, None]
         return -0.5 * noise @ self._precision @ noise - jnp.linalg.slogdet(slopes)[1]
 
-    def weights(self) -> Weights:
-        """Return the weights for the derivatives of the mean of any function of X_1."""
+    def weights(self) -> Derivatives:
+        """Return the weights for derivatives of means of X_1: those of p(X_1 | x) in x, over p, at x0."""
         x0 = self.x0
-        if self.form.mixing is None:
+        if self.form.factor is None:
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
-            return Weights(slope, second + slope[:, None] * slope[None])
+            return Derivatives(slope, second + slope[:, None] * slope[None])
         steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))  # noqa: E731
         g, h = own_derivatives(self.increments, x0, self.form.scale)
         of_log, its_second = own_derivatives(steepness, x0, self.form.scale)
@@ -94,23 +94,23 @@ class StepDensity(eqx.Module):
         pull = precision @ self._noise
         slope = -g * pull - of_log
         second = -precision * g[:, None] * g[None] - jnp.diag(h * pull + its_second)
-        return Weights(slope, second + slope[:, None] * slope[None])
+        return Derivatives(slope, second + slope[:, None] * slope[None])
 
-    def along(self, direction: State) -> Weights:
+    def along(self, direction: State) -> Derivatives:
         """Return the gradient and Hessian in x of direction . dW, with X_1 fixed."""
         x0 = self.x0
-        if self.form.mixing is None:
+        if self.form.factor is None:
             total = lambda x: direction @ self.increments(x)  # noqa: E731
-            return Weights(jax.grad(total)(x0), jax.hessian(total)(x0))
-        own = jnp.linalg.solve(self.form.mixing.T, direction)
+            return Derivatives(jax.grad(total)(x0), jax.hessian(total)(x0))
+        own = jnp.linalg.solve(self.form.factor.T, direction)
         first, second = own_derivatives(self.increments, x0, self.form.scale)
-        return Weights(own * first, jnp.diag(own * second))
+        return Derivatives(own * first, jnp.diag(own * second))
 
     def carried(self, of: "Parabola") -> tuple[Array, Array, Array]:
         """Return a parabola of X_1, and its gradient and Hessian in x where dW stays: along the path."""
         x0, move = self.x0, lambda x: self._move(x, self._noise)
         value, slope = of(move(x0))
-        if self.form.mixing is not None:
+        if self.form.factor is not None:
             j, bend = own_derivatives(move, x0, self.form.scale)
             second = slope[:, None, :] * jnp.diag(bend)[None]
             return value, slope * j[None], j[None, :, None] * of.second * j[None, None] + second
@@ -124,7 +124,7 @@ class StepDensity(eqx.Module):
         And the derivative of that in x with X_1 and the slope fixed: [contracts, dim, dim].
         """
         x0 = self.x0
-        if self.form.mixing is not None:
+        if self.form.factor is not None:
             scale = self.form.scale
             steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x, scale)  # noqa: E731
             first, second = steep(x0), _by_coordinate(steep, x0, scale)
@@ -138,18 +138,18 @@ class StepDensity(eqx.Module):
     @property
     def _noise(self) -> State:
         """The noise of X_1 today: L dW."""
-        return self.dw if self.form.mixing is None else self.form.mixing @ self.dw
+        return self.dw if self.form.factor is None else self.form.factor @ self.dw
 
     @property
     def _precision(self) -> Float[Array, "dim dim"]:
         """The inverse of the covariance of the noise."""
         own = jnp.eye(self.problem.dim, dtype=self.dw.dtype) / self.problem.dt
-        if self.form.mixing is None:
+        if self.form.factor is None:
             return own
-        return jnp.linalg.inv(self.form.mixing @ self.form.mixing.T) @ own
+        return jnp.linalg.inv(self.form.factor @ self.form.factor.T) @ own
 
     def _move(self, x: State, noise: State) -> State:
-        dw = noise if self.form.mixing is None else jnp.linalg.solve(self.form.mixing, noise)
+        dw = noise if self.form.factor is None else jnp.linalg.solve(self.form.factor, noise)
         return self.problem.advance(self.t, x, dw)
 
     def _slopes(self, x: State, noise: State) -> State:
@@ -157,7 +157,7 @@ class StepDensity(eqx.Module):
         return _by_coordinate(lambda noise: self._move(x, noise), noise, jnp.ones_like(noise))
 
     def _solve(self, x: State, noise: State, rest: State) -> State:
-        if self.form.mixing is not None:
+        if self.form.factor is not None:
             return rest / self._slopes(x, noise)
         slopes = jax.jacfwd(self._move, 1)(x, noise) / self.form.scale[:, None]
         return jnp.linalg.solve(slopes, rest / self.form.scale)
@@ -200,16 +200,16 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
     none = NoiseForm(scale, None)
     if not np.all(lengths > 0.0):
         return none
-    mixing = of_noise[0] / lengths[:, None]
-    if not np.linalg.cond(mixing) < _MOST_CONDITION:
+    factor = of_noise[0] / lengths[:, None]
+    if not np.linalg.cond(factor) < _MOST_CONDITION:
         return none
-    apart = of_noise[1:] - np.sum(of_noise[1:] * mixing, axis=2, keepdims=True) * mixing
+    apart = of_noise[1:] - np.sum(of_noise[1:] * factor, axis=2, keepdims=True) * factor
     off_diagonal = ~np.eye(problem.dim, dtype=bool)
-    smallest = _ROUNDING * np.finfo(mixing.dtype).eps
+    smallest = _ROUNDING * np.finfo(factor.dtype).eps
     is_own = np.all(np.abs(apart) <= smallest * all_lengths[1:, :, None])
     if not is_own or np.any(of_states[:, off_diagonal]):
         return none
-    return NoiseForm(scale, jnp.asarray(mixing))
+    return NoiseForm(scale, jnp.asarray(factor))
 
 
 @eqx.filter_jit

@@ -1,7 +1,6 @@
 """Certify value, Delta and Gamma of today: unbiased figures from fresh paths, with standard errors."""
 
 import math
-from statistics import NormalDist
 
 import equinox as eqx
 import jax
@@ -12,34 +11,25 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...fields import Number
-from ..dynamics.driver_form import is_of_each
+from ..dynamics.driver_form import driver_forms, no_certificate_reason
 from ..dynamics.exercise_floor import exercise_floor
-from ..dynamics.gamma_drivers import first_step_onward, onward_of, with_gamma_held
+from ..dynamics.gamma_drivers import linearized_dynamics, linearized_first_step
 from ..dynamics.simulation import simulate
 from ..dynamics.step_density import noise_form
-from ..problem import Problem, ends_of_step, reads_z
-from ..results import RESULTS
+from ..problem import Problem, reads_z
 from ..solution import Solution
-from .certificate_samples import (
-    Derivatives,
-    Form,
-    Samples,
-    Start,
-    samples,
-)
+from ..solver import RESULTS
+from .certificate_samples import CertificateSamples, Form, Start, figures_of_today, samples
 from .continuity import Jumping, jumping
 from .defects import LastStep
 
-_FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _NUMBERS = 2**21  # of samples of Gamma in memory at once
 _MOST_PAIRS = 1024  # of a block
-_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
 _POINTS = {2: 32, 10: 8}  # of the fan of steps from a state, up to so many dimensions; two in more
 _POINTS_AT_END = 32  # of a fan of the last step where the payoff may jump
 _LOOK = 4  # paths on which the form of that step's noise is looked at
 _FEW = 10  # dimensions in which a system is solved for each of these points
 _WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
-_OF_SQUARE = 2.0  # error where f reads Gamma, over the square of the missed fraction
 _BLUR = (
     0.01  # of the value: how near to it exercise pays where a path's derivative has the rule's part
 )
@@ -69,15 +59,15 @@ class Estimate(eqx.Module):
 
 
 class Certificate(eqx.Module):
-    """Value, Delta and Gamma of today from fresh paths; the solution serves only as a control variate.
+    """Value, Delta and Gamma of today, estimated by `certify` on fresh paths.
 
     Attributes:
         value: The value, of shape [*contracts].
-        delta: The gradient, [*contracts, dim].
-        gamma: The Hessian, [*contracts, dim, dim].
-        missed: Error of the solution's own value, [*contracts]: the value less it.
-        left: Estimated effect of the squared error of Gamma where the driver reads it, as a fraction of value,
-            Delta and Gamma, [*contracts]; else 0.
+        delta: The gradient in the state, [*contracts, dim].
+        gamma: The Hessian in the state, [*contracts, dim, dim].
+        missed: The value less the solution's own value, [*contracts]: the solution's error.
+        left: Error that standard errors do not show where the driver reads Gamma, as a fraction of each figure,
+            [*contracts]; else 0.
 
     Examples:
         >>> from pricing.fbsde import Certificate
@@ -103,27 +93,27 @@ def certify(
 ) -> Certificate:
     """Estimate value, Delta and Gamma of today on fresh paths, with standard errors.
 
-    The value is the solution's plus the mean of the defects of its equation along paths (`defects`). So an
-    error of the solution does not enter at all where the driver is affine in y and z. Where it is not, the
-    square of the error enters, which standard errors do not show: compare the certificates of two solutions,
-    as `solve` does. A right to exercise follows the solution's rule, whose errors enter by their square, too,
-    from below. The error of the grid of dates remains.
+    The estimates are independent of the paths on which the solution was found, which serves as a control
+    variate: a poor solution widens the standard errors, and hardly moves the estimates.
 
-    Where the driver reads Gamma (`gamma_drivers.Onward`), the square is that of Gamma's error, which may be
-    large. Of call spreads under uncertain volatility by too few functions, 7 and 9 % of the value were missed,
-    and 0.5 and 1.7 % left. So `left` is 2 m^2, m the share that was missed, and `solve` adds it to the errors.
+    *Value.* u(0, x0) is the solution's value plus the mean, over paths, of what the solution misses of its
+    equation in each step (the defects: `docs/derivations.md`). Where the driver is affine in y and z, its only
+    errors are noise and the error of the grid of dates. Otherwise it also has the square of the solution's
+    error, which standard errors do not show: compare the certificates of two solutions, as `solve`
+    does. A right to exercise follows the solution's own rule, so the value is a lower bound.
 
-    Delta and Gamma are derivatives of the first step's density (`step_density`), on pairs of opposite steps:
-    neither the solution nor the payoff is differentiated. In three dimensions or more, where no path stops,
-    they are estimated once more on the same paths: Delta by the derivative of a path, Gamma by the density's
-    derivative of that. In many dimensions the noise of these is far less, but they miss jumps, and rises that
-    are as steep (`continuity`). So where what is paid at the end may jump, the last step's mean is
-    differentiated by its density; where anything jumps before the end (the driver, a step, what exercise pays),
-    weights stand alone. Those by paths are taken where their noise is less, and both agree as often as all
-    entries of two right estimates do.
+    *Drivers that read Gamma.* The square is that of Gamma's error, which may be large. Where too few functions
+    missed 7 and 9 % of the value of call spreads under uncertain volatility, the certificate was 0.5 and 1.7 %
+    off. So `left` is 2 m^2, m the missed fraction, and `solve` adds it to the errors.
 
-    The driver over the first step is the mean of both ends in the value; in Delta and Gamma it is the end alone
-    where it reads z or Gamma.
+    *Delta and Gamma.* They are means of the value after the first step, weighted by derivatives of that step's
+    density (likelihood ratios), on antithetic pairs: neither the solution nor the payoff is differentiated. In
+    three dimensions or more, where no path stops, the same paths give a second estimate by derivatives along
+    the path, with less noise. It is taken where both agree, and where no function jumps before the end; a jump
+    of the terminal value is smoothed by the last step's density.
+
+    The driver over the first step is the mean of both ends in the value. In Delta and Gamma it is taken at the
+    end alone where it reads z or Gamma.
 
     Args:
         solution: A solution by `solve`, with u at all dates and states.
@@ -140,7 +130,6 @@ def certify(
     Raises:
         ValueError: The paths are fewer than four.
         TypeError: The driver reads the values of other contracts, or Gamma of many, or values are switched.
-        RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
 
     Examples:
         >>> from pricing.fbsde import Solution, certify
@@ -151,12 +140,26 @@ def certify(
     problem = solution.problem
     if num_paths < 4:
         raise ValueError(f"num_paths={num_paths}: give four or more.")
-    if (reason := unsummed(problem)) is not None:
+    if (reason := no_certificate_reason(problem, driver_forms(problem, "is_of_each"))) is not None:
         raise TypeError(f"{reason}; compare solutions on half of the dates, or by other functions")
+    flat = None if quantities is None else _of_portfolio(solution, quantities)
+    return figures_on_paths(solution, key, num_paths, flat)
+
+
+def figures_on_paths(
+    solution: Solution,
+    key: PRNGKeyArray,
+    num_paths: int,
+    quantities: Float[Array, " contracts"] | None = None,
+) -> Certificate:
+    """Return the certificate of an equation whose defects are summed; quantities are flat.
+
+    Raises:
+        RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
+    """
+    problem = solution.problem
     dim, count = problem.dim, math.prod(problem.contracts)
-    numbers = count * dim * dim
-    if quantities is not None:
-        quantities, numbers = _of_portfolio(solution, quantities), max(count, dim) * dim
+    numbers = count * dim * dim if quantities is None else max(count, dim) * dim
     pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // numbers))
     blocks = -(-num_paths // (2 * pairs))
     known = solution.approximation.result(0, min(1, problem.num_steps - 1), problem.x0)
@@ -186,6 +189,14 @@ def certify(
     return found
 
 
+def without_noise(solution: Solution) -> Certificate:
+    """Return the figures of today by a solution on a grid, which have no noise."""
+    t, x0 = solution.problem.times[0], solution.problem.x0
+    own = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
+    figures = [Estimate(figure, jnp.zeros_like(figure)) for figure in own]
+    return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
+
+
 @stored_jit(quick_to_compile=True)
 def _certificate(
     solution: Solution,
@@ -206,7 +217,7 @@ def _certificate(
         sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)  # noqa: E731
         return sums(1), sums(2)
 
-    def add(index, sums: tuple[Samples, Samples]):
+    def add(index, sums: tuple[CertificateSamples, CertificateSamples]):
         return jax.tree.map(jnp.add, sums, of_block(index))
 
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_block, 0))
@@ -216,115 +227,33 @@ def _certificate(
     variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
     estimates = jax.tree.map(Estimate, means, errors)
-    if start.onward is not None:
-        problem = with_gamma_held(*start.onward)
     if quantities is not None:
         problem, own = _as_one(problem, quantities), jnp.sum(quantities * own)[None]
-    return _with_first_step(problem, form, start.noise.scale, own, estimates)
+    *figures, missed, left = figures_of_today(problem, form, start, own, estimates)
+    return Certificate(*map(Estimate, *figures), missed=missed, left=left)
 
 
 def _start(solution: Solution) -> Start:
     """Return the step from today."""
     problem, found = solution.problem, solution.approximation
-    onward = onward_of(problem)
-    if onward is None:
+    linearized = linearized_dynamics(problem)
+    if linearized is None:
         return Start(problem, noise_form(problem))
     t, x0 = problem.times[0], problem.x0
     z = problem.z_of(t, x0, found.gradient(0, x0))
     gamma = found.hessian(0, x0)
-    mixing = onward.mixing(t, x0, found.value(0, x0), z, gamma)
-    first = first_step_onward(onward, mixing)
-    return Start(first, noise_form(first), (onward, mixing, gamma))
+    factor = linearized.factor(t, x0, found.value(0, x0), z, gamma)
+    first = linearized_first_step(linearized, factor)
+    return Start(first, noise_form(first), (linearized, factor, gamma))
 
 
 def _last_step(problem: Problem, points: int) -> LastStep:
     """Return the settings to differentiate the mean of the last step; some paths show its noise's form."""
     states = simulate(problem, _LOOK, key=jax.random.key(0)).states[-2]
     noise = noise_form(problem, problem.times[-2], states)
-    if noise.mixing is None and problem.dim > _FEW:
+    if noise.factor is None and problem.dim > _FEW:
         return LastStep(noise, points)
     return LastStep(noise, max(points, _POINTS_AT_END))
-
-
-def _better(by_weights: Estimate, by_paths: Estimate, unit: Array) -> Estimate:
-    """Return each contract's estimate with less noise; the one by weights where the two do not agree.
-
-    unit: unit of the entries, which are compared as multiples of it.
-    """
-    largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
-    noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
-    most = cover(noise[0].size)
-    agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - most * noise) <= 0.0
-    is_less = largest(by_paths.std_error / unit) < largest(by_weights.std_error / unit)
-    pick = lambda path, weight: jnp.where(agree & is_less, path, weight)  # noqa: E731
-    return jax.tree.map(pick, by_paths, by_weights)
-
-
-def _with_first_step(
-    problem: Problem, form: Form, scale: Array, own: Array, found: Samples
-) -> Certificate:
-    """Return the figures, with the driver at the start of the first step.
-
-    scale: change of each coordinate by a unit of noise.
-    """
-    shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
-    derivatives: Derivatives = found.by_weights
-    unit = 1.0 / scale
-    if found.by_paths is not None:
-        derivatives = Derivatives(
-            _better(derivatives.delta, found.by_paths.delta, unit[None]),
-            _better(
-                derivatives.gamma, found.by_paths.gamma, unit[None, :, None] * unit[None, None]
-            ),
-        )
-    rest, slope, second = (jnp.asarray(x.mean) for x in (found.value, *derivatives))
-    errors = [x.std_error for x in (found.value, *derivatives)]
-    z0 = problem.z_of(t, x0, slope.reshape(*shape, dim)).reshape(-1, dim)
-
-    _, early = ends_of_step(problem, jnp.asarray(0))
-
-    def today(x, ahead):
-        """Return u(0, x), the mean of what is ahead given."""
-        y = ahead + own
-        for _ in range(_FIXED_POINT):
-            y = ahead + own + early * problem.dt * problem.flat_driver(t, x, y, z0)
-        return y
-
-    def near(x):
-        h = x - x0
-        return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
-
-    value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
-    if not form.at_end:  # otherwise they have the whole driver already
-        slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
-        errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
-    second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
-    left, tiny = jnp.zeros_like(own), jnp.finfo(own.dtype).tiny
-    if problem.reads_gamma:
-        left = _OF_SQUARE * ((value - own) / jnp.maximum(jnp.abs(value), tiny)) ** 2
-    shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
-    figures = zip((value, slope, second), errors, strict=True)
-    estimates = (Estimate(shaped(mean), shaped(error)) for mean, error in figures)
-    return Certificate(*estimates, missed=shaped(value - own), left=shaped(left))
-
-
-def cover(entries: int) -> float:
-    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
-    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)
-
-
-def unsummed(problem: Problem) -> str | None:
-    """Return the reason for which the defects of an equation are not summed, in words; None if they are."""
-    if problem.reads_gamma and problem.contracts:
-        return "the driver reads Gamma: the errors of each contract need paths with a diffusion of their own"
-    if problem.reads_gamma and bool(problem.has_kink[1]):
-        return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
-    if problem.switch is not None or not is_of_each(problem):
-        return (
-            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
-            "not summed"
-        )
-    return None
 
 
 def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " contracts"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...sampling import normals
-from ..dynamics.gamma_drivers import Onward
-from ..dynamics.step_density import NoiseForm, Parabola, StepDensity
+from ..dynamics.gamma_drivers import LinearizedDiffusion, with_frozen_gamma
+from ..dynamics.step_density import Derivatives, NoiseForm, Parabola, StepDensity
 from ..problem import Problem, State, ends_of_step
 from ..solution import Solution
 from .defects import LastStep, ahead
 
+_FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
+_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
+_OF_SQUARE = 2.0  # error where f reads Gamma, over the square of the missed fraction
 _LEAST_SIZE = 0.1  # of a value, in its deviations
 
 
@@ -39,26 +43,19 @@ class Form(NamedTuple):
 class Start(NamedTuple):
     """The step from today.
 
-    of: the problem of the step; noise: its form (`step_density.noise_form`); onward: where the driver reads
+    of: the problem of the step; noise: its form (`step_density.noise_form`); linearized: where the driver reads
     Gamma, the dynamics of errors, A today, and the solution's Gamma there, else None; last: settings to
     differentiate the mean of the last step, where the payoff may jump.
     """
 
     of: Problem
     noise: NoiseForm
-    onward: tuple[Onward, Array, Array] | None = None
+    linearized: tuple[LinearizedDiffusion, Array, Array] | None = None
     last: LastStep | None = None
 
 
-class Derivatives(NamedTuple):
-    """Of Delta [contracts, pairs, dim] and Gamma [contracts, pairs, dim, dim], samples or their estimates."""
-
-    delta: Any
-    gamma: Any
-
-
-class Samples(NamedTuple):
-    """Value after the first step, less the solution's own, [contracts, pairs], and its derivatives.
+class CertificateSamples(NamedTuple):
+    """Value after the first step, less the solution's own, [contracts, pairs], and its derivatives there.
 
     by_weights: by the weights of the first step's density; by_paths: by derivatives of the path, or None.
     """
@@ -68,23 +65,10 @@ class Samples(NamedTuple):
     by_paths: Derivatives | None
 
 
-class _Follow(NamedTuple):
-    """Values after a first step, [contracts, paths].
-
-    total: worth at its end, with all that is missing later and the driver's part; missing: the missing part of
-    it; driver: f at the end, times dt.
-    """
-
-    total: Array
-    missing: Array
-    driver: Array
-
-
-class Slopes(NamedTuple):
-    """Slopes of the total and of its missing part in the state at date 1, [contracts, dim, paths]."""
-
-    total: Array
-    missing: Array
+AfterStep = tuple[Array, Array, Array]
+"""Worth after a first step with all that is missing later, its missing part, and f dt: [contracts, paths]."""
+Slopes = tuple[Array, Array]
+"""Slopes of the worth and of its missing part in the state at date 1, [contracts, dim, paths]."""
 
 
 def samples(
@@ -96,7 +80,7 @@ def samples(
     floor: Array,
     *,
     key: PRNGKeyArray,
-) -> Samples:
+) -> CertificateSamples:
     """Return a block of samples.
 
     own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio, whose samples are then
@@ -120,9 +104,9 @@ def samples(
     size = jnp.maximum(jnp.abs(own), _LEAST_SIZE * moves)
     blur = form.blur * size + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
-    onward = None if start.onward is None else start.onward[0]
+    linearized = None if start.linearized is None else start.linearized[0]
     settings["last"] = start.last
-    follow = partial(ahead, solution, onward=onward, floor=floor, **settings)
+    follow = partial(ahead, solution, linearized=linearized, floor=floor, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
 
     def summed(of_each):
@@ -130,17 +114,17 @@ def samples(
             return of_each
         return jax.tree.map(partial(_weighted, quantities), of_each)
 
-    def after(x, y=None, copies: int = 2) -> _Follow:
+    def after(x, y=None, copies: int = 2) -> AfterStep:
         noise = jax.tree.map(lambda a: jnp.concatenate([a] * copies), jumps)
         x = jax.vmap(problem.jumped, (-1, 0), -1)(x, noise)
         here, missing = follow(x, y, copies=copies)
         driver = here.driver
-        if start.onward is not None:
-            onward, mixing, _ = start.onward
-            of_path = jax.vmap(partial(onward.taken, problem.times[1]), (-1, 0, None))
-            driver = driver - of_path(x, here.gamma[0][0], mixing)[None]
+        if start.linearized is not None:
+            linearized, factor, _ = start.linearized
+            of_path = jax.vmap(partial(linearized.compensator, problem.times[1]), (-1, 0, None))
+            driver = driver - of_path(x, here.gamma[0][0], factor)[None]
         driver = dt * (driver + here.slope * missing)
-        return summed(_Follow(here.worth + missing + at_end * driver, missing, driver))
+        return summed((here.worth + missing + at_end * driver, missing, driver))
 
     y = still = None
     if not form.knows_values:
@@ -149,11 +133,12 @@ def samples(
     if quantities is not None and tilts is not None:
         tilts = tilts[:1]
     found, slopes = _with_slopes(after, x) if form.is_smooth else (after(x, y), None)
-    tilted = 0.0 if tilts is None else (tilts @ dw.T) * found.missing
-    value = found.total - (at_end - late) * found.driver + tilted - summed(own)[:, None]
+    total, missing, driver = found
+    tilted = 0.0 if tilts is None else (tilts @ dw.T) * missing
+    value = total - (at_end - late) * driver + tilted - summed(own)[:, None]
     # the path between the two has no part in means of weights, which vanish: it takes noise off
-    between = after(jnp.broadcast_to(middle[:, None], (problem.dim, pairs)), still, 1).total
-    centered = found.total + tilted - jnp.tile(between, 2)
+    between = after(jnp.broadcast_to(middle[:, None], (problem.dim, pairs)), still, 1)[0]
+    centered = total + tilted - jnp.tile(between, 2)
     control = Parabola(middle, *summed(_slopes(solution)))
 
     def of_step(dw, x, total, missing, slopes):
@@ -161,8 +146,8 @@ def samples(
         return _derivatives(step, x, control, tilts, total, missing, slopes)
 
     axes = (0, -1, -1, -1, None if slopes is None else -1)
-    both = jax.vmap(of_step, axes, 1)(dw, x, centered, found.missing, slopes)
-    found = Samples(value, *both)
+    both = jax.vmap(of_step, axes, 1)(dw, x, centered, missing, slopes)
+    found = CertificateSamples(value, *both)
     return jax.tree.map(lambda x: 0.5 * (x[:, :pairs] + x[:, pairs:]), found)
 
 
@@ -171,10 +156,10 @@ def _weighted(quantities: Array, of_each: Array) -> Array:
     return jnp.tensordot(quantities, of_each, 1)[None]
 
 
-def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[_Follow, Slopes]:
+def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[AfterStep, Slopes]:
     """Return the result of `after`, and its slopes along each path."""
     found, pull = jax.vjp(after, x)
-    contracts, dim = len(found.total), len(x)
+    contracts, dim = len(found[0]), len(x)
     if contracts > dim:  # a sweep for each coordinate
 
         def of_axis(axis):
@@ -182,14 +167,14 @@ def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[_Follow
             return jax.jvp(after, (x,), (tangent,))[1]
 
         moved = jax.lax.map(of_axis, jnp.eye(dim, dtype=x.dtype))
-        return found, Slopes(*(jnp.moveaxis(a, 0, 1) for a in moved[:2]))
+        return found, (jnp.moveaxis(moved[0], 0, 1), jnp.moveaxis(moved[1], 0, 1))
 
     def of_contract(row):
-        zero = jnp.zeros_like(found.total)
+        zero = jnp.zeros_like(found[0])
         one = zero.at[row].set(1.0)
-        return pull(_Follow(one, zero, zero))[0], pull(_Follow(zero, one, zero))[0]
+        return pull((one, zero, zero))[0], pull((zero, one, zero))[0]
 
-    return found, Slopes(*jax.lax.map(of_contract, jnp.arange(contracts)))
+    return found, jax.lax.map(of_contract, jnp.arange(contracts))
 
 
 def _derivatives(
@@ -208,8 +193,8 @@ def _derivatives(
     slope, curvature = step.weights()
     carried, *own = step.carried(control)
     own, rest = Derivatives(*own), total - carried
-    delta = own.delta + rest[:, None] * slope[None]
-    gamma = own.gamma + rest[:, None, None] * curvature[None]
+    delta = own.first + rest[:, None] * slope[None]
+    gamma = own.second + rest[:, None, None] * curvature[None]
     first = None
     if tilts is not None:
         first, second = jax.vmap(step.along)(tilts)
@@ -227,7 +212,7 @@ def _derivatives(
     gamma = gamma + delta[:, :, None] * slope[None, None]
     if first is not None:
         gamma = gamma + step.along_path(of_missing)[0][:, :, None] * first[:, None, :]
-    return by_weights, Derivatives(own.delta + delta, own.gamma + gamma)
+    return by_weights, Derivatives(own.first + delta, own.second + gamma)
 
 
 def _slopes(solution: Solution) -> tuple[Array, Array]:
@@ -244,8 +229,77 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
 def _tilts(problem: Problem, y: Array, z: Array, start: Start) -> Float[Array, "contracts dim"]:
     """Return f_z of every contract today, by which dW drifts; contracts do not read one another's."""
     t, x = problem.times[0], problem.x0
-    if start.onward is not None:
-        onward, mixing, gamma = start.onward
-        return onward.drift(t, x, y[0], z[0], gamma, mixing)[None]
+    if start.linearized is not None:
+        linearized, factor, gamma = start.linearized
+        return linearized.drift(t, x, y[0], z[0], gamma, factor)[None]
     _, pull = jax.vjp(lambda z: problem.flat_driver(t, x, y, z), z)
     return pull(jnp.ones_like(y))[0]
+
+
+def _better(by_weights: Any, by_paths: Any, unit: Array) -> Any:
+    """Return each contract's estimate with less noise; the one by weights where the two do not agree.
+
+    unit: unit of the entries, which are compared as multiples of it.
+    """
+    largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
+    noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
+    most = cover(noise[0].size)
+    agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - most * noise) <= 0.0
+    is_less = largest(by_paths.std_error / unit) < largest(by_weights.std_error / unit)
+    pick = lambda path, weight: jnp.where(agree & is_less, path, weight)  # noqa: E731
+    return jax.tree.map(pick, by_paths, by_weights)
+
+
+def figures_of_today(
+    problem: Problem, form: Form, start: Start, own: Array, found: CertificateSamples
+) -> tuple[tuple[Array, ...], list[Array], Array, Array]:
+    """Return value, Delta and Gamma with the driver at the start of the first step, and their standard errors.
+
+    And the error of the solution's own value, and the effect of the square of Gamma's: see `Certificate`. The
+    fields of `found` are estimates, with `mean` and `std_error`.
+    """
+    shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
+    derivatives: Derivatives = found.by_weights
+    unit = 1.0 / start.noise.scale
+    if found.by_paths is not None:
+        derivatives = Derivatives(
+            _better(derivatives.first, found.by_paths.first, unit[None]),
+            _better(
+                derivatives.second, found.by_paths.second, unit[None, :, None] * unit[None, None]
+            ),
+        )
+    rest, slope, second = (jnp.asarray(x.mean) for x in (found.value, *derivatives))
+    errors = [x.std_error for x in (found.value, *derivatives)]
+    if start.linearized is not None:
+        problem = with_frozen_gamma(*start.linearized)
+    z0 = problem.z_of(t, x0, slope.reshape(*shape, dim)).reshape(-1, dim)
+
+    _, early = ends_of_step(problem, jnp.asarray(0))
+
+    def today(x, ahead):
+        """Return u(0, x), the mean of what is ahead given."""
+        y = ahead + own
+        for _ in range(_FIXED_POINT):
+            y = ahead + own + early * problem.dt * problem.flat_driver(t, x, y, z0)
+        return y
+
+    def near(x):
+        h = x - x0
+        return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
+
+    value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
+    if not form.at_end:  # otherwise they have the whole driver already
+        slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
+        errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
+    second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
+    left, tiny = jnp.zeros_like(own), jnp.finfo(own.dtype).tiny
+    if problem.reads_gamma:
+        left = _OF_SQUARE * ((value - own) / jnp.maximum(jnp.abs(value), tiny)) ** 2
+    shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
+    figures = shaped(value), shaped(slope), shaped(second)
+    return figures, list(map(shaped, errors)), shaped(value - own), shaped(left)
+
+
+def cover(entries: int) -> float:
+    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
+    return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)

@@ -284,14 +284,14 @@ def _found(
     def look(part: str) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
         function, parts = functions[part]
         ends = jnp.concatenate(parts, axis=-1)
-        moves, outputs = jax.lax.map(
+        segment, narrow, smallest, outputs = jax.lax.map(
             lambda of: _halved(function, *of), (problem.times[dates], ends[0], ends[1])
         )
         width = 0.5 ** _HALVINGS[dtype.name]
-        jumps = moves.smallest > _LEFT * width * jnp.max(moves.segment, axis=0, keepdims=True)
+        jumps = smallest > _LEFT * width * jnp.max(segment, axis=0, keepdims=True)
         deviation = jnp.std(outputs, axis=(0, 1))[None]
-        smooth = _LEFT * 0.5**_NARROW / _INTERVALS * moves.segment
-        is_steep = moves.narrow > jnp.maximum(_STEEP * deviation, smooth)
+        smooth = _LEFT * 0.5**_NARROW / _INTERVALS * segment
+        is_steep = narrow > jnp.maximum(_STEEP * deviation, smooth)
         is_often = jnp.mean(is_steep, axis=0) > _SELDOM  # far out a kink is steep to a contract
         return jnp.any(jumps), jnp.any(is_often)
 
@@ -304,18 +304,13 @@ def _of(part: Any) -> Any:
     return part
 
 
-class _Moves(NamedTuple):
-    """The largest moves of outputs on a segment, on its narrow intervals, and on its smallest ones."""
-
-    segment: Float[Array, " outputs"]
-    narrow: Float[Array, " outputs"]
-    smallest: Float[Array, " outputs"]
-
-
 def _halved(
     function: Callable, t: Array, start: Array, end: Array
-) -> tuple[_Moves, Float[Array, "ends outputs"]]:
-    """Return the moves of the outputs on a segment, and the outputs at its two ends."""
+) -> tuple[Array, Array, Array, Float[Array, "ends outputs"]]:
+    """Return the largest moves of outputs on a segment, on its narrow intervals and on its smallest ones.
+
+    And the outputs at its two ends.
+    """
     at = jax.vmap(lambda share: function(t, start + share * (end - start)))
     shares = jnp.arange(_INTERVALS + 1, dtype=start.dtype) / _INTERVALS
     outputs = at(shares)
@@ -337,4 +332,4 @@ def _halved(
     cells = shares[:-1], shares[1:], outputs[:-1], outputs[1:]
     start_ = cells, jnp.zeros_like(spread)
     cells, narrow = jax.lax.fori_loop(0, _HALVINGS[start.dtype.name], halve, start_)
-    return _Moves(spread, narrow, most(*cells[2:])), outputs[jnp.array([0, -1])]
+    return spread, narrow, most(*cells[2:]), outputs[jnp.array([0, -1])]

@@ -20,25 +20,21 @@ from ...sampling import normals
 from ...sampling.low_discrepancy import MAX_DIMENSION, sobol_words
 from ...sampling.threefry import random_bits
 from ...sampling.transforms import inverse_normal
-from ..dynamics.gamma_drivers import Onward
+from ..dynamics.gamma_drivers import LinearizedDiffusion
 from ..dynamics.ito_taylor import Composition, States, martingale_increments
 from ..dynamics.node_values import (
-    Held,
+    NodeValues,
     Values,
+    alive_weight,
     flat,
-    held,
-    still_held,
+    node_values,
 )
 from ..dynamics.step_density import NoiseForm, StepDensity
 from ..problem import Problem, State, ends_of_step
 from ..solution import Solution
 
-
-class Ahead(NamedTuple):
-    """Values held at the first date, and the mean of what is missing there."""
-
-    first: Held
-    missing: Values
+Sums = tuple[Values, Values, Values]
+"""The defects so far, the discount from the first date, and the weight of paths that are not exercised."""
 
 
 class LastStep(NamedTuple):
@@ -51,14 +47,6 @@ class LastStep(NamedTuple):
     points: int
 
 
-class _Sum(NamedTuple):
-    """The defects so far, the discount from the first date, and the paths on which the contract is held."""
-
-    missing: Values
-    discount: Values
-    is_held: Values
-
-
 def ahead(
     solution: Solution,
     x: States,
@@ -69,10 +57,10 @@ def ahead(
     blur: Float[Array, " contracts"],
     reads_z: bool,
     floor: Float[Array, " contracts"],
-    onward: Onward | None = None,
+    linearized: LinearizedDiffusion | None = None,
     last: LastStep | None = None,
     copies: int = 1,
-) -> Ahead:
+) -> tuple[NodeValues, Values]:
     """Follow fresh paths from states at date 1 to the end.
 
     From each state on a path a fan of steps estimates what the mean of a step misses there; the path continues
@@ -87,29 +75,37 @@ def ahead(
         points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
             shifted at random. With y it is one.
         blur: Distance of the exercise value from the value, for each contract, within which a path's derivative
-            has a part of the rule (`node_values.still_held`).
+            has a part of the rule (`node_values.alive_weight`).
         reads_z: Whether the driver has a use for z.
         floor: Lower bound of the value of waiting, for each contract (`exercise_floor`).
-        onward: Dynamics of the paths where the driver reads Gamma; None: the problem's.
+        linearized: Dynamics of the paths where the driver reads Gamma; None: the problem's.
         last: Settings to differentiate the mean of the last step by its density; None: along its paths.
         copies: The number of sets of paths, one beside the other, that have the same increments.
     """
-    walk = _Walk(
-        solution, key, points if y is None else 1, copies, y is None, reads_z, onward, blur, floor
+    walk = _PathSteps(
+        solution,
+        key,
+        points if y is None else 1,
+        copies,
+        y is None,
+        reads_z,
+        linearized,
+        blur,
+        floor,
     )
     problem, date = solution.problem, jnp.asarray(1)
-    first = held(problem, solution.approximation, date, x, y, floor=floor)
+    first = node_values(problem, solution.approximation, date, x, y, floor=floor)
     kept, zero = first.kept(problem, date, x), jnp.zeros_like(first.worth)
-    start = x, kept, _Sum(zero, zero + 1.0, still_held(problem, kept, date, x, blur, floor))
+    start = x, kept, (zero, zero + 1.0, alive_weight(problem, kept, date, x, blur, floor))
     dates = jnp.arange(1, problem.num_steps - (last is not None))
     step = jax.checkpoint(walk.step, prevent_cse=False)
-    (x, here, total), _ = jax.lax.scan(step, start, dates)
-    missing = total.missing if last is None else walk.last_step(last, x, here, total)
-    return Ahead(first, missing)
+    (x, here, sums), _ = jax.lax.scan(step, start, dates)
+    missing = sums[0] if last is None else walk.last_step(last, x, here, sums)
+    return first, missing
 
 
-class _Walk(NamedTuple):
-    """Step of the paths from a date to the next: see `ahead`."""
+class _PathSteps(NamedTuple):
+    """Steps of the paths from each date to the next, with the sums that they carry: see `ahead`."""
 
     solution: Solution
     key: PRNGKeyArray
@@ -117,28 +113,28 @@ class _Walk(NamedTuple):
     copies: int
     knows_values: bool
     reads_z: bool
-    onward: Onward | None
+    linearized: LinearizedDiffusion | None
     blur: Float[Array, " contracts"]
     floor: Float[Array, " contracts"]
 
-    def step(self, state: tuple[States, Held, _Sum], date: Array):
+    def step(self, state: tuple[States, NodeValues, Sums], date: Array):
         """Return the states at the next date, the values held there, and the sums with the step's defect."""
-        x, here, total = state
+        x, here, (missing, discount, is_alive) = state
         problem = self.solution.problem
         t, dt = problem.times[date], problem.dt
         late, early = (share * dt for share in ends_of_step(problem, date))
         dw, jumps = self._noise(date, x.shape[1] // self.copies)
-        along = None if self.onward is None else _Along(self.onward, t, x, here)
+        along = None if self.linearized is None else _LinearizedSteps(self.linearized, t, x, here)
         ends, fanned = self._ends(date, x, here, dw, jumps, along)
         at_start, at_end = here.driver, fanned.driver
         if along is not None:
-            at_start = at_start - along.taken(t, x[:, None], here.gamma[0])[:, 0]
-            at_end = at_end - along.taken(problem.times[date + 1], ends, fanned.gamma[0][0])
+            at_start = at_start - along.compensator(t, x[:, None], here.gamma[0])[:, 0]
+            at_end = at_end - along.compensator(problem.times[date + 1], ends, fanned.gamma[0][0])
         gap = fanned.worth - (here.worth - early * at_start)[:, None] + late * at_end
         if not self.knows_values:  # the defect shows at the end alone
             gap = jnp.where(date + 1 == problem.num_steps, gap - _moved(here, dw), 0.0)
-        scale = total.discount / (1.0 - early * here.slope)
-        missing = total.missing + total.is_held * scale * jnp.mean(gap, axis=1)
+        scale = discount / (1.0 - early * here.slope)
+        missing = missing + is_alive * scale * jnp.mean(gap, axis=1)
 
         dw, jumps = dw[:, :1], jax.tree.map(lambda a: a[:1], jumps)
         ends, later, tilt = ends[:, :1], jax.tree.map(lambda a: a[:, :1], fanned), 0.0
@@ -150,16 +146,17 @@ class _Walk(NamedTuple):
         x, later = ends[:, 0], jax.tree.map(lambda a: a[:, 0], later)
         later = later.kept(problem, date + 1, x)
         discount = scale * (1.0 + late * later.slope + tilt)
-        is_held = total.is_held * still_held(problem, later, date + 1, x, self.blur, self.floor)
-        return (x, later, _Sum(missing, discount, is_held)), None
+        is_alive = is_alive * alive_weight(problem, later, date + 1, x, self.blur, self.floor)
+        return (x, later, (missing, discount, is_alive)), None
 
-    def last_step(self, last: LastStep, x: States, here: Held, total: _Sum) -> Values:
+    def last_step(self, last: LastStep, x: States, here: NodeValues, sums: Sums) -> Values:
         """Return the missing values, with the last step's part, whose mean is differentiated by its density.
 
         d/dx E[V(X')] = E[(V(X') - c) d/dx log p(X' | x)] + d/dx E[c], with c = V(m) + p . (X' - m) of the
         solution's slope p and X' without noise, m: c moves along the path, and V may jump.
         """
         problem, found = self.solution.problem, self.solution.approximation
+        missing, discount, is_alive = sums
         date = jnp.asarray(problem.num_steps - 1)
         late, early = (share * problem.dt for share in ends_of_step(problem, date))
         dw, jumps = self._noise(date, x.shape[1] // self.copies, last.points)
@@ -172,7 +169,7 @@ class _Walk(NamedTuple):
 
         def score(x: State, dw: State) -> State:
             step = StepDensity(problem, problem.times[date], x, dw, last.noise)
-            return step.weights().slope
+            return step.weights().first
 
         middle, at_middle = follow(fixed, still)
         ends, worth = follow(x, (dw, jumps))
@@ -184,7 +181,7 @@ class _Walk(NamedTuple):
         moved = jnp.einsum("dqp,dp->qp", scores, x - fixed)  # 0, but not its derivative
         mean = jnp.mean(worth + rest * moved[None] + along - jax.lax.stop_gradient(along), axis=1)
         gap = mean - (here.worth - early * here.driver)
-        return total.missing + total.is_held * total.discount / (1.0 - early * here.slope) * gap
+        return missing + is_alive * discount / (1.0 - early * here.slope) * gap
 
     def _noise(
         self, date: Array, paths: int, points: int | None = None
@@ -200,7 +197,13 @@ class _Walk(NamedTuple):
         return jnp.tile(dw, (1, 1, copies)), jumps
 
     def _ends(
-        self, date: Array, x: States, here: Held, dw: Array, jumps: Any, along: "_Along | None"
+        self,
+        date: Array,
+        x: States,
+        here: NodeValues,
+        dw: Array,
+        jumps: Any,
+        along: "_LinearizedSteps | None",
     ):
         """Return the states after steps, [dim, points, paths], and the values held there."""
         problem, found = self.solution.problem, self.solution.approximation
@@ -213,43 +216,45 @@ class _Walk(NamedTuple):
             carried = (here.worth - problem.dt * here.driver)[:, None] + _moved(here, dw)
             carried = carried.reshape(len(carried), -1)
         flat_ends = ends.reshape(problem.dim, -1)
-        later = held(problem, found, date + 1, flat_ends, carried, floor=self.floor)
+        later = node_values(problem, found, date + 1, flat_ends, carried, floor=self.floor)
         shape = dw.shape[1:]
         return ends, jax.tree.map(lambda a: a.reshape(len(a), *shape, *a.shape[2:]), later)
 
 
-class _Along:
-    """Steps from states along which errors move, of one contract whose driver reads Gamma: see `Onward`."""
+class _LinearizedSteps:
+    """Steps along which errors of one contract move, whose driver reads Gamma: see `LinearizedDiffusion`."""
 
-    def __init__(self, onward: Onward, t: Array, x: States, here: Held):
-        self.onward, self.t = onward, t
-        self.mixing = jax.vmap(partial(onward.mixing, t), (-1, 0, 0, 0))(x, *_of_one(here))
+    def __init__(self, linearized: LinearizedDiffusion, t: Array, x: States, here: NodeValues):
+        self.linearized, self.t = linearized, t
+        self.factor = jax.vmap(partial(linearized.factor, t), (-1, 0, 0, 0))(x, *_of_one(here))
 
     def advance(self, x: States, dw: States) -> States:
         """Return the states after a step."""
-        return jax.vmap(partial(self.onward.advance, self.t), (-1, -1, 0), -1)(x, dw, self.mixing)
+        return jax.vmap(partial(self.linearized.advance, self.t), (-1, -1, 0), -1)(
+            x, dw, self.factor
+        )
 
-    def taken(
+    def compensator(
         self, t: Array, x: Float[Array, "dim points paths"], gamma: Array
     ) -> Float[Array, "contracts points paths"]:
         """Return the part of the driver in the diffusion of these paths, at points of each path."""
-        of_path = jax.vmap(partial(self.onward.taken, t), (-1, 0, 0))
-        return jax.vmap(of_path, (1, 0, None))(x, gamma, self.mixing)[None]
+        of_path = jax.vmap(partial(self.linearized.compensator, t), (-1, 0, 0))
+        return jax.vmap(of_path, (1, 0, None))(x, gamma, self.factor)[None]
 
-    def drift(self, x: States, here: Held) -> States:
+    def drift(self, x: States, here: NodeValues) -> States:
         """Return the drift of dW by f_z."""
-        of_path = jax.vmap(partial(self.onward.drift, self.t), (-1, 0, 0, 0, 0), -1)
-        return of_path(x, *_of_one(here), self.mixing)
+        of_path = jax.vmap(partial(self.linearized.drift, self.t), (-1, 0, 0, 0, 0), -1)
+        return of_path(x, *_of_one(here), self.factor)
 
 
-def _of_one(here: Held) -> tuple[Array, Array, Array]:
+def _of_one(here: NodeValues) -> tuple[Array, Array, Array]:
     """Return worth, Z and Gamma of the only contract, a row for each path."""
     (gamma,) = here.gamma
     return here.worth[0], here.z[0], gamma[0]
 
 
 def _moved(
-    here: Held, dw: Float[Array, "dim points paths"]
+    here: NodeValues, dw: Float[Array, "dim points paths"]
 ) -> Float[Array, "contracts points paths"]:
     """Return Z dW."""
     return jnp.einsum("cpd,dqp->cqp", here.z, dw)
@@ -275,7 +280,7 @@ def fan(
     return jnp.concatenate([half, -half], axis=1)
 
 
-def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Values:
+def _driver_along(problem: Problem, t, x: States, here: NodeValues, dw: States) -> Values:
     """Return f_z . dW of every contract."""
 
     def of_path(x, y, z, dw):
@@ -285,7 +290,7 @@ def _driver_along(problem: Problem, t, x: States, here: Held, dw: States) -> Val
     return jax.vmap(of_path, (-1, -1, 1, -1), -1)(x, here.worth, here.z, dw)
 
 
-def _driver_slope(problem: Problem, t, x: States, here: Held) -> States:
+def _driver_slope(problem: Problem, t, x: States, here: NodeValues) -> States:
     """Return f_z of one contract."""
 
     def of_path(x, y, z):

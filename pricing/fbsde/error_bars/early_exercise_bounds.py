@@ -1,38 +1,33 @@
 """Primal-dual bounds of today's value: the value of the found exercise rule, and a dual upper bound."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+import time
+from collections.abc import Callable, Iterator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...results import Between, Bounds
-from ..dynamics.driver_form import discounts
+from ..dynamics.driver_form import driver_forms, no_bounds_reason
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.simulation import over_blocks, simulate
 from ..problem import Problem
 from ..solution import Solution
+from .certificate import Certificate, Estimate
 from .defects import fan, martingale_increment
 
+_INNER_PATHS = 64
+_MIN_PATHS, _MAX_PATHS = 1024, 16384  # of an upper bound to a tolerance
+_NOISE = 0.1  # of the tolerance of the value: a standard error of that bound
 _BLOCK = 256  # paths at a time; each has its inner paths
 
 Samples = Float[Array, "*contracts paths"]
-
-
-class _RuleState(NamedTuple):
-    """The state of the exercise rule on every path, in money of today.
-
-    martingale: the sum of the changes of u so far, without its drift; earned: the payments by exercise.
-    """
-
-    martingale: Samples
-    earned: Samples
-    is_held: Bool[Array, "*contracts paths"]
 
 
 @full_matmul_precision
@@ -41,7 +36,7 @@ def bounds(
     *,
     key: PRNGKeyArray,
     num_paths: int = 4096,
-    num_inner_paths: int = 64,
+    num_inner_paths: int = _INNER_PATHS,
     throw: bool = True,
 ) -> Bounds:
     """Bound u(0, x0) of a right to early exercise from below and from above, on the same fresh paths.
@@ -81,7 +76,7 @@ def bounds(
         raise ValueError(
             f"num_paths={num_paths}, num_inner_paths={num_inner_paths}: give a multiple of {_BLOCK}, and of 2."
         )
-    if (reason := unbounded(problem)) is not None:
+    if (reason := no_bounds_reason(problem, driver_forms(problem, "discounts"))) is not None:
         raise ValueError(reason)
     today = problem.times[0], problem.dt, problem.x0
     if problem.exercise_in_step is not None and jnp.any(
@@ -95,21 +90,41 @@ def bounds(
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
 
-def unbounded(problem: Problem) -> str | None:
-    """Return the reason for which a value has no bounds, in words; None if it has."""
-    if problem.stopping_dates or problem.exercise_value is None:
-        return "bounds are of early exercise, on paths that are not stopped."
-    if problem.jumps is not None or problem.reads_gamma:
-        return (
-            "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
-            "Gamma; compare GridQuadrature and GradientRegression"
-        )
-    if not discounts(problem):
-        return (
-            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under "
-            "another."
-        )
-    return None
+def upper_bound(
+    solution: Solution,
+    found: Certificate,
+    keys: Iterator[PRNGKeyArray],
+    *,
+    tolerance: float,
+    seconds: float,
+) -> Estimate | None:
+    """Return an upper bound of the value under any exercise rule, on as many paths as needed and time allows.
+
+    Like all figures, it bounds the value before a right today. None without a later right; infinite without
+    time.
+    """
+    problem = solution.problem.replace(exercise_in_step=None)  # the errors are of the grid's right
+    times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
+    if not times:
+        return None
+    solution = eqx.tree_at(lambda s: s.problem, solution, problem.replace(exercise_times=times))
+    size, shape = float(jnp.max(jnp.abs(found.value.mean))), found.value.mean.shape
+    if seconds <= 0.0 or size == 0.0:
+        return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
+
+    def on_paths(count: int) -> Estimate:
+        means, errors = _means_and_errors(solution, next(keys), count, _INNER_PATHS)
+        return Estimate(means.upper, errors.upper)
+
+    started = time.perf_counter()
+    pilot = on_paths(_MIN_PATHS)
+    left = seconds / (time.perf_counter() - started) - 1.0
+    excess = float(jnp.max(pilot.std_error)) / (_NOISE * tolerance * size)
+    most = min(_MAX_PATHS, _MIN_PATHS * left)
+    if not 1.0 < excess**2 < math.inf or most <= _MIN_PATHS:
+        return pilot
+    wanted = min(_MIN_PATHS * excess**2, most)
+    return on_paths(int(wanted) // _MIN_PATHS * _MIN_PATHS)
 
 
 @stored_jit
@@ -136,8 +151,8 @@ def _samples(
     growth = 0.5 * problem.dt * (rates[1:] + rates[:-1])
     discounts = jnp.exp(-jnp.cumsum(jnp.concatenate([jnp.zeros_like(growth[:1]), growth]), axis=0))
     paid = _discounted(discounts[-1], jax.vmap(problem.terminal, -1, -1)(states[-1]))
-    lower = _lower_samples(solution, floor, states, increments, discounts, paid)
-    return lower, _upper_samples(solution, inner, states, discounts, paid, num_inner)
+    upper = _upper_samples(solution, inner, states, discounts, paid, num_inner)
+    return _lower_samples(solution, floor, states, increments, discounts, paid), upper
 
 
 def _lower_samples(
@@ -148,21 +163,24 @@ def _lower_samples(
     zero = jnp.zeros_like(paid)
     floor = floor.reshape(*paid.shape[:-1], 1)
 
-    def advance(rule: _RuleState, of_step):
+    def advance(state, of_step):
+        martingale, earned, is_alive = (
+            state  # the sum of changes of u without drift, payments by exercise
+        )
         date, is_open, x, dw, discount = of_step
         exercise, continuation = _exercise_and_continuation(solution, date, x)
-        exercised = is_open & rule.is_held & (exercise > jnp.maximum(continuation, floor))
-        paid = _discounted(discount, exercise) - rule.martingale
-        earned = jnp.where(exercised, paid, rule.earned)
+        exercised = is_open & is_alive & (exercise > jnp.maximum(continuation, floor))
+        paid = _discounted(discount, exercise) - martingale
+        earned = jnp.where(exercised, paid, earned)
         increment = martingale_increment(solution, date, x, dw).reshape(zero.shape)
-        martingale = rule.martingale + _discounted(discount, increment)
-        return _RuleState(martingale, earned, rule.is_held & ~exercised), None
+        martingale = martingale + _discounted(discount, increment)
+        return (martingale, earned, is_alive & ~exercised), None
 
     dates, is_open = jnp.arange(problem.num_steps), jnp.asarray(problem.is_exercise_date[:-1])
     steps = dates, is_open, states[:-1], increments, discounts[:-1]
-    start = _RuleState(zero, zero, jnp.ones(paid.shape, bool))
-    rule, _ = jax.lax.scan(advance, start, steps)
-    return jnp.where(rule.is_held, paid - rule.martingale, rule.earned)
+    start = zero, zero, jnp.ones(paid.shape, bool)
+    (martingale, earned, is_alive), _ = jax.lax.scan(advance, start, steps)
+    return jnp.where(is_alive, paid - martingale, earned)
 
 
 def _upper_samples(

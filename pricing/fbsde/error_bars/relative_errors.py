@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ..solution import Solution
-from .certificate import Certificate, Estimate, cover
+from .certificate import Certificate, Estimate
+from .certificate_samples import cover
 
 _SIGNIFICANT = 3.0  # standard errors by which two numbers differ
 
@@ -38,10 +39,10 @@ class Tolerance(NamedTuple):
     gamma: float = 0.05
 
 
-ASKED = Tolerance()
+DEFAULT_TOLERANCE = Tolerance()
 
 
-def tolerance_of(tolerance: "Tolerance | float") -> Tolerance:
+def as_tolerance(tolerance: "Tolerance | float") -> Tolerance:
     """Return the tolerance of each figure; a number is the tolerance of all three.
 
     Raises:
@@ -58,6 +59,13 @@ def tolerance_of(tolerance: "Tolerance | float") -> Tolerance:
         if not asked > 0.0:
             raise ValueError(f"tolerance has {name}={asked}: give a number above zero.")
     return tolerance
+
+
+def excess(pilot: Certificate, tolerance: Tolerance, scale: np.ndarray) -> float:
+    """Return the largest error of a pilot's figures by its noise, as a multiple of its tolerance."""
+    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no path lessens that
+    worst = errors(noise, scale=scale).worst()
+    return max(error / asked for error, asked in zip(worst, tolerance, strict=True))
 
 
 class EntryErrors(NamedTuple):
@@ -126,19 +134,16 @@ def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> 
     return np.where(size > 0.0, np.asarray(error) / safe + left, math.inf)
 
 
-def without_noise(solution: Solution) -> Certificate:
-    """Return the figures of today by a solution on a grid, which have no noise."""
-    t, x0 = solution.problem.times[0], solution.problem.x0
-    own = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
-    figures = [Estimate(figure, jnp.zeros_like(figure)) for figure in own]
-    return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
+def unknown_errors(like: EntryErrors) -> EntryErrors:
+    """Return infinite errors, where nothing shows them."""
+    return EntryErrors(*(np.full_like(error, math.inf) for error in like))
 
 
-def shortcomings(solution: Solution, tolerance: Tolerance) -> str:
+def unmet_tolerances(known: EntryErrors, tolerance: Tolerance, contracts: Sequence[int]) -> str:
     """Return the figures that miss their tolerances, in words; an empty string if there are none."""
-    trios = zip(Tolerance._fields, solution.stats["entry_errors"], tolerance, strict=True)
+    trios = zip(Tolerance._fields, known, tolerance, strict=True)
     return ", ".join(
-        f"{name} is {known_to(np.asarray(error), solution.problem.contracts)} ({100 * asked:g} % is asked)"
+        f"{name} is {known_to(error, contracts)} ({100 * asked:g} % is asked)"
         for name, error, asked in trios
         if not np.max(error) <= asked
     )

@@ -21,10 +21,10 @@ from .backward_regression import (
     quadratic_features,
     value_at_step_end,
 )
-from .networks import Architecture, Network
+from .networks import Architecture, Perceptron
 
 
-class Parameters(NamedTuple):
+class BackwardParameters(NamedTuple):
     """The parameters of one date.
 
     Y = `y` on (1, x, x^2) + network; Z = `z` on the same, coordinate by coordinate, + network: None where Z is
@@ -33,8 +33,8 @@ class Parameters(NamedTuple):
 
     y: Float[Array, "terms contracts"]
     z: Float[Array, "three_dim contracts"] | None
-    y_network: Network
-    z_network: Network | None
+    y_network: Perceptron
+    z_network: Perceptron | None
 
     def value(self, x: State) -> Float[Array, " contracts"]:
         """Return Y at a standardized state."""
@@ -48,14 +48,14 @@ class Parameters(NamedTuple):
         linear = jnp.sum(terms * jnp.stack(_features_by_coordinate(x))[None], axis=1)
         return linear + self.z_network(x).reshape(-1, dim)
 
-    def in_coordinates(self, change: CoordinateChange) -> "Parameters":
+    def in_coordinates(self, change: CoordinateChange) -> "BackwardParameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
         y, y_network = change.quadratic(self.y), change.network(self.y_network)
         if self.z is None or self.z_network is None:
-            return Parameters(y, None, y_network, None)
+            return BackwardParameters(y, None, y_network, None)
         dim = change.scale.shape[0]
         z = jnp.concatenate(change.by_coordinate(self.z[:dim], self.z[dim:]))
-        return Parameters(y, z, y_network, change.network(self.z_network))
+        return BackwardParameters(y, z, y_network, change.network(self.z_network))
 
 
 def _features_by_coordinate(x: Float[Array, "*batch dim"]) -> tuple[Array, Array, Array]:
@@ -81,21 +81,23 @@ class NetworkRegression(AbstractDateRegression):
 
     extrapolates_gamma: ClassVar[bool] = True
 
-    def value(self, parameters: Parameters, x: State) -> Float[Array, " contracts"]:
+    def value(self, parameters: BackwardParameters, x: State) -> Float[Array, " contracts"]:
         return self._y_and_z(parameters, x)[0]
 
-    def gradient(self, parameters: Parameters, x: State) -> Float[Array, "contracts dim"]:
+    def gradient(self, parameters: BackwardParameters, x: State) -> Float[Array, "contracts dim"]:
         if parameters.z is None:
             slope = jax.jacrev(parameters.value)(self.standardized(x))
             return slope * self.scale[:, None] * self.whitening
         return self.problem.gradient_of(self.time, x, self._y_and_z(parameters, x)[1])
 
-    def hessian(self, parameters: Parameters, x: State) -> Float[Array, "contracts dim dim"]:
+    def hessian(
+        self, parameters: BackwardParameters, x: State
+    ) -> Float[Array, "contracts dim dim"]:
         found = jax.jacfwd(self.gradient, argnums=1)(parameters, x)
         return 0.5 * (found + jnp.swapaxes(found, -1, -2))  # a network for Z has no symmetry
 
     def targets(
-        self, steps: AntitheticSteps, later: "NetworkRegression", parameters: Parameters
+        self, steps: AntitheticSteps, later: "NetworkRegression", parameters: BackwardParameters
     ) -> Targets:
         problem = self.problem
         after = self.date + 1
@@ -110,15 +112,15 @@ class NetworkRegression(AbstractDateRegression):
         odd = 0.5 * (values[0] - values[1]) / self.scale[None, None]
         return Targets(steps.starts, steps.weights, steps.increments, even, odd)
 
-    def loss(self, parameters: Parameters, batch: Targets) -> Float[Array, ""]:
+    def loss(self, parameters: BackwardParameters, batch: Targets) -> Float[Array, ""]:
         even, odd = jax.vmap(self.residuals, (None, 0))(parameters, batch)
         weight = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1.0)
         squares = jnp.mean(even**2, axis=1) + jnp.mean(odd**2, axis=(1, 2))
         return jnp.sum(weight * squares)
 
     def linear_solver(
-        self, like: Parameters, targets: Targets
-    ) -> Callable[[Parameters], Parameters]:
+        self, like: BackwardParameters, targets: Targets
+    ) -> Callable[[BackwardParameters], BackwardParameters]:
         """Return the solver of the linear parts; f_n, which is of them, follows in a few rounds."""
         x = jax.vmap(self.standardized)(targets.x)
         dim, in_y = x.shape[1], quadratic_features(x)
@@ -136,7 +138,7 @@ class NetworkRegression(AbstractDateRegression):
             fit = least_squares(in_y, targets.weight, self.active(1 + dim, dim))
             fit_z = least_squares(in_z, weights, self.active(dim, dim, dim))
 
-        def improve(_, parameters: Parameters):
+        def improve(_, parameters: BackwardParameters):
             even, odd = jax.vmap(self.residuals, (None, 0))(parameters, targets)
             odd = odd.reshape(-1, odd.shape[-1])
             if parameters.z is None:
@@ -147,7 +149,7 @@ class NetworkRegression(AbstractDateRegression):
 
         return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
 
-    def _y_and_z(self, parameters: Parameters, x: State):
+    def _y_and_z(self, parameters: BackwardParameters, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""
         y = parameters.value(self.standardized(x)) * self.scale
         if parameters.z is None:
@@ -155,7 +157,7 @@ class NetworkRegression(AbstractDateRegression):
         z_scale = self.scale / jnp.sqrt(self.problem.maturity)
         return y, parameters.slopes(self.standardized(x)) * z_scale[:, None]
 
-    def residuals(self, parameters: Parameters, targets: Targets):
+    def residuals(self, parameters: BackwardParameters, targets: Targets):
         """Return the residuals on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
         problem, x, dw = self.problem, targets.x, targets.increments
         gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, dw)
@@ -166,7 +168,7 @@ class NetworkRegression(AbstractDateRegression):
             return even, (odd - dw @ slopes.T) / self._root_step
         return even, (odd - self._along_noise(parameters.value, x, dw)) / self._root_step
 
-    def _half_driver(self, parameters: Parameters, x: State, dw: Float[Array, "pairs dim"]):
+    def _half_driver(self, parameters: BackwardParameters, x: State, dw: Float[Array, "pairs dim"]):
         """Return f dt / 2 at the step's start [contracts], and its change along s dW [pairs, contracts]."""
 
         def gain(x: State):
@@ -191,11 +193,11 @@ class NetworkRegression(AbstractDateRegression):
 
 def y_alone(
     architecture: Architecture, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
-) -> Parameters:
+) -> BackwardParameters:
     """Return the parameters before the first stage where Z is the derivative of Y."""
     dim, dtype = problem.dim, problem.x0.dtype
     y = jnp.zeros((1 + 2 * dim, num_contracts), dtype)
-    return Parameters(y, None, architecture(dim, num_contracts, dim, dtype, key=key), None)
+    return BackwardParameters(y, None, architecture(dim, num_contracts, dim, dtype, key=key), None)
 
 
 class BackwardDP(AbstractBackwardSolver):
@@ -244,7 +246,7 @@ class BackwardDP(AbstractBackwardSolver):
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
-    ) -> Parameters:
+    ) -> BackwardParameters:
         y_key, z_key = jax.random.split(key)
         of_y = y_alone(self.architecture, problem, num_contracts, key=y_key)
         if self.variant == 2:

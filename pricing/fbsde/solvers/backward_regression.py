@@ -29,8 +29,8 @@ from ..solver import (
 )
 from .networks import (
     Architecture,
-    Network,
     OptimizerState,
+    Perceptron,
     adam,
     minimize,
     sum_over_contracts,
@@ -105,7 +105,7 @@ class CoordinateChange(NamedTuple):
         level = level + m * slope + 0.5 * curve * (m**2 + r**2 - 1.0)
         return level, r * (slope + m * curve), r**2 * curve
 
-    def network(self, network: Network) -> Network:
+    def network(self, network: Perceptron) -> Perceptron:
         """Change the first layer of a network likewise."""
         weight, bias = network.weights[0], network.biases[0]
         changed = self.scale[:, None] * weight, bias + self.shift @ weight
@@ -249,9 +249,9 @@ class DatewiseApproximation(AbstractApproximation):
         weights = quantities * scale
 
         def summed(
-            part: Network | Array,
-        ) -> Network | Array:  # outputs are linear in the last layer
-            if isinstance(part, Network):
+            part: Perceptron | Array,
+        ) -> Perceptron | Array:  # outputs are linear in the last layer
+            if isinstance(part, Perceptron):
                 return part.portfolio(weights)
             return sum_over_contracts(part, weights)
 
@@ -264,18 +264,14 @@ class DatewiseApproximation(AbstractApproximation):
 
 
 def _is_network(part: object) -> bool:
-    return isinstance(part, Network)
+    return isinstance(part, Perceptron)
 
 
 # --- The solver ----------------------------------------------------------------------------------------
 
 
-class BackwardState(NamedTuple):
-    """The paths, and the parameters of the date that was done last."""
-
-    pool: PathPool
-    parameters: PyTree[Array]
-
+BackwardState = tuple[PathPool, PyTree[Array]]
+"""The paths, and the parameters of the date that was done last."""
 
 _setting = partial(eqx.field, static=True, kw_only=True)
 
@@ -331,18 +327,18 @@ class AbstractBackwardSolver(AbstractSolver):
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> BackwardState:
         paths, weights = jax.random.split(key)
         pool = PathPool.draw(problem, self.num_paths, self.mesh, key=paths)
-        return BackwardState(pool, self.init_parameters(problem, pool.scale.size, key=weights))
+        return pool, self.init_parameters(problem, pool.scale.size, key=weights)
 
     def stage(self, problem: Problem, state: BackwardState, index: Array, *, key: PRNGKeyArray):
-        pool, date = state.pool, self._date(problem, index)
+        (pool, found), date = state, self._date(problem, index)
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
         steps = _computed_once(self._steps(problem, pool, date, key=noise))
         regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
-        targets = regression.targets(steps, regression.at(after), state.parameters)
+        targets = regression.targets(steps, regression.at(after), found)
         targets = _computed_once(targets)
         change = CoordinateChange.between(pool.standardizer, after, date)
-        start = state.parameters.in_coordinates(change)
+        start = found.in_coordinates(change)
         with_best_linear_parts = regression.linear_solver(start, targets)
         start = with_best_linear_parts(start)
         networks, linear = eqx.partition(start, _is_network, is_leaf=_is_network)
@@ -360,12 +356,12 @@ class AbstractBackwardSolver(AbstractSolver):
         trained = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today has one state only
         networks = jax.tree.map(trained, last.parameters, networks)
         parameters = with_best_linear_parts(with_networks(networks))
-        return BackwardState(pool, parameters), parameters, losses
+        return (pool, parameters), parameters, losses
 
     def postprocess(
         self, problem: Problem, state: BackwardState, outputs: PyTree[Array]
     ) -> DatewiseApproximation:
-        pool = state.pool
+        pool, _ = state
         today = jnp.zeros((), jnp.int32)
         regression = self.date_regression(problem, today, pool.standardizer, pool.scale)
         by_date = jax.tree.map(lambda rows: rows[self.first_stages - 1 :][::-1], outputs)
@@ -375,7 +371,8 @@ class AbstractBackwardSolver(AbstractSolver):
         return f"date {int(self._date(problem, jnp.asarray(stage)))}"
 
     def metrics(self, state: BackwardState) -> dict[str, Array]:
-        return {"level": state.parameters.y[0] * state.pool.scale}
+        pool, parameters = state
+        return {"level": parameters.y[0] * pool.scale}
 
     def _steps(
         self, problem: Problem, pool: PathPool, date: Index, *, key: PRNGKeyArray

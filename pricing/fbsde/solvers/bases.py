@@ -45,8 +45,8 @@ class AbstractBasis(eqx.Module):
     A basis has parameters for each date: scales that make its functions of order one, and learned numbers.
 
     Examples:
-        >>> from pricing.fbsde import AbstractBasis, Hermite, Payoffs
-        >>> bases: tuple[AbstractBasis, ...] = (Hermite(1), Payoffs())
+        >>> from pricing.fbsde import AbstractBasis, Hermite, PayoffBasis
+        >>> bases: tuple[AbstractBasis, ...] = (Hermite(1), PayoffBasis())
         >>> [basis.is_linear for basis in bases]
         [True, True]
     """
@@ -141,7 +141,7 @@ class Hermite(_AbstractPolynomials):
         return _coordinates(x, self.logs) / units[:, None]
 
 
-class Mean(_AbstractPolynomials):
+class MeanPolynomials(_AbstractPolynomials):
     """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
 
     The mean is of the coordinates as multiples of their deviations.
@@ -155,8 +155,8 @@ class Mean(_AbstractPolynomials):
         ValueError: `above` is negative, or not below `degree`.
 
     Examples:
-        >>> from pricing.fbsde import Mean
-        >>> Mean(5, above=2).degree
+        >>> from pricing.fbsde import MeanPolynomials
+        >>> MeanPolynomials(5, above=2).degree
         5
     """
 
@@ -180,18 +180,18 @@ class Mean(_AbstractPolynomials):
         return super().outer(parameters, features)[self.above + 1 :]
 
 
-class Additive(AbstractBasis):
+class SeparableBasis(AbstractBasis):
     """Hermite polynomials of each coordinate alone, of the degrees from 1 to `degree`, and a constant.
 
-    In a hundred dimensions these are few; beside a `Mean`, which has products of coordinates.
+    In a hundred dimensions these are few; beside a `MeanPolynomials`, which has products of coordinates.
 
     Attributes:
         degree: The largest degree.
         logs: Whether the coordinates are the logarithms of the states.
 
     Examples:
-        >>> from pricing.fbsde import Additive
-        >>> Additive(2).is_linear
+        >>> from pricing.fbsde import SeparableBasis
+        >>> SeparableBasis(2).is_linear
         False
     """
 
@@ -252,14 +252,7 @@ class SmoothMaximum(_AbstractPolynomials):
         return super().outer(parameters, features)[1:]  # a constant is in `Hermite`
 
 
-class _Layer(NamedTuple):
-    """The weights and biases of a hidden layer."""
-
-    weight: Float[Array, "*dates width dim"]
-    bias: Float[Array, "*dates width"]
-
-
-class Hidden(AbstractBasis):
+class HiddenLayer(AbstractBasis):
     """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on the others' residual.
 
     W and b are trained at every date by Adam on batches of paths, for all contracts at once, and start from the
@@ -277,8 +270,8 @@ class Hidden(AbstractBasis):
         ValueError: A number is out of its range.
 
     Examples:
-        >>> from pricing.fbsde import Hidden
-        >>> Hidden(16, num_iterations=0).is_trainable
+        >>> from pricing.fbsde import HiddenLayer
+        >>> HiddenLayer(16, num_iterations=0).is_trainable
         False
     """
 
@@ -298,7 +291,7 @@ class Hidden(AbstractBasis):
         dates, dim, dtype = len(states), problem.dim, states.dtype
         standardizer = Standardizer.of(_coordinates(states, self.logs))
         weights, biases = jax.random.split(jax.random.key(self.seed))
-        layer = _Layer(
+        layer = (
             jax.random.normal(weights, (self.width, dim), dtype) / dim**0.5,
             jax.random.normal(biases, (self.width,), dtype),
         )
@@ -306,8 +299,8 @@ class Hidden(AbstractBasis):
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
-        standardizer, layer = parameters
-        return layer.weight @ standardizer(_coordinates(x, self.logs)) + layer.bias[:, None]
+        standardizer, (weight, bias) = parameters
+        return weight @ standardizer(_coordinates(x, self.logs)) + bias[:, None]
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters
@@ -333,11 +326,13 @@ class Hidden(AbstractBasis):
         standardized = lambda x: standardizer(_coordinates(x, self.logs))  # noqa: E731
         u, du = jax.jvp(standardized, (targets.x,), (targets.noise,))
 
-        def loss(parameters: tuple[_Layer, Array], key: PRNGKeyArray) -> Float[Array, ""]:
-            layer, outputs = parameters
+        def loss(
+            parameters: tuple[tuple[Array, Array], Array], key: PRNGKeyArray
+        ) -> Float[Array, ""]:
+            (weight, bias), outputs = parameters
             paths = jax.random.randint(key, (self.batch_size,), 0, u.shape[1])
-            inner = layer.weight @ u[:, paths] + layer.bias[:, None]
-            now, increments = jax.jvp(jnp.tanh, (inner,), (layer.weight @ du[:, paths],))
+            inner = weight @ u[:, paths] + bias[:, None]
+            now, increments = jax.jvp(jnp.tanh, (inner,), (weight @ du[:, paths],))
             residuals = targets.rest[:, paths] - outputs @ (now + increments)
             return jnp.mean(targets.weights[paths][None] * residuals**2)
 
@@ -348,14 +343,14 @@ class Hidden(AbstractBasis):
         return standardizer, layer
 
 
-class Payoffs(AbstractBasis):
+class PayoffBasis(AbstractBasis):
     """The exercise value and the terminal value, in units of the terminal value's deviation.
 
     The exercise value is cut off below 0, or below the least terminal value where that is negative.
 
     Examples:
-        >>> from pricing.fbsde import Payoffs
-        >>> Payoffs().is_linear
+        >>> from pricing.fbsde import PayoffBasis
+        >>> PayoffBasis().is_linear
         True
     """
 

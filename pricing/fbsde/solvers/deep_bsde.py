@@ -16,8 +16,8 @@ from ...numerics.safe_math import nan_where
 from ...numerics.standardizer import Standardizer, deviation
 from ..dynamics.simulation import Paths, simulate, standardizer_by_date
 from ..problem import Problem, State
-from ..results import RESULTS
 from ..solver import (
+    RESULTS,
     AbstractApproximation,
     AbstractSolver,
     Date,
@@ -25,15 +25,15 @@ from ..solver import (
 )
 from .networks import (
     Architecture,
-    Network,
     OptimizerState,
+    Perceptron,
     adam,
     minimize,
     sum_over_contracts,
 )
 
 
-class _Parameters(NamedTuple):
+class ForwardParameters(NamedTuple):
     """Today's Y, and Z = level + slope x + network(x), in units of the terminal value; x is standardized.
 
     Each date and coordinate has a level and a slope, so that the network need not learn the linear part.
@@ -42,7 +42,7 @@ class _Parameters(NamedTuple):
     y0: Float[Array, "*contracts"]
     level: Float[Array, "steps *contracts dim"]
     slope: Float[Array, "steps *contracts dim"]
-    network: Network
+    network: Perceptron
 
 
 class _Normalization(NamedTuple):
@@ -57,9 +57,7 @@ class _Normalization(NamedTuple):
         return self.mean + (self.scale + jnp.abs(self.mean)) * y0
 
 
-class _State(NamedTuple):
-    optimizer_state: OptimizerState
-    normalization: _Normalization
+_State = tuple[OptimizerState, _Normalization]
 
 
 class DeepBSDE(AbstractSolver):
@@ -129,28 +127,26 @@ class DeepBSDE(AbstractSolver):
         dtype = problem.x0.dtype
         network = self.architecture(problem.dim + 1, outputs, problem.dim, dtype, key=weights)
         zero = jnp.zeros((problem.num_steps, *mean.shape, problem.dim), dtype)
-        parameters = _Parameters(jnp.zeros_like(mean), zero, zero, network)
-        return _State(OptimizerState.init(self._optimizer, parameters), normalization)
+        parameters = ForwardParameters(jnp.zeros_like(mean), zero, zero, network)
+        return OptimizerState.init(self._optimizer, parameters), normalization
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
         del index
-        normalization = state.normalization
+        training, normalization = state
 
-        def loss(parameters: _Parameters, key: PRNGKeyArray):
+        def loss(parameters: ForwardParameters, key: PRNGKeyArray):
             paths = simulate(problem, self.batch_size, key=key, mesh=self.mesh)
             found = PathwiseApproximation(problem, parameters, normalization)
             residuals = self._residuals(found, paths)
             return jnp.mean((residuals / normalization.scale[None]) ** 2)
 
-        last, losses = minimize(
-            loss, self._optimizer, state.optimizer_state, self.iterations_per_stage, key=key
-        )
-        return _State(last, normalization), (), losses
+        last, losses = minimize(loss, self._optimizer, training, self.iterations_per_stage, key=key)
+        return (last, normalization), (), losses
 
     def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "PathwiseApproximation":
         del outputs
-        parameters = state.optimizer_state.parameters
-        return PathwiseApproximation(problem, parameters, state.normalization)
+        training, normalization = state
+        return PathwiseApproximation(problem, training.parameters, normalization)
 
     def describe_stage(self, problem: Problem, stage: int) -> str:
         del problem
@@ -158,7 +154,8 @@ class DeepBSDE(AbstractSolver):
         return f"iterations {first} to {first + self.iterations_per_stage - 1}, all dates"
 
     def metrics(self, state: _State) -> dict[str, Array]:
-        return {"value": state.normalization.value_today(state.optimizer_state.parameters.y0)}
+        training, normalization = state
+        return {"value": normalization.value_today(training.parameters.y0)}
 
     @property
     def _optimizer(self) -> optax.GradientTransformation:
@@ -198,7 +195,7 @@ class PathwiseApproximation(AbstractApproximation):
     """Today's value at x0, and Z along the paths from there."""
 
     problem: Problem
-    parameters: _Parameters
+    parameters: ForwardParameters
     normalization: _Normalization
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
@@ -255,7 +252,7 @@ class PathwiseApproximation(AbstractApproximation):
         value = quantities @ old.value_today(parameters.y0).reshape(-1)
         zero, one = jnp.zeros_like(value), jnp.ones_like(value)
         level, slope = of(parameters.level), of(parameters.slope)
-        summed = _Parameters(zero, level, slope, parameters.network.portfolio(weights))
+        summed = ForwardParameters(zero, level, slope, parameters.network.portfolio(weights))
         return PathwiseApproximation(
             self.problem, summed, _Normalization(old.standardizer, value, one)
         )

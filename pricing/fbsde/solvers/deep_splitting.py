@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..problem import Problem
 from ..solver import beyond_networks
 from .backward_dp import (
+    BackwardParameters,
     NetworkRegression,
-    Parameters,
     Targets,
     y_alone,
 )
@@ -24,22 +24,22 @@ from .backward_regression import (
 )
 
 
-class _DateRegression(NetworkRegression):
+class SplittingRegression(NetworkRegression):
     """The regression of Y at one date: of its even part over pairs of steps. The odd part is noise to it."""
 
-    def loss(self, parameters: Parameters, batch: Targets) -> Float[Array, ""]:
+    def loss(self, parameters: BackwardParameters, batch: Targets) -> Float[Array, ""]:
         even, _ = jax.vmap(self.residuals, (None, 0))(parameters, batch)
         weight = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1.0)
         return jnp.sum(weight * jnp.mean(even**2, axis=1))
 
     def linear_solver(
-        self, like: Parameters, targets: Targets
-    ) -> Callable[[Parameters], Parameters]:
+        self, like: BackwardParameters, targets: Targets
+    ) -> Callable[[BackwardParameters], BackwardParameters]:
         x = jax.vmap(self.standardized)(targets.x)
         active = self.active(1, 2 * x.shape[1])
         fit = least_squares(quadratic_features(x), targets.weight, active)
 
-        def improve(_, parameters: Parameters):
+        def improve(_, parameters: BackwardParameters):
             even, _ = jax.vmap(self.residuals, (None, 0))(parameters, targets)
             return parameters._replace(y=parameters.y + fit(even))
 
@@ -69,7 +69,7 @@ class DeepSplitting(AbstractBackwardSolver):
         1
     """
 
-    date_regression: ClassVar[type[AbstractDateRegression]] = _DateRegression
+    date_regression: ClassVar[type[AbstractDateRegression]] = SplittingRegression
 
     def unsupported(self, problem: Problem) -> str | None:
         if problem.num_steps == 1:
@@ -80,5 +80,5 @@ class DeepSplitting(AbstractBackwardSolver):
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
-    ) -> Parameters:
+    ) -> BackwardParameters:
         return y_alone(self.architecture, problem, num_contracts, key=key)

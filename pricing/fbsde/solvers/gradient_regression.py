@@ -24,8 +24,8 @@ from .bases import (
     AbstractBasis,
     BasisTargets,
     Hermite,
-    Mean,
-    Payoffs,
+    MeanPolynomials,
+    PayoffBasis,
     compositions,
 )
 
@@ -37,7 +37,7 @@ _MAX_LEVERAGE = 0.1  # of a path on the fit at its own place
 Values = Float[Array, "contracts paths"]
 
 
-class _State(NamedTuple):
+class RegressionState(NamedTuple):
     """State on the paths at the date that was done last, and the data that all dates share.
 
     cash_flow: the earnings from here on along a path, less the noise of its martingale; value: the regression's
@@ -87,13 +87,13 @@ class GradientRegression(AbstractSolver):
         ValueError: A setting is out of its range.
 
     Examples:
-        >>> from pricing.fbsde import GradientRegression, Hermite, Payoffs
-        >>> GradientRegression(8192, bases=(Hermite(6), Payoffs())).order
+        >>> from pricing.fbsde import GradientRegression, Hermite, PayoffBasis
+        >>> GradientRegression(8192, bases=(Hermite(6), PayoffBasis())).order
         2
     """
 
     num_paths: int = eqx.field(static=True, default=16384)
-    bases: tuple[AbstractBasis, ...] = (Hermite(2), Mean(5, above=2), Payoffs())
+    bases: tuple[AbstractBasis, ...] = (Hermite(2), MeanPolynomials(5, above=2), PayoffBasis())
     order: int = eqx.field(static=True, default=2)
     initial_dispersion: float = eqx.field(static=True, default=0.05)
     block: int = eqx.field(static=True, default=4096)
@@ -116,7 +116,7 @@ class GradientRegression(AbstractSolver):
     def describe_stage(self, problem: Problem, stage: int) -> str:
         return f"date {problem.num_steps - 1 - stage}"
 
-    def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
+    def init(self, problem: Problem, *, key: PRNGKeyArray) -> RegressionState:
         dispersion = self.initial_dispersion
         paths = simulate(
             problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
@@ -136,9 +136,9 @@ class GradientRegression(AbstractSolver):
             z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
             driver = _driver(problem, t, x, paid, z)
         floor = exercise_floor(problem)
-        return _State(paid, paid, driver, states, increments, alive, parameters, floor)
+        return RegressionState(paid, paid, driver, states, increments, alive, parameters, floor)
 
-    def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
+    def stage(self, problem: Problem, state: RegressionState, index: Array, *, key: PRNGKeyArray):
         date = problem.num_steps - 1 - index
         t, x = problem.times[date], state.states[date]
         state = self._train_bases(problem, state, date, key=key)
@@ -166,12 +166,14 @@ class GradientRegression(AbstractSolver):
         state = state._replace(cash_flow=cash_flow, value=value, driver=fit.bounded(driver))
         return state, coefficients, loss[None]
 
-    def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "BasisExpansion":
+    def postprocess(
+        self, problem: Problem, state: RegressionState, outputs: Any
+    ) -> "BasisExpansion":
         return BasisExpansion(problem, self.bases, state.basis_parameters, outputs)
 
     def _train_bases(
-        self, problem: Problem, state: _State, date: Array, *, key: PRNGKeyArray
-    ) -> _State:
+        self, problem: Problem, state: RegressionState, date: Array, *, key: PRNGKeyArray
+    ) -> RegressionState:
         """Train the bases at a date, from the parameters of the date after it."""
         if not any(basis.is_trainable for basis in self.bases):
             return state

@@ -16,7 +16,7 @@ from ...numerics.tridiagonal import Tridiagonal
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.gamma_drivers import unstable
 from ..dynamics.ito_taylor import States
-from ..dynamics.node_values import Held, flat, held
+from ..dynamics.node_values import NodeValues, flat, node_values
 from ..dynamics.simulation import simulate
 from ..problem import Problem, State, ends_of_step
 from ..solver import (
@@ -84,7 +84,7 @@ def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Ar
     return jnp.where(is_log, jnp.log(jnp.where(is_log & (x > 0.0), x, 1.0)), x)
 
 
-class _State(NamedTuple):
+class GridState(NamedTuple):
     """The grid, the coefficients of u at the dates that are done (of f, too, if f reads Gamma), and the floor.
 
     f on a spline of its own is smooth, and so are its means; f of a spline's Gamma is not, and would amplify
@@ -154,7 +154,7 @@ class GridQuadrature(AbstractSolver):
     def describe_stage(self, problem: Problem, stage: int) -> str:
         return f"date {problem.num_steps - 1 - stage}"
 
-    def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
+    def init(self, problem: Problem, *, key: PRNGKeyArray) -> GridState:
         dim = problem.dim
         spacing = _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
         enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / spacing)
@@ -162,9 +162,11 @@ class GridQuadrature(AbstractSolver):
         axes = Axes.around(simulate(problem, _PATHS, key=key).states, count, spacing)
         shape = problem.num_steps, len(_one_axis(problem)), *(count,) * dim
         empty = jnp.zeros(shape, problem.x0.dtype)
-        return _State(axes, empty, empty if problem.reads_gamma else None, exercise_floor(problem))
+        return GridState(
+            axes, empty, empty if problem.reads_gamma else None, exercise_floor(problem)
+        )
 
-    def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
+    def stage(self, problem: Problem, state: GridState, index: Array, *, key: PRNGKeyArray):
         del key
         axes, date = state.axes, problem.num_steps - 1 - index
         t, count = problem.times[date], state.coefficients.shape[-1]
@@ -191,7 +193,7 @@ class GridQuadrature(AbstractSolver):
         return state._replace(coefficients=coefficients, driver=known), (), loss[None]
 
     def _means(
-        self, problem: Problem, state: _State, date: Array, nodes: Float[Array, "nodes dim"]
+        self, problem: Problem, state: GridState, date: Array, nodes: Float[Array, "nodes dim"]
     ) -> tuple[Values, Values, Values]:
         """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and by half of the points.
 
@@ -225,7 +227,7 @@ class GridQuadrature(AbstractSolver):
         mean, driver, other = (x.T for x in means)
         return mean, driver, other
 
-    def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "SplineOnGrid":
+    def postprocess(self, problem: Problem, state: GridState, outputs: Any) -> "SplineOnGrid":
         del outputs
         return SplineOnGrid(problem, state.axes, state.coefficients, problem.contracts)
 
@@ -268,8 +270,8 @@ class SplineOnGrid(AbstractApproximation):
 
 
 def _held_after(
-    problem: Problem, state: _State, date: Array, x: States
-) -> tuple[Held, Float[Array, "contracts paths"]]:
+    problem: Problem, state: GridState, date: Array, x: States
+) -> tuple[NodeValues, Float[Array, "contracts paths"]]:
     """Return the values held at the end of a step, and the part of f that is taken there, times dt."""
     splines = [
         SplineOnGrid(problem, state.axes, rows, problem.contracts)
@@ -280,12 +282,12 @@ def _held_after(
     driver = None
     if known:
         driver = lambda x: flat(jax.vmap(partial(known[0].value, date), -1, -1)(x))  # noqa: E731
-    later = held(problem, found, date, x, driver=driver, floor=state.floor)
+    later = node_values(problem, found, date, x, driver=driver, floor=state.floor)
     return later, ends_of_step(problem, date - 1)[0] * problem.dt * later.driver
 
 
 def _after_jumps(
-    problem: Problem, state: _State, date: Array, held_at: Callable, noise, weights
+    problem: Problem, state: GridState, date: Array, held_at: Callable, noise, weights
 ) -> tuple[Float[Array, ""], Values]:
     """Return the chance of no jump, and the spline of the mean after one jump or more, each times its chance.
 

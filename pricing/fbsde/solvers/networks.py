@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 _EPSILON = 1e-5  # keeps the variance of a layer above zero
 
 
-class Network(eqx.Module):
+class Perceptron(eqx.Module):
     """The function W_n a(... a(W_1 x + b_1)) + b_n; with layer_norm hidden layers are normalized before a."""
 
     weights: tuple[Array, ...]
@@ -28,7 +28,7 @@ class Network(eqx.Module):
             x = x @ weight + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
         return x
 
-    def portfolio(self, quantities: Float[Array, " contracts"]) -> "Network":
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "Perceptron":
         """Return the network of the sum of quantity times outputs, which are in order of their contracts."""
         last = lambda n: (n.weights[-1], n.biases[-1])  # noqa: E731
         return eqx.tree_at(
@@ -66,7 +66,7 @@ class Architecture(eqx.Module):
 
     def __call__(
         self, inputs: int, outputs: int, dim: int, dtype: DTypeLike, *, key: PRNGKeyArray
-    ) -> Network:
+    ) -> Perceptron:
         """Draw a network with weights of variance 1 / fan-in, whose outputs start as 0."""
         width = dim + 10 if self.width is None else self.width
         sizes = [inputs, *(width,) * self.depth, outputs]
@@ -77,7 +77,7 @@ class Architecture(eqx.Module):
         ]
         weights[-1] = jnp.zeros_like(weights[-1])
         biases = [jnp.zeros(n, dtype) for n in sizes[1:]]
-        return Network(tuple(weights), tuple(biases), self.activation, self.layer_norm)
+        return Perceptron(tuple(weights), tuple(biases), self.activation, self.layer_norm)
 
 
 def _layer_norm(x: Array) -> Array:

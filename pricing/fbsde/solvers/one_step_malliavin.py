@@ -23,7 +23,7 @@ from .backward_regression import (
     quadratic_features,
     value_at_step_end,
 )
-from .networks import Network
+from .networks import Perceptron
 
 Values = Float[Array, " contracts"]
 Slopes = Float[Array, "contracts dim"]
@@ -55,7 +55,7 @@ class _LinearEstimate(NamedTuple):
     curvature: Values
 
 
-class _Parameters(NamedTuple):
+class MalliavinParameters(NamedTuple):
     """The parameters of one date.
 
     Y = `y` on (1, x, x^2) + network; Z = `z` on the same + network; Gamma = `gamma`, a matrix, + network.
@@ -64,9 +64,9 @@ class _Parameters(NamedTuple):
     y: Float[Array, "terms contracts"]
     z: Float[Array, "terms z_outputs"]
     gamma: Float[Array, "dim z_outputs"]  # transposed: of a vector from the left
-    y_network: Network
-    z_network: Network
-    gamma_network: Network
+    y_network: Perceptron
+    z_network: Perceptron
+    gamma_network: Perceptron
 
     def network_estimate(self, x: State) -> _NetworkEstimate:
         """Return the networks' shares at a standardized state."""
@@ -87,10 +87,10 @@ class _Parameters(NamedTuple):
         """Return the linear part of Gamma v."""
         return (v @ self.gamma).reshape(-1, v.shape[0])
 
-    def in_coordinates(self, change: CoordinateChange) -> "_Parameters":
+    def in_coordinates(self, change: CoordinateChange) -> "MalliavinParameters":
         """Return the parameters of the same functions of x in the standardized x of another date."""
         y, z, gamma, *networks = self
-        return _Parameters(
+        return MalliavinParameters(
             change.quadratic(y), change.quadratic(z), gamma, *map(change.network, networks)
         )
 
@@ -108,17 +108,19 @@ class _Targets(NamedTuple):
 _TrainingSet = tuple[_Targets, _LinearEstimate]
 
 
-class _DateRegression(AbstractDateRegression):
+class MalliavinRegression(AbstractDateRegression):
     """The regressions of Y, Z and Gamma at one date."""
 
-    def value(self, parameters: _Parameters, x: State) -> Values:
+    def value(self, parameters: MalliavinParameters, x: State) -> Values:
         return self._y_and_z(parameters, self._network_estimate(parameters, x), x)[0]
 
-    def gradient(self, parameters: _Parameters, x: State) -> Slopes:
+    def gradient(self, parameters: MalliavinParameters, x: State) -> Slopes:
         _, z = self._y_and_z(parameters, self._network_estimate(parameters, x), x)
         return self.problem.gradient_of(self.time, x, z)
 
-    def hessian(self, parameters: _Parameters, x: State) -> Float[Array, "contracts dim dim"]:
+    def hessian(
+        self, parameters: MalliavinParameters, x: State
+    ) -> Float[Array, "contracts dim dim"]:
         """Return s^{-T} (Gamma s^{-1} - grad_x s^T p), p the gradient."""
         z_of, gradient_of = self.problem.z_of, self.problem.gradient_of
         every = jnp.eye(self.problem.dim, dtype=x.dtype)
@@ -130,7 +132,7 @@ class _DateRegression(AbstractDateRegression):
         return 0.5 * (hessian + jnp.swapaxes(hessian, 1, 2))
 
     def targets(
-        self, steps: AntitheticSteps, later: "_DateRegression", parameters: _Parameters
+        self, steps: AntitheticSteps, later: "MalliavinRegression", parameters: MalliavinParameters
     ) -> _Targets:
         problem, after = self.problem, self.date + 1
         smooth = 1.0 - self._kink
@@ -159,10 +161,10 @@ class _DateRegression(AbstractDateRegression):
         y = jnp.mean(y, axis=(0, 2)) / self.scale[None]
         return _Targets(steps.starts, steps.increments, y, even, odd)
 
-    def training_set(self, parameters: _Parameters, targets: _Targets) -> _TrainingSet:
+    def training_set(self, parameters: MalliavinParameters, targets: _Targets) -> _TrainingSet:
         return targets, self._linear_estimates(parameters, targets)
 
-    def loss(self, parameters: _Parameters, batch: _TrainingSet) -> Float[Array, ""]:
+    def loss(self, parameters: MalliavinParameters, batch: _TrainingSet) -> Float[Array, ""]:
         targets, linear = batch
         found = jax.vmap(partial(self._network_estimate, parameters))(targets.x)
         residuals = self._all_residuals(parameters, linear, found, targets)
@@ -170,8 +172,8 @@ class _DateRegression(AbstractDateRegression):
         return y + z + gamma_dw
 
     def linear_solver(
-        self, like: _Parameters, targets: _Targets
-    ) -> Callable[[_Parameters], _Parameters]:
+        self, like: MalliavinParameters, targets: _Targets
+    ) -> Callable[[MalliavinParameters], MalliavinParameters]:
         """Return the solver of Gamma's linear part, then of Y's and Z's; f_n follows in a few iterations."""
         dim = like.gamma.shape[0]
         x = jax.vmap(self.standardized)(targets.x)
@@ -180,7 +182,7 @@ class _DateRegression(AbstractDateRegression):
         fit = least_squares(terms, active=self.active(1 + dim, dim))
         fit_gamma = least_squares(dw)
 
-        def solve(parameters: _Parameters) -> _Parameters:
+        def solve(parameters: MalliavinParameters) -> MalliavinParameters:
             found = jax.vmap(parameters.network_estimate)(x)
             linear = self._linear_estimates(parameters, targets)
             *_, gamma_dw = self._all_residuals(parameters, linear, found, targets)
@@ -188,7 +190,7 @@ class _DateRegression(AbstractDateRegression):
             parameters = parameters._replace(gamma=parameters.gamma + change)
             linear = self._linear_estimates(parameters, targets)
 
-            def improve(_, parameters: _Parameters):
+            def improve(_, parameters: MalliavinParameters):
                 value, slopes = parameters.linear_y_and_z(terms)
                 here = linear._replace(value=value, slopes=slopes)
                 y, z, _ = self._all_residuals(parameters, here, found, targets)
@@ -200,11 +202,13 @@ class _DateRegression(AbstractDateRegression):
 
         return solve
 
-    def _network_estimate(self, parameters: _Parameters, x: State) -> _NetworkEstimate:
+    def _network_estimate(self, parameters: MalliavinParameters, x: State) -> _NetworkEstimate:
         """Return the networks' shares at a state."""
         return parameters.network_estimate(self.standardized(x))
 
-    def _linear_estimates(self, parameters: _Parameters, targets: _Targets) -> _LinearEstimate:
+    def _linear_estimates(
+        self, parameters: MalliavinParameters, targets: _Targets
+    ) -> _LinearEstimate:
         """Return the linear parts on every path."""
         dim = self.problem.dim
         trace = jnp.trace(parameters.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
@@ -221,14 +225,14 @@ class _DateRegression(AbstractDateRegression):
         squares = jnp.mean(jnp.sum(gamma_dw * dw[:, None], axis=2), axis=0)
         return 0.5 * (squares - self.problem.dt * trace)
 
-    def _y_and_z(self, parameters: _Parameters, found: _NetworkEstimate, x: State):
+    def _y_and_z(self, parameters: MalliavinParameters, found: _NetworkEstimate, x: State):
         """Return Y [contracts] and Z [contracts, dim]."""
         value, slopes = parameters.linear_y_and_z(quadratic_features(self.standardized(x)))
         y = (value + found.value) * self.scale
         return y, (slopes + found.slopes) * self._z_scale[:, None]
 
     def _z_along(
-        self, parameters: _Parameters, found: _NetworkEstimate, x: State, v: State
+        self, parameters: MalliavinParameters, found: _NetworkEstimate, x: State, v: State
     ) -> Slopes:
         """Return (grad_x z) v = Gamma s^{-1} v."""
         s = self.problem.diffusion(self.time, x)
@@ -236,13 +240,13 @@ class _DateRegression(AbstractDateRegression):
         scale = self.scale / self.problem.maturity
         return (parameters.gamma_times(v) + found.gamma_times(v)) * scale[:, None]
 
-    def _all_residuals(self, parameters: _Parameters, *by_path):
+    def _all_residuals(self, parameters: MalliavinParameters, *by_path):
         """Return the residuals of every path."""
         return jax.vmap(partial(self._residuals, parameters))(*by_path)
 
     def _residuals(
         self,
-        parameters: _Parameters,
+        parameters: MalliavinParameters,
         linear: _LinearEstimate,
         found: _NetworkEstimate,
         targets: _Targets,
@@ -329,7 +333,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
         'diagonal'
     """
 
-    date_regression: ClassVar[type[AbstractDateRegression]] = _DateRegression
+    date_regression: ClassVar[type[AbstractDateRegression]] = MalliavinRegression
 
     gamma: str = word("gamma", ("full", "diagonal"), default="full")
 
@@ -343,7 +347,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
 
     def init_parameters(
         self, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
-    ) -> _Parameters:
+    ) -> MalliavinParameters:
         dim, dtype = problem.dim, problem.x0.dtype
         of_z = num_contracts * dim
         of_gamma = of_z * dim if self.gamma == "full" else of_z
@@ -354,4 +358,4 @@ class OneStepMalliavin(AbstractBackwardSolver):
         ]
         shapes = (1 + 2 * dim, num_contracts), (1 + 2 * dim, of_z), (dim, of_z)
         y, z, gamma = (jnp.zeros(shape, dtype) for shape in shapes)
-        return _Parameters(y, z, gamma, *networks)
+        return MalliavinParameters(y, z, gamma, *networks)

@@ -19,7 +19,7 @@ from pricing import (
     Quadrature,
     Swaption,
 )
-from pricing.fbsde import GradientRegression, Hermite, Payoffs, from_product, solve
+from pricing.fbsde import GradientRegression, Hermite, PayoffBasis, from_product, solve
 from tests.cases import others_later
 
 from .backward_problems import apart, figures_of_pricing
@@ -34,7 +34,7 @@ RATES = HullWhite(0.03, 0.0, 0.01)
 YEARS = np.arange(1.0, 7.0)
 QUARTERS = np.arange(1, 5) / 4.0
 
-SMOOTH = (Hermite(8), Payoffs())
+SMOOTH = (Hermite(8), PayoffBasis())
 TIGHT = (2e-3, 5e-3, 3e-2)
 
 # product, model, method, steps, bases, relative errors of value, Delta and Gamma, paths
@@ -51,7 +51,7 @@ CASES = {
     ),
     "geometric basket": (
         Basket(95.0, 1.0, "call", "geometric"),
-        *(TWO, ClosedForm(), 8, (Hermite(4), Payoffs()), TIGHT, 65536),
+        *(TWO, ClosedForm(), 8, (Hermite(4), PayoffBasis()), TIGHT, 65536),
     ),
     "receiver swaption": (
         Swaption(0.032, 2.0, YEARS[2:], np.ones(4), "receiver"),
@@ -98,5 +98,5 @@ def test_an_american_option_agrees_on_many_dates():
 
 @pytest.mark.slow
 def test_a_random_variance_agrees_with_fourier():
-    call, bases = European(100.0, 1.0), (Hermite(5), Payoffs())
+    call, bases = European(100.0, 1.0), (Hermite(5), PayoffBasis())
     agrees(call, RANDOM, Fourier(), 16, bases, TIGHT)

@@ -16,7 +16,7 @@ from pricing.fbsde import (
     GradientRegression,
     GridQuadrature,
     Hermite,
-    Payoffs,
+    PayoffBasis,
     Problem,
     Tolerance,
     bounds,
@@ -27,16 +27,17 @@ from pricing.fbsde import (
     save,
     solve,
 )
+from pricing.fbsde.dynamics.driver_form import driver_forms, no_bounds_reason
 from pricing.fbsde.dynamics.step_density import NoiseForm, StepDensity, noise_form
 from pricing.fbsde.error_bars import certificate
-from pricing.fbsde.error_bars.early_exercise_bounds import unbounded
-from pricing.fbsde.error_bars.relative_errors import errors, without_noise
+from pricing.fbsde.error_bars.certificate import without_noise
+from pricing.fbsde.error_bars.relative_errors import errors
 
 from ...cases import others_later
 from .backward_problems import asset
 
 QUARTERS = np.arange(1, 5) / 4.0
-COARSE = GradientRegression(4096, (Hermite(3), Payoffs()))
+COARSE = GradientRegression(4096, (Hermite(3), PayoffBasis()))
 OWN, OTHERS = jax.random.key(0), jax.random.key(1)
 
 
@@ -134,20 +135,20 @@ def log_density(problem: Problem, x, end):
 @pytest.mark.parametrize("correlated", [False, True])
 def test_weights_are_derivatives_of_the_density(correlated):
     problem = two_assets(correlated)
-    scale, mixing = noise_form(problem)
+    scale, factor = noise_form(problem)
     root = problem.diffusion(0.0, jnp.ones(2)) / jnp.array([[0.2], [0.4]])
-    np.testing.assert_allclose(mixing, root, rtol=1e-6)
+    np.testing.assert_allclose(factor, root, rtol=1e-6)
     dw = jnp.array([0.3, -0.7])
     end = problem.advance(problem.times[0], problem.x0, dw)
     density = lambda x: jnp.exp(log_density(problem, x, end))  # noqa: E731
     known_slope = jax.grad(density)(problem.x0) / density(problem.x0)
     known_curvature = jax.hessian(density)(problem.x0) / density(problem.x0)
-    for mixing in (root, None):
+    for factor in (root, None):
         weights = StepDensity(
-            problem, problem.times[0], problem.x0, dw, NoiseForm(scale, mixing)
+            problem, problem.times[0], problem.x0, dw, NoiseForm(scale, factor)
         ).weights()
-        np.testing.assert_allclose(weights.slope, known_slope, rtol=1e-9)
-        np.testing.assert_allclose(weights.curvature, known_curvature, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(weights.first, known_slope, rtol=1e-9)
+        np.testing.assert_allclose(weights.second, known_curvature, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("correlated", [False, True])
@@ -158,8 +159,8 @@ def test_paths_from_other_states_are_differentiated(correlated):
     direction, of_rest = jnp.array([0.4, -1.0]), jnp.array([[2.0, 3.0]])
     scale = noise_form(problem).scale
     steps = [
-        StepDensity(problem, problem.times[0], problem.x0, dw, NoiseForm(scale, mixing))
-        for mixing in (root, None)
+        StepDensity(problem, problem.times[0], problem.x0, dw, NoiseForm(scale, factor))
+        for factor in (root, None)
     ]
     for ours, other in zip(*(jax.tree.leaves(s.along(direction)) for s in steps), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-15)
@@ -173,7 +174,7 @@ def test_paths_from_other_states_are_differentiated(correlated):
 def test_a_state_that_moves_with_the_others_has_no_mixing():
     problem = two_assets(False)
     step = lambda t, dt, x, dw: x + x[::-1] * dw  # noqa: E731
-    assert noise_form(eqx.tree_at(lambda p: p.step, problem, step)).mixing is None
+    assert noise_form(eqx.tree_at(lambda p: p.step, problem, step)).factor is None
 
 
 # --- derivatives of paths -----------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def three_calls() -> tuple[Problem, known.Reference]:
     [
         pytest.param(CASES["Bermudan put"], GridQuadrature(), marks=pytest.mark.slow),
         pytest.param(CASES["up-and-out call"], COARSE, marks=pytest.mark.slow),
-        (three_calls, GradientRegression(8192, (Hermite(2), Payoffs()))),
+        (three_calls, GradientRegression(8192, (Hermite(2), PayoffBasis()))),
     ],
 )
 def test_standard_errors_cover(case, solver):
@@ -226,7 +227,7 @@ def certified(problem: Problem, monkeypatch, smooth: bool):
     """With derivatives by paths, or by weights alone."""
     most = 2 if smooth else 99
     monkeypatch.setattr(certificate, "_WEIGHTS_ALONE", most)
-    solver = GradientRegression(8192, (Hermite(2), Payoffs()))
+    solver = GradientRegression(8192, (Hermite(2), PayoffBasis()))
     solution = solve(problem, solver, key=OWN)
     return certify(solution, key=OTHERS, num_paths=16384)
 
@@ -286,9 +287,9 @@ def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
 def test_functions_are_chosen_by_what_they_leave_of_the_noise():
     problem = three_assets(lambda x: jnp.sum(x**2) / 1e4)
     solution = solve(problem, key=OWN, max_paths=16384)
-    tried = solution.stats["tried"]
-    assert len(tried) > 2 and tried[0].noise == min(one.noise for one in tried)
-    assert solution.stats["solver"].bases == tried[0].solver.bases
+    pilots = solution.stats["pilots"]
+    assert len(pilots) > 2 and pilots[0].noise == min(one.noise for one in pilots)
+    assert solution.stats["solver"].bases == pilots[0].solver.bases
     growth = [np.exp(0.05 + vol**2) for vol in (0.2, 0.3, 0.25)]
     np.testing.assert_allclose(solution.stats["certificate"].value.mean, sum(growth), rtol=2e-3)
 
@@ -348,9 +349,9 @@ def test_drivers_that_do_not_discount_have_no_bounds(driver):
     pays = lambda x: jnp.maximum(jnp.array([90.0, 110.0], jnp.float32) - x[0], 0.0)  # noqa: E731
     rights = {"exercise_times": QUARTERS, "exercise_value": lambda t, x: pays(x)}
     problem = asset(pays, 4, **rights)
-    assert unbounded(problem) is None
+    assert no_bounds_reason(problem, driver_forms(problem)) is None
     other = eqx.tree_at(lambda p: p.driver, problem, driver)
-    assert "a driver that discounts" in str(unbounded(other))
+    assert "a driver that discounts" in str(no_bounds_reason(other, driver_forms(other)))
 
 
 @pytest.mark.repeat

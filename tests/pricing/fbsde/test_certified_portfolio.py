@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fbsde_references as known
-from pricing.fbsde import GradientRegression, Hermite, Payoffs, certify, solve
+from pricing.fbsde import GradientRegression, Hermite, PayoffBasis, certify, solve
 
 from .backward_problems import asset
 
@@ -17,7 +17,7 @@ OWN, OTHERS = jax.random.split(jax.random.key(0))
 @pytest.fixture(scope="module")
 def solution():
     problem = asset(lambda x: jnp.maximum(x[0] - jnp.asarray(STRIKES), 0.0), 4)
-    return solve(problem, GradientRegression(4096, (Hermite(3), Payoffs())), key=OWN)
+    return solve(problem, GradientRegression(4096, (Hermite(3), PayoffBasis())), key=OWN)
 
 
 def off(found, true: float) -> float:
@@ -65,6 +65,6 @@ def test_quantities_are_of_the_contracts_shape(solution):
 def test_drivers_that_bend_make_no_portfolio():
     calls = lambda x: jnp.maximum(x[0] - jnp.asarray(STRIKES), 0.0)  # noqa: E731
     problem = asset(calls, 4).replace(driver=lambda t, x, y, z: -0.05 * jnp.abs(y))
-    solution = solve(problem, GradientRegression(4096, (Hermite(3), Payoffs())), key=OWN)
+    solution = solve(problem, GradientRegression(4096, (Hermite(3), PayoffBasis())), key=OWN)
     with pytest.raises(TypeError, match="not one linear driver"):
         certify(solution, key=OTHERS, quantities=np.ones(3))

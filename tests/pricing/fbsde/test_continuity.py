@@ -13,8 +13,8 @@ from pricing.fbsde import (
     GradientRegression,
     Hermite,
     Jumps,
-    Mean,
-    Payoffs,
+    MeanPolynomials,
+    PayoffBasis,
     Problem,
     certify,
     from_product,
@@ -172,7 +172,7 @@ def known_with_digitals(x):
 def solved():
     problem = on_geometric_mean(with_digitals)
     solver = GradientRegression(
-        8192, (Hermite(2, logs=True), Mean(6, above=2, logs=True), Payoffs())
+        8192, (Hermite(2, logs=True), MeanPolynomials(6, above=2, logs=True), PayoffBasis())
     )
     return solve(problem, solver, key=OWN), known.of_function(
         known_with_digitals, np.full(DIM, 100.0)

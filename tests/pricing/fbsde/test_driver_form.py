@@ -4,12 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from pricing.fbsde import Problem
-from pricing.fbsde.dynamics.driver_form import (
-    discounts,
-    is_affine,
-    is_of_each,
-    reads_diagonal,
-)
+from pricing.fbsde.dynamics.driver_form import driver_forms, reads_diagonal
 
 from .backward_problems import single
 
@@ -53,7 +48,7 @@ AFFINE = {
 
 @pytest.mark.parametrize(("driver", "expected"), AFFINE.values(), ids=AFFINE)
 def test_affine(driver, expected):
-    assert is_affine(of_one(driver)) is expected
+    assert driver_forms(of_one(driver)).is_affine is expected
 
 
 DISCOUNTS = {
@@ -67,7 +62,7 @@ DISCOUNTS = {
 
 @pytest.mark.parametrize(("driver", "expected"), DISCOUNTS.values(), ids=DISCOUNTS)
 def test_discounting(driver, expected):
-    assert discounts(of_three(driver)) is expected
+    assert driver_forms(of_three(driver)).discounts is expected
 
 
 OF_EACH = {
@@ -88,7 +83,7 @@ OF_EACH = {
 
 @pytest.mark.parametrize(("driver", "expected"), OF_EACH.values(), ids=OF_EACH)
 def test_of_each(driver, expected):
-    assert is_of_each(of_three(driver)) is expected
+    assert driver_forms(of_three(driver)).is_of_each is expected
 
 
 GAMMA = {
@@ -103,4 +98,4 @@ GAMMA = {
 def test_gamma(driver, expected):
     problem = of_one(driver, dim=2, reads_gamma=True)
     assert reads_diagonal(problem) is expected
-    assert not is_affine(problem) and not discounts(problem)
+    assert not driver_forms(problem).is_affine and not driver_forms(problem).discounts

@@ -21,9 +21,9 @@ from pricing.fbsde import (
     CATALOGUE,
     GradientRegression,
     Hermite,
-    Hidden,
-    Mean,
-    Payoffs,
+    HiddenLayer,
+    MeanPolynomials,
+    PayoffBasis,
     SmoothMaximum,
     bounds,
     from_product,
@@ -36,7 +36,7 @@ from .backward_problems import apart, figures_of_pricing, single
 
 BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
 CALL = European(100.0, 1.0, "call")
-SMOOTH = (Hermite(8), Payoffs())
+SMOOTH = (Hermite(8), PayoffBasis())
 
 
 def solved(problem, *bases, num_paths=16384, seed=0, **options):
@@ -98,7 +98,7 @@ def test_borrowing_at_another_rate():
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
     problem = known.problem()
-    found = solved(problem, Hermite(10), Payoffs(), num_paths=65536, initial_dispersion=0.01)
+    found = solved(problem, Hermite(10), PayoffBasis(), num_paths=65536, initial_dispersion=0.01)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0)[0], known.delta, rtol=1e-2)
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, atol=2e-3)
@@ -116,7 +116,7 @@ def test_a_swaption_under_a_gaussian_rate():
 @pytest.mark.repeat
 def test_the_best_of_two_and_its_bounds():
     problem, known = problems.max_call(2, num_steps=18), CATALOGUE["max-call-2"]
-    bases = Hermite(4), SmoothMaximum(), Payoffs()
+    bases = Hermite(4), SmoothMaximum(), PayoffBasis()
     found = solved(problem, *bases, num_paths=32768)
     np.testing.assert_allclose(found.value(0.0, problem.x0), known.value, rtol=3e-3)
     np.testing.assert_allclose(found.delta(0.0, problem.x0), known.delta, rtol=2e-2)
@@ -173,7 +173,7 @@ def test_smooth_maxima_span_the_best_of_five(dispersion):
     problem = from_product(
         Basket(120.0, 1.0, average="max"), BlackScholes(spot, 0.05, 5 * [0.2]), 12
     )
-    bases = Hermite(1), SmoothMaximum(), Payoffs()
+    bases = Hermite(1), SmoothMaximum(), PayoffBasis()
     found = solved(problem, *bases, num_paths=32768, initial_dispersion=dispersion)
     np.testing.assert_allclose(found.value(0.0, spot), best_call(spot), rtol=5e-3)
     assert apart(found.delta(0.0, spot), jax.grad(best_call)(spot)) < 0.02
@@ -194,7 +194,7 @@ def book(count: int):
 
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
-    bases = (Hermite(2, logs=True), Mean(4, above=2, logs=True))
+    bases = (Hermite(2, logs=True), MeanPolynomials(4, above=2, logs=True))
     whole = solved(from_product(puts, model, 4), *bases, num_paths=4096)
     x0 = model.spot
     figures = whole.value(0.0, x0), whole.delta(0.0, x0), whole.gamma(0.0, x0)
@@ -233,9 +233,9 @@ def test_bad_options_are_refused(options, message):
 @pytest.mark.parametrize(
     ("basis", "message"),
     [
-        (lambda: Mean(2, above=2), "degree=2, above=2"),
-        (lambda: Hidden(0), "width=0: give 1 or more"),
-        (lambda: Hidden(4, num_iterations=-1), "num_iterations=-1: give 0 or more"),
+        (lambda: MeanPolynomials(2, above=2), "degree=2, above=2"),
+        (lambda: HiddenLayer(0), "width=0: give 1 or more"),
+        (lambda: HiddenLayer(4, num_iterations=-1), "num_iterations=-1: give 0 or more"),
     ],
 )
 def test_bases_of_no_functions_are_refused(basis, message):
@@ -289,12 +289,12 @@ def test_published_values_of_five_seeds(name):
 def test_a_hidden_layer_learns_what_other_functions_leave():
     """A wave along one direction of five, beside affine functions: as drawn, and learned at every date."""
     problem = single(problems.bounded_example(5, num_steps=12))
-    exact = GradientRegression(16384, (Hermite(1), Mean(8)), initial_dispersion=0.2)
+    exact = GradientRegression(16384, (Hermite(1), MeanPolynomials(8)), initial_dispersion=0.2)
     key = jax.random.key(1)
     known = solve(problem, exact, key=key)
     drawn, learned = (
         solve(problem, eqx.tree_at(lambda s: s.bases, exact, (Hermite(1), hidden)), key=key)
-        for hidden in (Hidden(16, num_iterations=0), Hidden(16))
+        for hidden in (HiddenLayer(16, num_iterations=0), HiddenLayer(16))
     )
     left = [float(jnp.mean(found.stats["losses"])) for found in (known, learned, drawn)]
     assert left[0] < left[1] < 0.2 * left[2]
@@ -307,6 +307,6 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
 def test_a_path_far_out_does_not_feed_itself(seed):
     """A quadratic f of a fit that one path alone decides: without ends, that of seed 0 is not finite."""
     problem = single(problems.bounded_example(5))
-    solver = GradientRegression(16384, (Hermite(1), Mean(8)), initial_dispersion=0.2)
+    solver = GradientRegression(16384, (Hermite(1), MeanPolynomials(8)), initial_dispersion=0.2)
     solution = solve(problem, solver, key=jax.random.key(seed))
     np.testing.assert_allclose(solution.value(0.0, problem.x0), 0.46768, rtol=5e-3)

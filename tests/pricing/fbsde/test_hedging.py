@@ -15,7 +15,7 @@ from pricing.fbsde import (
     DeepBSDE,
     GradientRegression,
     Hermite,
-    Payoffs,
+    PayoffBasis,
     Problem,
     Solution,
     bounds,
@@ -98,7 +98,7 @@ def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
 def test_regressions_of_many_contracts_hedge_as_well():
     calls = European([90.0, 100.0, 115.0], 1.0, "call")
     problem = from_product(calls, MODEL, 16)
-    solver = GradientRegression(16384, (Hermite(8), Payoffs()))
+    solver = GradientRegression(16384, (Hermite(8), PayoffBasis()))
     found = hedging(solve(problem, solver, key=jax.random.key(2)), key=jax.random.key(3))
     chex.assert_shape((found.delta.samples, found.delta_gamma.samples), (3, 4096))
     np.testing.assert_allclose(found.delta.std[1], spread_in_theory(16), rtol=0.1)
@@ -135,7 +135,7 @@ def test_paths_that_are_stopped_pay_the_rebate():
 def test_a_driver_that_is_not_linear_is_what_the_money_is_invested_at():
     """The seller of a call borrows all the time, at .06; lending would earn him .04."""
     problem = problems.different_rates_call()
-    solver = GradientRegression(16384, (Hermite(8), Payoffs()))
+    solver = GradientRegression(16384, (Hermite(8), PayoffBasis()))
     found = hedging(solve(problem, solver, key=jax.random.key(9)), key=jax.random.key(10))
     assert abs(found.delta.mean) < 4.0 * found.delta.std_error
     assert abs(found.delta_gamma.mean) < 4.0 * found.delta_gamma.std_error

@@ -16,7 +16,7 @@ from pricing.fbsde import (
     Hermite,
     Jumps,
     OneStepMalliavin,
-    Payoffs,
+    PayoffBasis,
     Problem,
     bounds,
     certify,
@@ -79,7 +79,7 @@ def test_a_put_by_merton_on_a_grid():
 def regression():
     """A Bermudan put by regression on few paths: its Delta is off by much."""
     problem = problems.merton_put(20, 10)
-    bases = (Hermite(6), Payoffs())
+    bases = (Hermite(6), PayoffBasis())
     return solve(problem, GradientRegression(16384, bases), key=KEY)
 
 

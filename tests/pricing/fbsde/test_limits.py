@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, Payoffs, problems, solve
-from pricing.fbsde.limits import Limits, bytes_of
-from pricing.fbsde.selection import Tried, _another
+from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, PayoffBasis, problems, solve
+from pricing.fbsde.problem import on_fewer_dates
+from pricing.fbsde.selection import PilotRun, bytes_of, select_check, shrink_to_fit
+from pricing.fbsde.solve_limits import SolveLimits
 from pricing.fbsde.stages import init, step
 
 KEY = jax.random.key(0)
-RICH = GradientRegression(8192, bases=(Hermite(4), Payoffs()))
+RICH = GradientRegression(8192, bases=(Hermite(4), PayoffBasis()))
 LEAN = GradientRegression(8192, bases=(Hermite(1),))
 
 
@@ -53,11 +54,11 @@ def test_memory_is_no_less_than_the_compilers(dim, solver):
 def test_a_regression_has_as_many_paths_as_there_is_memory_for():
     problem, solver = problems.max_call(5), GradientRegression(65536, bases=(Hermite(2),))
     most = bytes_of(problem, solver)
-    assert Limits(1, budget=most).smaller(problem, solver) == solver
-    half = Limits(1, budget=most - 1).smaller(problem, solver)
+    assert shrink_to_fit(problem, solver, SolveLimits(1, budget=most)) == solver
+    half = shrink_to_fit(problem, solver, SolveLimits(1, budget=most - 1))
     assert half.num_paths == 32768 and bytes_of(problem, half) < most
-    assert Limits(1, budget=1e6).smaller(problem, solver) is None
-    few = Limits(1).smaller(problem, solver, 3000.0)
+    assert shrink_to_fit(problem, solver, SolveLimits(1, budget=1e6)) is None
+    few = shrink_to_fit(problem, solver, SolveLimits(1), 3000.0)
     assert few.num_paths == few.block == 2048
 
 
@@ -72,7 +73,7 @@ def test_a_regression_has_as_many_paths_as_there_is_memory_for():
     ],
 )
 def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable, count):
-    assert Limits(2**18).certificate_paths(wanted, 8192, affordable) == count
+    assert SolveLimits(2**18).certificate_paths(wanted, 8192, affordable) == count
 
 
 def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
@@ -80,14 +81,18 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     few = GradientRegression(4096, bases=(Hermite(1),))
     rich = GradientRegression(4096, bases=(Hermite(2),))
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
-    one_pilot = [Tried(few, 0.1, 1.0)]
-    other = _another(on_dates, [few, rich], one_pilot, Limits(1), 0.5)
+    one_pilot = [PilotRun(few, 0.1, 1.0)]
+    other = select_check(on_dates, on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
     assert other is not None and other[0].bases == rich.bases and other[1] is on_dates
-    assert _another(on_dates, [few], one_pilot, Limits(1), 0.5) is None
-    grid = [Tried(GridQuadrature(), 0.0, 0.0)]
+    assert select_check(on_dates, on_dates, [few], one_pilot, SolveLimits(1), 0.5) is None
+    grid = [PilotRun(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
-    assert _another(two, [GridQuadrature()], grid, Limits(1, budget=1e6), 0.5) is None
-    other = _another(problems.hjb_riccati(2), [GridQuadrature()], grid, Limits(1), 0.5)
+    assert on_fewer_dates(two) is two and on_fewer_dates(on_dates) is on_dates
+    assert select_check(two, two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) is None
+    smooth = problems.hjb_riccati(2)
+    other = select_check(
+        smooth, on_fewer_dates(smooth), [GridQuadrature()], grid, SolveLimits(1), 0.5
+    )
     assert other is not None and other[0] == GridQuadrature() and other[1].num_steps == 10
 
 

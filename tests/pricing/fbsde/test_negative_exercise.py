@@ -12,7 +12,7 @@ from pricing.fbsde import (
     GradientRegression,
     GridQuadrature,
     Hermite,
-    Payoffs,
+    PayoffBasis,
     Problem,
     bounds,
     certify,
@@ -25,7 +25,7 @@ from .backward_problems import put
 
 OWN, OTHER = jax.random.key(0), jax.random.key(1)
 QUARTERS = np.arange(1, 5) / 4.0
-REGRESSION = GradientRegression(32768, (Hermite(6), Payoffs()))
+REGRESSION = GradientRegression(32768, (Hermite(6), PayoffBasis()))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from pricing.fbsde import (
     GradientRegression,
     Hermite,
     OneStepMalliavin,
-    Payoffs,
+    PayoffBasis,
     from_product,
     parametric,
     solve,
@@ -23,7 +23,7 @@ from .backward_problems import figures_of_pricing
 
 MODEL = BlackScholes(100.0, 0.05, 0.2)
 STRIKES = (90.0, 95.0, 100.0, 105.0, 110.0)
-SOLVER = GradientRegression(65536, (Hermite(6, logs=True), Payoffs()))
+SOLVER = GradientRegression(65536, (Hermite(6, logs=True), PayoffBasis()))
 
 
 def call(features):

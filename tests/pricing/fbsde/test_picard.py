@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.fbsde import Additive, GradientRegression, Mean, multilevel_picard, problems, solve
+from pricing.fbsde import (
+    GradientRegression,
+    MeanPolynomials,
+    SeparableBasis,
+    multilevel_picard,
+    problems,
+    solve,
+)
 
 from .backward_problems import asset
 
@@ -25,7 +32,7 @@ def test_a_linear_driver_discounts():
 @pytest.mark.repeat
 def test_iterations_and_regressions_agree_in_twenty_dimensions():
     problem = problems.allen_cahn(20)
-    solver = GradientRegression(16384, (Additive(2), Mean(4, above=1)))
+    solver = GradientRegression(16384, (SeparableBasis(2), MeanPolynomials(4, above=1)))
     solution = solve(problem, solver, key=OTHER)
     found = multilevel_picard(problem, key=KEY, levels=4, samples=4, repeats=32)
     apart = float(solution.value(0.0, problem.x0) - found.mean)

@@ -13,9 +13,9 @@ from pricing.fbsde import (
     DeepBSDE,
     GradientRegression,
     Hermite,
-    Mean,
+    MeanPolynomials,
     OneStepMalliavin,
-    Payoffs,
+    PayoffBasis,
     Problem,
     Solution,
     from_product,
@@ -24,7 +24,9 @@ from pricing.fbsde import (
 from pricing.fbsde.stages import init, postprocess
 
 TINY = {"num_iterations": 2, "num_paths": 256, "batch_size": 64}
-REGRESSION = GradientRegression(4096, (Hermite(2, logs=True), Mean(4, above=2, logs=True)))
+REGRESSION = GradientRegression(
+    4096, (Hermite(2, logs=True), MeanPolynomials(4, above=2, logs=True))
+)
 
 
 def model(dim: int) -> BlackScholes:
@@ -69,7 +71,7 @@ def brownian(contracts: int) -> Problem:
 @pytest.mark.parametrize(
     "solver",
     [
-        GradientRegression(4096, (Hermite(4), Payoffs())),
+        GradientRegression(4096, (Hermite(4), PayoffBasis())),
         pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
         BackwardDP(2, **TINY),
         OneStepMalliavin(**TINY),

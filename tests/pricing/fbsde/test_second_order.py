@@ -7,13 +7,13 @@ import pytest
 from scipy.linalg import solve_banded
 
 from pricing.fbsde import (
-    Additive,
     DeepBSDE,
     GradientRegression,
     GridQuadrature,
     Hermite,
-    Payoffs,
+    PayoffBasis,
     Problem,
+    SeparableBasis,
     certify,
     coupled,
     hedging,
@@ -67,7 +67,7 @@ def test_uncertain_volatility(vol):
 @pytest.mark.repeat
 def test_barenblatt_in_a_hundred_dimensions():
     problem = problems.barenblatt(num_steps=10)
-    solution = solve(problem, GradientRegression(8192, (Additive(2),)), key=KEY)
+    solution = solve(problem, GradientRegression(8192, (SeparableBasis(2),)), key=KEY)
     growth, x0 = np.exp(0.21), np.asarray(problem.x0)
     np.testing.assert_allclose(solution.value(0.0, x0), growth * x0 @ x0, rtol=5e-3)
     np.testing.assert_allclose(solution.delta(0.0, x0), 2.0 * growth * x0, rtol=0.03)
@@ -144,7 +144,7 @@ def off(found, *known) -> np.ndarray:
 def test_a_certificate_is_right_though_the_solution_is_coarse():
     """Polynomials miss 7 % of the spread's value; of the certificate a half is left, and told."""
     problem = problems.uncertain_volatility(50, 0.17)
-    coarse = solve(problem, GradientRegression(8192, (Hermite(6), Payoffs())), key=KEY)
+    coarse = solve(problem, GradientRegression(8192, (Hermite(6), PayoffBasis())), key=KEY)
     found = certify(coarse, key=OTHER, num_paths=8192)
     value, delta = uncertain_volatility()
     own = float(coarse.value(0.0, problem.x0))
@@ -161,7 +161,7 @@ def test_a_certificate_is_right_though_the_solution_is_coarse():
 def test_barenblatt_is_certified(dim):
     """Gamma of the solution itself is 5 to 15 % off: parabolas of 4,096 paths."""
     problem = problems.barenblatt(dim, num_steps=10)
-    solution = solve(problem, GradientRegression(4096, (Additive(2),)), key=KEY)
+    solution = solve(problem, GradientRegression(4096, (SeparableBasis(2),)), key=KEY)
     found = certify(solution, key=OTHER, num_paths=1024 if dim == 100 else 8192)
     growth, x0 = np.exp(0.21), np.asarray(problem.x0)
     known = growth * x0 @ x0, 2.0 * growth * x0[0], 2.0 * growth

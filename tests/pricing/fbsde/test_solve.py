@@ -17,15 +17,15 @@ from pricing.fbsde import (
     DeepBSDE,
     GradientRegression,
     Hermite,
-    Mean,
-    Payoffs,
+    MeanPolynomials,
+    PayoffBasis,
     Problem,
     Tolerance,
     problems,
     solve,
 )
-from pricing.fbsde.error_bars.relative_errors import tolerance_of
-from pricing.fbsde.storage import Checkpoints
+from pricing.fbsde.error_bars.relative_errors import as_tolerance
+from pricing.fbsde.stages import StageCheckpoints
 
 from .backward_problems import single
 
@@ -35,7 +35,7 @@ FLAT = {
     "diffusion": lambda t, x: 1.0,
     "driver": lambda t, x, y, z: y,
 }
-REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
+REGRESSION = GradientRegression(4096, (Hermite(4), PayoffBasis()))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ REGRESSION = GradientRegression(4096, (Hermite(4), Payoffs()))
 )
 def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_path, monkeypatch):
     key = jax.random.key(0)
-    whole = solve(problem, solver, key=key, checkpoint=tmp_path / "whole")
+    whole = solve(problem, solver, key=key, resume=tmp_path / "whole")
 
-    keep, kept = Checkpoints.save, []
+    keep, kept = StageCheckpoints.save, []
 
     def killed(self, training):
         if len(kept) == kill_at:
@@ -58,20 +58,20 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
         kept.append(int(training.stage))
         keep(self, training)
 
-    monkeypatch.setattr(Checkpoints, "save", killed)
+    monkeypatch.setattr(StageCheckpoints, "save", killed)
     with pytest.raises(KeyboardInterrupt):
-        solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
-    monkeypatch.setattr(Checkpoints, "save", keep)
-    resumed = solve(problem, solver, key=key, checkpoint=tmp_path / "killed")
+        solve(problem, solver, key=key, resume=tmp_path / "killed")
+    monkeypatch.setattr(StageCheckpoints, "save", keep)
+    resumed = solve(problem, solver, key=key, resume=tmp_path / "killed")
     assert kept == list(range(1, kill_at + 1))
     chex.assert_trees_all_equal(*(eqx.filter(found, eqx.is_array) for found in (whole, resumed)))
 
 
 def test_another_run_does_not_go_on_from_it(tmp_path):
     problem = problems.allen_cahn(3)
-    solve(problem, SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+    solve(problem, SOLVER, key=jax.random.key(0), resume=tmp_path)
     with pytest.raises(ValueError, match=r"holds another run \(different: key\)"):
-        solve(problem, SOLVER, key=jax.random.key(1), checkpoint=tmp_path)
+        solve(problem, SOLVER, key=jax.random.key(1), resume=tmp_path)
 
 
 def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
@@ -81,15 +81,15 @@ def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         return {pool["filepath"]: pool["num_threads"] for pool in pools}
 
-    keep, meanwhile = Checkpoints.save, []
+    keep, meanwhile = StageCheckpoints.save, []
 
     def recorded(self, training):
         meanwhile.append(threads())
         keep(self, training)
 
-    monkeypatch.setattr(Checkpoints, "save", recorded)
+    monkeypatch.setattr(StageCheckpoints, "save", recorded)
     with threadpool_limits(2, user_api="blas"):
-        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), resume=tmp_path)
         assert set(threads().values()) == {2}
     assert all(set(seen.values()) == {1} for seen in meanwhile)
     jnp.linalg.cholesky(jnp.eye(3))
@@ -156,7 +156,7 @@ def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
     solver = DeepBSDE(600, batch_size=4, iterations_per_stage=2, num_pilot_paths=8)
     key = jax.random.key(3)
     with pytest.raises(RuntimeError, match=r"not finite at iteration \d of stage \d+ \(iterations"):
-        solve(exploding(), solver, key=key, checkpoint=tmp_path)
+        solve(exploding(), solver, key=key, resume=tmp_path)
     stages = [int(path.name) for path in (tmp_path / "stages").iterdir() if path.name.isdigit()]
     found = solve(exploding(), solver, key=key, throw=False)
     bad = np.argwhere(~np.isfinite(np.asarray(found.stats["losses"])))[0][0]
@@ -191,7 +191,9 @@ def test_a_bond_is_not_refused():
         num_steps=12,
     )
     problem = single(bond)
-    solver = GradientRegression(8192, (Hermite(1), Mean(12), Payoffs()), initial_dispersion=0.0)
+    solver = GradientRegression(
+        8192, (Hermite(1), MeanPolynomials(12), PayoffBasis()), initial_dispersion=0.0
+    )
     solution = solve(problem, solver, key=jax.random.key(0))
     np.testing.assert_allclose(solution.value(0.0, problem.x0), np.exp(-0.03), rtol=1e-5)
 
@@ -247,7 +249,7 @@ def test_devices_share_the_paths():
 
 def test_every_must_be_positive(tmp_path):
     with pytest.raises(ValueError, match="every=0"):
-        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), checkpoint=tmp_path, every=0)
+        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), resume=tmp_path, every=0)
 
 
 @pytest.mark.parametrize(
@@ -262,5 +264,5 @@ def test_a_tolerance_that_is_none_is_refused_at_once(tolerance, message):
         solve(problems.allen_cahn(3), tolerance=tolerance, key=jax.random.key(0))
 
 
-def test_one_number_is_the_tolerance_of_all_figures():
-    assert tolerance_of(0.01) == Tolerance(0.01, 0.01, 0.01)
+def test_one_number_is_the_as_tolerance_all_figures():
+    assert as_tolerance(0.01) == Tolerance(0.01, 0.01, 0.01)

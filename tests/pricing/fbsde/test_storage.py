@@ -101,13 +101,13 @@ def test_a_solution_of_another_problem_is_refused(parts, tmp_path):
 
 def test_a_checkpoint_of_another_problem_is_refused(tmp_path):
     """A folder of one strike and rate once gave its values to another: 5.70 in place of 45.7."""
-    solve(put(), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+    solve(put(), SOLVER, key=jax.random.key(0), resume=tmp_path)
     with pytest.raises(ValueError, match=r"another run \(different: terminal, drift, driver\)"):
-        solve(put(rate=0.1, strike=60.0), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+        solve(put(rate=0.1, strike=60.0), SOLVER, key=jax.random.key(0), resume=tmp_path)
     other = GradientRegression(4096, (Hermite(3),), initial_dispersion=0.1)
     with pytest.raises(ValueError, match=r"another run \(different: solver\)"):
-        solve(put(), other, key=jax.random.key(0), checkpoint=tmp_path)
-    solve(put(), SOLVER, key=jax.random.key(0), checkpoint=tmp_path)
+        solve(put(), other, key=jax.random.key(0), resume=tmp_path)
+    solve(put(), SOLVER, key=jax.random.key(0), resume=tmp_path)
 
 
 def test_a_global_that_a_function_reads_is_part_of_the_problem(tmp_path, monkeypatch):

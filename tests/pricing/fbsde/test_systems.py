@@ -11,7 +11,7 @@ from pricing.fbsde import (
     GradientRegression,
     GridQuadrature,
     Hermite,
-    Mean,
+    MeanPolynomials,
     OneStepMalliavin,
     Problem,
     certify,
@@ -50,7 +50,7 @@ def wave(dim: int) -> tuple[Problem, float, np.ndarray]:
 
 SOLVERS = {
     "grid": (1, GridQuadrature()),
-    "regression": (10, GradientRegression(16384, (Hermite(1), Mean(6, above=1)))),
+    "regression": (10, GradientRegression(16384, (Hermite(1), MeanPolynomials(6, above=1)))),
 }
 
 

@@ -75,8 +75,8 @@ def test_weights_are_rounded_alike_in_all_units(has_mixing):
 
     def weights(problem: Problem):
         form = noise_form(problem)
-        assert form.mixing is not None
-        form = form if has_mixing else form._replace(mixing=None)
+        assert form.factor is not None
+        form = form if has_mixing else form._replace(factor=None)
         noise = jnp.asarray(dw, problem.x0.dtype)
         return StepDensity(problem, problem.times[0], problem.x0, noise, form).weights()
 
