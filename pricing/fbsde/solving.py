@@ -75,7 +75,7 @@ def solve(
         solver: The solver and its settings; None to select one.
         key: One key; with a solver also several, of shape [n] (seeds), which are solved side by side: every
             array of the solution then has an axis for them in front.
-        tolerance: Relative tolerance of value, Delta and Gamma today, without a solver; one number for all three.
+        tolerance: Relative tolerance of value, Delta and Gamma today, without a solver; one number for all.
         max_paths: Maximum number of paths of the estimates of step 3.
         max_seconds: Time budget without a solver. At least one pilot and 8,192 paths run, and their programs
             are compiled. None: the time that `tolerance` needs.
