@@ -6,12 +6,12 @@ it and does not change. A schedule is a hashable value (a frozen dataclass).
 
 import dataclasses
 
-import jaxtape as jt
+from jaxtape import AbstractSchedule
 from jaxtape.schedules import ScheduleTable, revolve_table
 
 
 @dataclasses.dataclass(frozen=True)
-class Logarithmic(jt.AbstractSchedule):
+class Logarithmic(AbstractSchedule):
     """Keep about log2(n) states: memory and the steps taken again both grow as the logarithm of the length.
 
     Griewank (1992), "Achieving logarithmic growth of temporal and spatial complexity in reverse automatic

@@ -1,5 +1,7 @@
 """The recipes of CONTRIBUTING where members live: each in its folder, in a copy of the packages."""
 
+import ast
+import importlib
 import os
 import re
 import shutil
@@ -24,6 +26,29 @@ def homes() -> dict[Path, Path]:
     return {recipe: home.parent if home.suffix else home for recipe, home in places.items()}
 
 
+def defined_in(face: str, name: str) -> str:
+    """Return the module that defines a public name."""
+    value = getattr(importlib.import_module(face), name)
+    inner = [m for m in sys.modules if m.startswith(f"{face}.")]
+    own = [m for m in inner if vars(sys.modules[m]).get(name, sys) is value]
+    files = {m: Path(str(sys.modules[m].__file__)) for m in own}
+    definition = re.compile(rf"^(?:class |def )?{name}\b(?:\(|:| =)", re.MULTILINE)
+    found = [m for m, file in files.items() if definition.search(file.read_text(encoding="utf-8"))]
+    return found[0] if found else face
+
+
+def at_home(recipe: Path, home: Path) -> str:
+    """Return a recipe whose names of its own package come from the modules that define them."""
+    text = (ROOT / recipe).read_text(encoding="utf-8")
+    lines = text.split("\n")
+    for node in reversed(ast.parse(text).body):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{home.parts[0]}."):
+            face = str(node.module)
+            imports = [f"from {defined_in(face, n.name)} import {n.name}" for n in node.names]
+            lines[node.lineno - 1 : node.end_lineno] = imports
+    return "\n".join(lines)
+
+
 @pytest.fixture(scope="module")
 def house(tmp_path_factory) -> Path:
     """Copy the packages, with each recipe in its folder and its tests' import redirected there."""
@@ -33,7 +58,7 @@ def house(tmp_path_factory) -> Path:
     for file in ("pyproject.toml", "CONTRIBUTING.md"):
         shutil.copy(ROOT / file, house / file)
     for recipe, home in homes().items():
-        shutil.copy(ROOT / recipe, house / home / recipe.name)
+        (house / home / recipe.name).write_text(at_home(recipe, home), encoding="utf-8")
         module = ".".join([*home.parts, recipe.stem])
         again = f"import sys\n\nsys.modules.pop('{module}', None)\nfrom {module} import *\n"
         (house / recipe).write_text(again, encoding="utf-8")
