@@ -168,7 +168,6 @@ def _summary(figure: np.ndarray) -> float:
 
 
 def _figures(solution: Solution, entry: Entry, known: Iterable[str], seed: int) -> dict[str, Any]:
-    """Return the solution's figures for all that is known."""
     x0 = solution.problem.x0
     derivatives = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
     figures = {name: np.asarray(f(0.0, x0)) for name, f in derivatives.items() if name in known}
@@ -191,7 +190,6 @@ def _certified(solution: Solution, num_paths: int) -> dict[str, tuple[float, flo
 
 
 def _table(rows: list[FigureRow], seeds: int) -> Table:
-    """Return the table that is printed."""
     table = Table(title=f"mean and spread of {seeds} seeds")
     for heading in ("problem", "solver", "figure"):
         table.add_column(heading, no_wrap=True)

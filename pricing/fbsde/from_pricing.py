@@ -146,7 +146,6 @@ def _same(name: str, values: Array) -> np.ndarray:
 
 
 def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Array:
-    """Return the driver -r y."""
     del z
     return -model.short_rate(t, x) * y
 
@@ -189,13 +188,11 @@ def _exercise_in_step(
 
 
 def _is_alive(product: BarrierOption, model: Diffusion, t: Real, x: State) -> Bool[Array, ""]:
-    """Return True if a knock-out has not ended."""
     spot = model.observed(t, x).spot
     assert spot is not None  # barriers are on the spot
     return product.is_inside(spot)
 
 
 def _rebate(product: BarrierOption, t: Real, x: State) -> Array:
-    """Return the payment of a knock-out when it ends."""
     del t, x
     return product.rebate

@@ -158,7 +158,6 @@ def _on_path(
     increments: Float[Array, "steps dim"],
     gamma: bool,
 ) -> Money:
-    """Return the profit and loss of one path."""
     problem, found = solution.problem, solution.approximation
     price = found.value(0, problem.x0)
     zero = jnp.zeros_like(price)

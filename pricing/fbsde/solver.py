@@ -138,7 +138,7 @@ class AbstractSolver(eqx.Module):
     mesh: AbstractVar[Mesh | None]
 
     @abc.abstractmethod
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         """Return the feature that this solver cannot handle, and which solvers can; None if it can."""
 
     @abc.abstractmethod

@@ -57,7 +57,7 @@ def train(
         ValueError: `every` is below 1.
         RuntimeError: The loss is not finite, and `throw`.
     """
-    reason = solver.unsupported(problem)
+    reason = solver.unsupported_reason(problem)
     if reason is not None:
         raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
     if every < 1:
@@ -146,7 +146,6 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingStat
 
 @stored_jit
 def _latest_metrics(solver: AbstractSolver, training: TrainingState) -> dict[str, Array]:
-    """Return numbers to watch of the last stage that has ended."""
     return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
 
 

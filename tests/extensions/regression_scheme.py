@@ -1,6 +1,6 @@
 """A solver of backward equations in one file: regression on polynomials, date by date.
 
-1. `unsupported` says in words what it does not solve.
+1. `unsupported_reason` says in words what it does not solve.
 2. A training is a chain of `num_stages` stages: `init` makes the first state, arrays all; `stage`, traced once,
    makes the next from it, and hands out what is found of its date and its loss. Checkpoints, progress, seeds
    and failures are the loop's.
@@ -49,7 +49,7 @@ class RegressionScheme(AbstractSolver):
     initial_dispersion: float = eqx.field(static=True, default=0.1)  # share of the maturity
     mesh: Mesh | None = eqx.field(static=True, default=None)
 
-    def unsupported(self, problem):
+    def unsupported_reason(self, problem):
         if problem.dim > 1 or problem.contracts or problem.exercise_dates or problem.stopping_dates:
             return "more than one asset or contract, exercise, a stop: GradientRegression has them"
         return None

@@ -140,7 +140,6 @@ def with_frozen_gamma(linearized: LinearizedDiffusion, factor: Array, gamma: Arr
 def _linearized_step(
     linearized: LinearizedDiffusion, factor: Array, t: Real, dt: Real, x: State, dw: State
 ) -> State:
-    """Return the state after a step of the grid."""
     return linearized.advance(t, x, dw, factor)
 
 

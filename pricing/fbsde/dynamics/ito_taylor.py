@@ -97,7 +97,6 @@ def _curvature(f: Composition, values: Features, v: Features, columns: int) -> A
 
 
 def _second(outer: Callable, values: Features, v: Features, w: Features) -> Functions:
-    """Return outer''(v, w)."""
     return jax.jvp(lambda f: jax.jvp(outer, (f,), (v,))[1], (values,), (w,))[1]
 
 
@@ -109,6 +108,5 @@ def _contracted(outer: Callable, values: Features, matrix: Array) -> Functions:
 
 
 def _joined(pairs: list[tuple[Array, Array]]) -> Moves:
-    """Concatenate values, and increments."""
     values, increments = zip(*pairs, strict=True)
     return jnp.concatenate(values), jnp.concatenate(increments)

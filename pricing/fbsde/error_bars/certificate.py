@@ -234,7 +234,6 @@ def _certificate(
 
 
 def _start(solution: Solution) -> Start:
-    """Return the step from today."""
     problem, found = solution.problem, solution.approximation
     linearized = linearized_dynamics(problem)
     if linearized is None:

@@ -152,7 +152,6 @@ def samples(
 
 
 def _weighted(quantities: Array, of_each: Array) -> Array:
-    """Return the sum over contracts, with an axis for it."""
     return jnp.tensordot(quantities, of_each, 1)[None]
 
 

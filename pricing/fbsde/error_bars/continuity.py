@@ -176,7 +176,6 @@ def _is_inexact(variable: Any) -> bool:
 
 
 def _shaped(variable: Any) -> Any:
-    """Return the shape and type of an operand."""
     return variable.aval
 
 
@@ -299,7 +298,6 @@ def _found(
 
 
 def _of(part: Any) -> Any:
-    """Return a part that the problem has."""
     assert part is not None
     return part
 

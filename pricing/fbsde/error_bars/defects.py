@@ -256,7 +256,6 @@ def _of_one(here: NodeValues) -> tuple[Array, Array, Array]:
 def _moved(
     here: NodeValues, dw: Float[Array, "dim points paths"]
 ) -> Float[Array, "contracts points paths"]:
-    """Return Z dW."""
     return jnp.einsum("cpd,dqp->cqp", here.z, dw)
 
 

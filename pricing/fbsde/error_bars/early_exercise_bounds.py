@@ -143,7 +143,6 @@ def _means_and_errors(
 def _samples(
     solution: Solution, floor: Array, key: PRNGKeyArray, num_inner: int
 ) -> tuple[Samples, Samples]:
-    """Return samples of both bounds from one block of paths."""
     problem = solution.problem
     outer, inner = jax.random.split(key)
     states, increments = (jnp.swapaxes(x, 1, 2) for x in simulate(problem, _BLOCK, key=outer))
@@ -261,7 +260,6 @@ def _value(solution: Solution, date, x) -> Samples:
 
 
 def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Samples]:
-    """Return the exercise value and the continuation value."""
     problem, found = solution.problem, solution.approximation
     t = problem.times[date]
     exercise = jax.vmap(_exercise(problem), (None, -1), -1)(t, x)
@@ -269,7 +267,6 @@ def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Sa
 
 
 def _exercise(problem: Problem) -> Callable:
-    """Return the exercise value as a function."""
     assert problem.exercise_value is not None  # `bounds` has asked
     return problem.exercise_value
 

@@ -150,7 +150,6 @@ class NetworkRegression(AbstractDateRegression):
         return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
 
     def _y_and_z(self, parameters: BackwardParameters, x: State):
-        """Return Y [contracts] and Z [contracts, dim]."""
         y = parameters.value(self.standardized(x)) * self.scale
         if parameters.z is None:
             return y, self.problem.z_of(self.time, x, self.gradient(parameters, x))
@@ -241,7 +240,7 @@ class BackwardDP(AbstractBackwardSolver):
                 f"variant={self.variant}: give 1 (networks for Y and Z) or 2 (Z from Y's gradient)."
             )
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         return beyond_networks(problem)
 
     def init_parameters(

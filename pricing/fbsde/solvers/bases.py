@@ -379,7 +379,6 @@ class PayoffBasis(AbstractBasis):
 def _coordinates(
     x: Float[Array, "*dates dim paths"], logs: bool
 ) -> Float[Array, "*dates dim paths"]:
-    """Return the states, or their logarithms."""
     return jnp.log(x) if logs else x
 
 

@@ -106,7 +106,7 @@ class DeepBSDE(AbstractSolver):
     iterations_per_stage: int = eqx.field(static=True, default=100)
     mesh: Mesh | None = eqx.field(static=True, default=None)
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.exercise_dates:
             return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression have it"
         if problem.stopping_dates:
@@ -164,7 +164,6 @@ class DeepBSDE(AbstractSolver):
         return adam(self.learning_rate, self.num_iterations)
 
     def _residuals(self, found: "PathwiseApproximation", paths: Paths):
-        """Return Y_T - g(X_T) of every path."""
         problem, (states, increments) = found.problem, paths
         times, z = problem.times, found.z_on_paths(states)
         driver = jax.vmap(problem.driver, (None, 0, 0, 0))
@@ -222,7 +221,6 @@ class PathwiseApproximation(AbstractApproximation):
     def _z(
         self, dates: Int[Array, " dates"], states: Float[Array, "dates paths dim"]
     ) -> Float[Array, "dates paths *contracts dim"]:
-        """Return Z at some dates."""
         steps, dim, scale = self.problem.num_steps, self.problem.dim, self.normalization.scale
         x = jax.vmap(lambda s, x: s(x.T).T)(self.normalization.standardizer.at(dates), states)
         time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)

@@ -71,7 +71,7 @@ class DeepSplitting(AbstractBackwardSolver):
 
     date_regression: ClassVar[type[AbstractDateRegression]] = SplittingRegression
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.num_steps == 1:
             return (
                 "one step alone, today's, where no derivative is fitted: take more, or BackwardDP"

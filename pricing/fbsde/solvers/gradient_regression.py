@@ -1,5 +1,6 @@
 """Gradient-enhanced regression: one linear least squares problem a date, for all contracts at once."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -107,7 +108,7 @@ class GradientRegression(AbstractSolver):
         if self.num_paths % self.block:
             raise ValueError(f"num_paths={self.num_paths} is no multiple of block={self.block}.")
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         return unstable(problem)
 
     def num_stages(self, problem: Problem) -> int:
@@ -169,7 +170,8 @@ class GradientRegression(AbstractSolver):
     def postprocess(
         self, problem: Problem, state: RegressionState, outputs: Any
     ) -> "BasisExpansion":
-        return BasisExpansion(problem, self.bases, state.basis_parameters, outputs)
+        parameters = state.basis_parameters
+        return BasisExpansion(problem, self.bases, parameters, outputs, problem.contracts)
 
     def _train_bases(
         self, problem: Problem, state: RegressionState, date: Array, *, key: PRNGKeyArray
@@ -324,28 +326,27 @@ class BasisExpansion(AbstractApproximation):
     bases: tuple[AbstractBasis, ...]
     basis_parameters: PyTree[Array]
     coefficients: Float[Array, "steps contracts functions"]
+    contracts: tuple[int, ...] = eqx.field(static=True)
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return self.flat_value(date, x).reshape(self.problem.contracts)
-
-    def flat_value(self, date: Date, x: State) -> Float[Array, " contracts"]:
-        """Return the value with one axis for all contracts."""
-        return self._at(date) @ self._functions(date, x)
+        return (self._at(date) @ self._functions(date, x)).reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        if self.coefficients.shape[1] < self.problem.dim:
+        if self.coefficients.shape[1] < self.problem.dim:  # a reverse sweep of each contract
             return super().gradient(date, x)
         slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
-        return (self._at(date) @ slopes).reshape(*self.problem.contracts, -1)
+        return (self._at(date) @ slopes).reshape(*self.contracts, -1)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        if self.coefficients.shape[1] < self.problem.dim:
+            return super().hessian(date, x)
         curves = jax.jacfwd(jax.jacfwd(self._functions, argnums=1), argnums=1)(date, x)
-        shape = *self.problem.contracts, self.problem.dim, self.problem.dim
+        shape = *self.contracts, self.problem.dim, self.problem.dim
         return jnp.tensordot(self._at(date), curves, 1).reshape(shape)
 
-    def portfolio(self, quantities: Float[Array, " contracts"]) -> "PortfolioExpansion":
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "BasisExpansion":
         summed = jnp.einsum("scf,c->sf", self.coefficients, quantities)[:, None]
-        return PortfolioExpansion(eqx.tree_at(lambda e: e.coefficients, self, summed))
+        return replace(self, coefficients=summed, contracts=())
 
     def _at(self, date: Date) -> Float[Array, "contracts functions"]:
         return self.coefficients[self.problem.num_steps - 1 - date]
@@ -357,23 +358,9 @@ class BasisExpansion(AbstractApproximation):
         return jnp.concatenate([f(x[:, None])[:, 0] for f in parts])
 
 
-class PortfolioExpansion(AbstractApproximation):
-    """One expansion, of a sum: its gradient is one reverse sweep, its Hessian one for each coordinate."""
-
-    expansion: BasisExpansion
-
-    def value(self, date: Date, x: State) -> Float[Array, ""]:
-        return self.expansion.flat_value(date, x)[0]
-
-    def portfolio(self, quantities: Float[Array, " contracts"]) -> "PortfolioExpansion":
-        return self.expansion.portfolio(quantities)
-
-
 def _flat(values: Float[Array, "*contracts paths"]) -> Values:
-    """Return values with one axis for all contracts."""
     return values.reshape(-1, values.shape[-1])
 
 
 def _driver(problem: Problem, t, x: States, value: Values, z: Array) -> Values:
-    """Return f at every path, of every contract."""
     return jax.vmap(partial(problem.flat_driver, t), -1, -1)(x, value, z)

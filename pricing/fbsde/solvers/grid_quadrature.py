@@ -139,7 +139,7 @@ class GridQuadrature(AbstractSolver):
             if number is not None and number < least:
                 raise ValueError(f"{name}={number}: give {least} or more.")
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.dim > 2:
             return f"{problem.dim} dimensions, and a grid is of two at most: GradientRegression has no grid"
         if problem.start is not None:
@@ -322,7 +322,6 @@ def _after_jumps(
 
 
 def _places(count: int, dim: int, dtype) -> Float[Array, "nodes dim"]:
-    """Return the places of all nodes."""
     axes = (jnp.arange(count),) * dim
     return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1).reshape(-1, dim).astype(dtype)
 

@@ -203,13 +203,11 @@ class MalliavinRegression(AbstractDateRegression):
         return solve
 
     def _network_estimate(self, parameters: MalliavinParameters, x: State) -> _NetworkEstimate:
-        """Return the networks' shares at a state."""
         return parameters.network_estimate(self.standardized(x))
 
     def _linear_estimates(
         self, parameters: MalliavinParameters, targets: _Targets
     ) -> _LinearEstimate:
-        """Return the linear parts on every path."""
         dim = self.problem.dim
         trace = jnp.trace(parameters.gamma.reshape(dim, -1, dim), axis1=0, axis2=2)
 
@@ -226,7 +224,6 @@ class MalliavinRegression(AbstractDateRegression):
         return 0.5 * (squares - self.problem.dt * trace)
 
     def _y_and_z(self, parameters: MalliavinParameters, found: _NetworkEstimate, x: State):
-        """Return Y [contracts] and Z [contracts, dim]."""
         value, slopes = parameters.linear_y_and_z(quadratic_features(self.standardized(x)))
         y = (value + found.value) * self.scale
         return y, (slopes + found.slopes) * self._z_scale[:, None]
@@ -241,7 +238,6 @@ class MalliavinRegression(AbstractDateRegression):
         return (parameters.gamma_times(v) + found.gamma_times(v)) * scale[:, None]
 
     def _all_residuals(self, parameters: MalliavinParameters, *by_path):
-        """Return the residuals of every path."""
         return jax.vmap(partial(self._residuals, parameters))(*by_path)
 
     def _residuals(
@@ -337,7 +333,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
 
     gamma: str = word("gamma", ("full", "diagonal"), default="full")
 
-    def unsupported(self, problem: Problem) -> str | None:
+    def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.stopping_dates:
             return (
                 "stopped paths, where the value jumps and has no Malliavin derivative: "

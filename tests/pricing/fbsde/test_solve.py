@@ -126,7 +126,7 @@ class Growing(AbstractSolver):
 
     mesh: None = None
 
-    def unsupported(self, problem):
+    def unsupported_reason(self, problem):
         return None
 
     def num_stages(self, problem):
