@@ -28,13 +28,6 @@ class ProfitAndLoss(eqx.Module):
 
     Attributes:
         samples: The profit on each path, of shape [*contracts, paths]; below zero the seller loses.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from pricing.fbsde import ProfitAndLoss
-        >>> made = ProfitAndLoss(jnp.array([1.0, -1.0, 3.0, 1.0]))
-        >>> float(made.mean), f"{made.std_error:.3f}"
-        (1.0, '0.707')
     """
 
     samples: Float[Array, "*contracts paths"]
@@ -62,13 +55,6 @@ class Hedging(eqx.Module):
         unhedged: The profit and loss without a hedge.
         delta: The same with a Delta hedge.
         delta_gamma: The same with a Delta and a Gamma hedge; None if that was not asked for.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from pricing.fbsde import Hedging, ProfitAndLoss
-        >>> made = ProfitAndLoss(jnp.zeros((3, 256)))
-        >>> Hedging(made, made, None).delta.std.shape
-        (3,)
     """
 
     unhedged: ProfitAndLoss

@@ -92,11 +92,6 @@ class Solution(AbstractValueFunction):
         approximation: u at the dates of the grid.
         result: Result of the training.
         stats: "losses", of every iteration, of shape [stages, iterations].
-
-    Examples:
-        >>> from pricing.fbsde import Solution
-        >>> def figures(solution: Solution, t, x):
-        ...     return solution.value(t, x), solution.delta(t, x), solution.gamma(t, x)
     """
 
     problem: Problem
@@ -141,11 +136,6 @@ class Portfolio(AbstractValueFunction):
         problem: The problem that was solved.
         approximation: The sum at the dates of the grid.
         quantities: The quantity of each contract, of their shape.
-
-    Examples:
-        >>> from pricing.fbsde import Portfolio, Solution
-        >>> def long_short(solution: Solution) -> Portfolio:
-        ...     return solution.portfolio([1.0, -1.0])
     """
 
     problem: Problem

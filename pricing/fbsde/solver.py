@@ -40,13 +40,7 @@ def beyond_networks(problem: Problem) -> str | None:
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """Results of a training: an enumeration whose values are messages.
-
-    Examples:
-        >>> from pricing.fbsde import RESULTS
-        >>> RESULTS[RESULTS.non_finite_loss][:24]
-        'Lower the learning rate;'
-    """
+    """Results of a training: an enumeration whose values are messages."""
 
     non_finite_loss = (
         "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider "
@@ -127,12 +121,6 @@ class AbstractSolver(eqx.Module):
 
     Attributes:
         mesh: The devices that share the paths (axis "paths"), or None.
-
-    Examples:
-        >>> from pricing.fbsde import AbstractSolver, DeepBSDE, problems
-        >>> solver: AbstractSolver = DeepBSDE(num_iterations=1500)
-        >>> solver.num_stages(problems.allen_cahn(2)), solver.describe_stage(problems.allen_cahn(2), 0)
-        (15, 'iterations 0 to 99, all dates')
     """
 
     mesh: AbstractVar[Mesh | None]

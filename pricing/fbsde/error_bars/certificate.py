@@ -41,12 +41,6 @@ class Estimate(eqx.Module):
     Attributes:
         mean: The estimate, of any shape.
         std_error: Its standard error.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> from pricing.fbsde import Estimate
-        >>> float(Estimate(jnp.array(8.0), jnp.array(0.5)).relative_error)
-        0.0625
     """
 
     mean: Float[Array, "*shape"]
@@ -68,12 +62,6 @@ class Certificate(eqx.Module):
         missed: The value less the solution's own value, [*contracts]: the solution's error.
         left: Error that standard errors do not show where the driver reads Gamma, as a fraction of each figure,
             [*contracts]; else 0.
-
-    Examples:
-        >>> from pricing.fbsde import Certificate
-        >>> def interval(found: Certificate):
-        ...     value, error = found.value.mean, found.value.std_error
-        ...     return value - 2 * error, value + 2 * error
     """
 
     value: Estimate

@@ -27,11 +27,6 @@ class Tolerance(NamedTuple):
         value: Tolerance of the value.
         delta: Tolerance relative to the largest x_i Delta_i.
         gamma: Tolerance relative to the largest x_i x_j Gamma_ij.
-
-    Examples:
-        >>> from pricing.fbsde import Tolerance
-        >>> Tolerance(gamma=0.1).value
-        0.002
     """
 
     value: float = 0.002

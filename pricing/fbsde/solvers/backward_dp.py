@@ -223,11 +223,6 @@ class BackwardDP(AbstractBackwardSolver):
 
     Raises:
         ValueError: A setting is out of its range.
-
-    Examples:
-        >>> from pricing.fbsde import BackwardDP
-        >>> BackwardDP(2, num_paths=4096).variant
-        2
     """
 
     date_regression: ClassVar[type[AbstractDateRegression]] = NetworkRegression

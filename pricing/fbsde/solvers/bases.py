@@ -43,12 +43,6 @@ class AbstractBasis(eqx.Module):
     """Functions of a few features of the state, at one date, that a regression combines.
 
     A basis has parameters for each date: scales that make its functions of order one, and learned numbers.
-
-    Examples:
-        >>> from pricing.fbsde import AbstractBasis, Hermite, PayoffBasis
-        >>> bases: tuple[AbstractBasis, ...] = (Hermite(1), PayoffBasis())
-        >>> [basis.is_linear for basis in bases]
-        [True, True]
     """
 
     @abc.abstractmethod
@@ -64,9 +58,9 @@ class AbstractBasis(eqx.Module):
         """Return all functions of the features: smooth."""
 
     @property
-    @abc.abstractmethod
     def is_linear(self) -> bool:
         """Whether the functions are affine in the features."""
+        return False
 
     @property
     def is_trainable(self) -> bool:
@@ -124,11 +118,6 @@ class Hermite(_AbstractPolynomials):
     Attributes:
         degree: The largest total degree.
         logs: Whether the coordinates are the logarithms of the states (lognormal assets).
-
-    Examples:
-        >>> from pricing.fbsde import Hermite
-        >>> Hermite(6).is_linear
-        False
     """
 
     degree: int = eqx.field(static=True, default=2)
@@ -153,11 +142,6 @@ class MeanPolynomials(_AbstractPolynomials):
 
     Raises:
         ValueError: `above` is negative, or not below `degree`.
-
-    Examples:
-        >>> from pricing.fbsde import MeanPolynomials
-        >>> MeanPolynomials(5, above=2).degree
-        5
     """
 
     degree: int = eqx.field(static=True, default=8)
@@ -188,11 +172,6 @@ class SeparableBasis(AbstractBasis):
     Attributes:
         degree: The largest degree.
         logs: Whether the coordinates are the logarithms of the states.
-
-    Examples:
-        >>> from pricing.fbsde import SeparableBasis
-        >>> SeparableBasis(2).is_linear
-        False
     """
 
     degree: int = eqx.field(static=True, default=2)
@@ -230,11 +209,6 @@ class SmoothMaximum(_AbstractPolynomials):
     Attributes:
         sharpness: The numbers b.
         degree: The largest total degree.
-
-    Examples:
-        >>> from pricing.fbsde import SmoothMaximum
-        >>> SmoothMaximum().sharpness
-        (0.5, 1.0, 2.0)
     """
 
     sharpness: tuple[float, ...] = eqx.field(static=True, default=(0.5, 1.0, 2.0))
@@ -268,11 +242,6 @@ class HiddenLayer(AbstractBasis):
 
     Raises:
         ValueError: A number is out of its range.
-
-    Examples:
-        >>> from pricing.fbsde import HiddenLayer
-        >>> HiddenLayer(16, num_iterations=0).is_trainable
-        False
     """
 
     width: int = eqx.field(static=True, default=32)
@@ -305,10 +274,6 @@ class HiddenLayer(AbstractBasis):
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters
         return jnp.tanh(features)
-
-    @property
-    def is_linear(self) -> bool:
-        return False
 
     @property
     def is_trainable(self) -> bool:
@@ -347,11 +312,6 @@ class PayoffBasis(AbstractBasis):
     """The exercise value and the terminal value, in units of the terminal value's deviation.
 
     The exercise value is cut off below 0, or below the least terminal value where that is negative.
-
-    Examples:
-        >>> from pricing.fbsde import PayoffBasis
-        >>> PayoffBasis().is_linear
-        True
     """
 
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:

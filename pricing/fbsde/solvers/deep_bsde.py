@@ -88,11 +88,6 @@ class DeepBSDE(AbstractSolver):
 
     Raises:
         ValueError: `driver_rule` is no such rule.
-
-    Examples:
-        >>> from pricing.fbsde import DeepBSDE
-        >>> DeepBSDE(num_iterations=1500).driver_rule
-        'trapezoid'
     """
 
     num_iterations: int = eqx.field(static=True, default=2000)

@@ -62,11 +62,6 @@ class DeepSplitting(AbstractBackwardSolver):
     Attributes:
         num_paths: The paths that are kept at every date. The other settings, by keyword, are the same as for
             `BackwardDP`: `num_iterations`, `batch_size`, `num_pairs`, `learning_rate`, `architecture`.
-
-    Examples:
-        >>> from pricing.fbsde import DeepSplitting
-        >>> DeepSplitting(num_paths=4096).num_pairs
-        1
     """
 
     date_regression: ClassVar[type[AbstractDateRegression]] = SplittingRegression

@@ -122,11 +122,6 @@ class GridQuadrature(AbstractSolver):
 
     Raises:
         ValueError: There are fewer than four nodes or three points.
-
-    Examples:
-        >>> from pricing.fbsde import GridQuadrature, problems
-        >>> GridQuadrature().num_stages(problems.different_rates_call(8))
-        8
     """
 
     num_nodes: int | None = eqx.field(static=True, default=None)

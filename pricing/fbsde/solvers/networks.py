@@ -52,11 +52,6 @@ class Architecture(eqx.Module):
         depth: The number of hidden layers.
         activation: The function after each hidden layer.
         layer_norm: Whether hidden layers are normalized before the activation.
-
-    Examples:
-        >>> from pricing.fbsde import Architecture
-        >>> Architecture(width=40).depth
-        2
     """
 
     width: int | None = eqx.field(static=True, default=None)

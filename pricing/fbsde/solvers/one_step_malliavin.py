@@ -322,11 +322,6 @@ class OneStepMalliavin(AbstractBackwardSolver):
 
     Raises:
         ValueError: A setting is out of its range.
-
-    Examples:
-        >>> from pricing.fbsde import OneStepMalliavin
-        >>> OneStepMalliavin(gamma="diagonal", num_paths=4096).gamma
-        'diagonal'
     """
 
     date_regression: ClassVar[type[AbstractDateRegression]] = MalliavinRegression
