@@ -398,7 +398,7 @@ def test_mistakes_are_named(chosen):
     problem, solution = chosen
     with pytest.raises(ValueError, match="num_paths=3: give four or more"):
         certify(solution, key=OTHERS, num_paths=3)
-    with pytest.raises(ValueError, match="a solver is chosen for one key"):
+    with pytest.raises(ValueError, match="a solver is selected for one key"):
         solve(problem, key=jax.random.split(OWN, 2))
     still = lambda t, dt, x, dw: jnp.where(t > 0.0, problem.step(t, dt, x, dw), x)  # noqa: E731
     unmoved = eqx.tree_at(lambda s: s.problem.step, solution, still)

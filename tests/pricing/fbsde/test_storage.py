@@ -15,11 +15,11 @@ from pricing.fbsde import (
     Hermite,
     Problem,
     export,
+    functions,
     load,
     problems,
     save,
     solve,
-    storage,
 )
 
 PROBLEM = problems.different_rates_call(4)
@@ -120,7 +120,7 @@ def test_a_global_that_a_function_reads_is_part_of_the_problem(tmp_path, monkeyp
 def test_functions_compiled_by_another_version_give_a_warning(tmp_path, monkeypatch):
     """Their programs may differ while they compute the same; numbers are compared all the same."""
     save(solve(put(), SOLVER, key=jax.random.key(0)), tmp_path / "put.eqx")
-    monkeypatch.setattr(storage, "version", lambda name: "9.9")
+    monkeypatch.setattr(functions, "version", lambda name: "9.9")
     load(tmp_path / "put.eqx", put(), SOLVER)
     with pytest.warns(UserWarning, match="whether terminal compute the same"):
         load(tmp_path / "put.eqx", put(strike=60.0), SOLVER)
