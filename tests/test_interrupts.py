@@ -26,7 +26,7 @@ HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """What runs in the background of a shell ignores Ctrl-C, and so would all that it starts."""
 MAIN = """
 import sys
-from jaxtape.command_line import main
+from jaxtape.cli.main import main
 import {module}
 print("begun", file=sys.stderr, flush=True)
 main()

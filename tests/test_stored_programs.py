@@ -118,7 +118,7 @@ def in_python(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
 COUNTED = """
 import collections
 from jax import monitoring
-from jaxtape.command_line import app
+from jaxtape.cli.main import app
 counts = collections.Counter()
 monitoring.register_event_listener(lambda event, **about: counts.update([event.split("/")[-1]]))
 app({arguments!r}, standalone_mode=False)

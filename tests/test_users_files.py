@@ -139,7 +139,7 @@ def test_a_single_file_is_replaced_if_the_command_has_written_it_and_otherwise_s
         (*CALIBRATE, "--out"),
         ("monitor", "out", "--out"),
         ("solve", "all", "--out"),
-        ("solve", "all", "--checkpoint"),
+        ("solve", "all", "--resume"),
         ("solve", "all", "--metrics"),
         ("validate", "--html"),
         ("compare", "--out"),

@@ -199,7 +199,7 @@ _OPTIONS = {
         "--max-failed": "0",
     },
     "validate": {"--html": "page.html", "--out": "values.json"},
-    "solve": {"--seeds": "1", "--out": "table.json", "--checkpoint": "saved", "--metrics": "news"},
+    "solve": {"--seeds": "1", "--out": "table.json", "--resume": "saved", "--metrics": "news"},
 }
 _NEEDED = {
     "risk": ("--trades", "--market", "--out"),

@@ -26,7 +26,7 @@ def run(*arguments: str, cache) -> subprocess.CompletedProcess:
 
 SEVERAL = """
 import json, sys
-from jaxtape.command_line import main
+from jaxtape.cli.main import main
 sys.stderr = sys.stdout
 for words in json.loads(sys.argv[1]):
     sys.argv = ["jaxtape", "solve", *words]
