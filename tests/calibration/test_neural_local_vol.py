@@ -64,6 +64,7 @@ def test_the_same_errors_are_those_of_heston_by_its_characteristic_function():
     assert np.max(np.abs((vols - exact) / errors)) < 4.5
 
 
+@pytest.mark.repeat
 def test_the_gradient_is_pytorchs_on_the_same_normals():
     pytest.importorskip("torch")
     assert disagreement(SURFACE, bent_of_two_layers(), 2) < 1e-12
@@ -77,6 +78,7 @@ def bent_of_two_layers() -> NeuralLocalVol:
     return eqx.tree_at(lambda m: m.network, model, eqx.combine(moved, rest))
 
 
+@pytest.mark.repeat
 def test_gamma_is_that_of_differences_and_of_black_scholes():
     """The spot does not move the paths of log(S / F): samples are smooth in it. Volga would be wrong."""
     call, by = European(105.0, 0.5), MonteCarlo(4096, 8, 4096)

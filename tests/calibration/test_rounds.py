@@ -284,6 +284,7 @@ def test_columns_are_the_table_of_all():
     assert list(found().columns)[:3] == ["id", "status", "initial_variance"]
 
 
+@pytest.mark.repeat
 def test_searches_do_not_communicate():
     """The compiled program of a device has no collective, and so no device waits for another."""
     parameters = FreeParameters.of(start())

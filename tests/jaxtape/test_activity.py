@@ -26,8 +26,11 @@ def on_host(k):
     return jax.pure_callback(lambda k: np.asarray(k) * 1.1, jax.typeof(k), k)
 
 
-HELD = {"while_loop": root, "pure_callback": on_host}
-each_held = pytest.mark.parametrize("held", HELD.values(), ids=HELD)
+each_held = pytest.mark.parametrize(
+    "held",
+    [root, pytest.param(on_host, marks=pytest.mark.repeat)],
+    ids=["while_loop", "pure_callback"],
+)
 
 
 def loss(scan, held, a, xs):

@@ -141,6 +141,7 @@ def transformed_without_schedule(name):
     return transformed(name, None)
 
 
+@pytest.mark.repeat
 def test_without_jit():
     arguments = mixed_arguments(n=7)
     actual, desired = (

@@ -56,6 +56,7 @@ def test_constants_give_what_the_integral_equation_gives(on_flat_terms):
         assert np.max(np.abs(getattr(found, name) - getattr(exact, name))) < size, name
 
 
+@pytest.mark.repeat
 def test_what_is_exercised_now_is_intrinsic(on_flat_terms):
     found = on_flat_terms
     for which, delta in ((2, -1.0), (3, 1.0)):

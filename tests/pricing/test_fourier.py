@@ -124,6 +124,7 @@ def test_a_correlation_of_one_is_exact(rho):
     assert np.max(np.abs(found - np.array(exact)) / np.sqrt(forward * strikes)) < 1e-8
 
 
+@pytest.mark.repeat
 def test_a_bunch_of_strikes_shares_nodes_and_stays_exact():
     """Eight strikes to four deviations on the path of the nearest, 3 days to 10 years; 300 models."""
     dice = np.random.default_rng(20261124)

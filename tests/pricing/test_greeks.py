@@ -160,6 +160,7 @@ def test_a_flat_curve_gives_the_greeks_of_a_number():
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("product", ["call", "put", "cash digital", "asset digital"])
 def test_heston_without_vol_of_vol_is_black_scholes(product):
     """v0 = theta: variance stays; sqrt(v0) and sqrt(theta) shift together, as the vol does. Error: O(xi)."""

@@ -75,6 +75,7 @@ def test_a_flat_surface_is_black_and_scholes():
         np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.repeat
 def test_an_option_is_sensitive_to_its_own_quote():
     """The derivative to it is Black's vega, that to all others next to none: to 1 % of the vega."""
     strike, expiry = 110.0, 1.0

@@ -132,6 +132,7 @@ def log_density(problem: Problem, x, end):
     return -0.5 * noise @ noise / dt
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("correlated", [False, True])
 def test_weights_are_derivatives_of_the_density(correlated):
     problem = two_assets(correlated)

@@ -55,6 +55,7 @@ def test_the_gradient_is_that_of_the_closed_form():
     assert missed < 0.05 * np.linalg.norm(delta)
 
 
+@pytest.mark.repeat
 def test_the_trapezoid_rule_errs_less_than_the_left_one():
     """y' = -y over four steps, from y_T = 1: the errors of exp(1) are of second and of first order."""
     problem = single(

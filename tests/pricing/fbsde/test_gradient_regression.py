@@ -94,6 +94,7 @@ def test_borrowing_at_another_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.slow)])
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
@@ -192,6 +193,7 @@ def book(count: int):
     return puts, BlackScholes(4 * [100.0], 0.05, vols, np.zeros(4), asset_correlation=correlation)
 
 
+@pytest.mark.repeat
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
     bases = (Hermite(2, logs=True), MeanPolynomials(4, above=2, logs=True))

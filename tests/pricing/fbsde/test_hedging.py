@@ -95,6 +95,7 @@ def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
         assert abs(made.mean - (premiums[1] - premiums[0])) < 4.0 * made.std_error
 
 
+@pytest.mark.repeat
 def test_regressions_of_many_contracts_hedge_as_well():
     calls = European([90.0, 100.0, 115.0], 1.0, "call")
     problem = from_product(calls, MODEL, 16)
@@ -106,6 +107,7 @@ def test_regressions_of_many_contracts_hedge_as_well():
     assert np.all(abs(found.delta.mean) < 4.0 * found.delta.std_error)
 
 
+@pytest.mark.repeat
 def test_what_the_rule_exercises_is_worth_its_lower_bound():
     """The premium less the mean is what the holder earns: as `bounds` finds by discounted payoffs."""
     put = Bermudan(European(STRIKE, 1.0, "put"), [0.25, 0.5, 0.75, 1.0])
@@ -142,6 +144,7 @@ def test_a_driver_that_is_not_linear_is_what_the_money_is_invested_at():
     assert found.delta.std < 0.2 * found.unhedged.std
 
 
+@pytest.mark.repeat
 def test_deep_bsde_hedges_delta_alone():
     problem = problems.hjb_riccati(3, 10)
     solution = solve(problem, DeepBSDE(300), key=jax.random.key(11))

@@ -83,6 +83,7 @@ def regression():
     return solve(problem, GradientRegression(16384, bases), key=KEY)
 
 
+@pytest.mark.repeat
 def test_a_bermudan_put_by_merton_on_a_grid():
     problem = problems.merton_put(20, 10)
     solution = solve(problem, GridQuadrature(), key=KEY)

@@ -89,6 +89,7 @@ def solved():
     return solve(right(-0.4), REGRESSION, key=OWN)
 
 
+@pytest.mark.repeat
 def test_a_certificate_takes_it():
     """-.400, where waiting to the end is worth -.798."""
     known = by_induction(-0.4, "distance")

@@ -35,6 +35,7 @@ def bermudan_put(features):
     return from_product(put, MODEL, 8)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("make", "product", "method"),
     [

@@ -73,8 +73,8 @@ def brownian(contracts: int) -> Problem:
     [
         GradientRegression(4096, (Hermite(4), PayoffBasis())),
         pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
-        BackwardDP(2, **TINY),
-        OneStepMalliavin(**TINY),
+        pytest.param(BackwardDP(2, **TINY), marks=pytest.mark.repeat),
+        pytest.param(OneStepMalliavin(**TINY), marks=pytest.mark.repeat),
         pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.slow),
     ],
     ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
@@ -101,6 +101,7 @@ def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
         np.testing.assert_allclose(one, np.tensordot(quantities, each, 1), rtol=1e-9)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("solver", "least"),
     [

@@ -54,6 +54,7 @@ def uncertain_volatility(nodes: int = 1501, steps: int = 500) -> tuple[float, fl
     return float(value[middle]), float((value[middle + 1] - value[middle - 1]) / (200.0 * h))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("vol", [0.15, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_uncertain_volatility(vol):
     problem = problems.uncertain_volatility(50, vol)
