@@ -82,7 +82,7 @@ class Contract:
         }
         found = {name: self._naive(gamma, paths) for name, gamma in usual.items()}
         for name, control in self.ours.items():
-            found[name] = self._ours(MonteCarlo(paths, STEPS, BLOCK, control=control))
+            found[name] = self._ours(MonteCarlo(paths, STEPS, BLOCK, control_variate=control))
         return found
 
     def _naive(self, gamma: Callable[..., Array], paths: int) -> Ladder:
@@ -242,7 +242,7 @@ def parameter_rows(paths: int) -> dict[str, dict[str, tuple[float, float]]]:
         return jax.lax.map(of_block, jax.random.split(key, -(-paths // EULER_BLOCK))).ravel()
 
     def ours(control: bool) -> Callable[[Array], Array]:
-        method = MonteCarlo(paths, 32, control=control)
+        method = MonteCarlo(paths, 32, control_variate=control)
         return lambda x: method.samples(call, model(x), key=key)
 
     columns = {

@@ -199,7 +199,7 @@ def heston_put(spot: float) -> Case:
     dates = 0.25 * FIFTY
     option = lambda: Bermudan(European(10.0, 0.25, "put"), dates)  # noqa: E731 # pyright: ignore
     model = lambda: Heston(spot, 0.1, 0.0625, 5.0, 0.16, 0.9, 0.1)  # noqa: E731 # pyright: ignore
-    fine = FiniteDifference(num_distances=400, num_variances=120, num_steps=200)
+    fine = FiniteDifference(num_spots=400, num_variances=120, num_steps=200)
     return Case(
         lambda: from_product(option(), model(), 50),
         lambda: known.of_pricing(option(), model(), fine),

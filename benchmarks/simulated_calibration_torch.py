@@ -134,7 +134,7 @@ def prices(run: Callable, p, noise):
 
 def _barriers(mean, variance, uniforms):
     batch, found = products()[0], []
-    rows = [np.array(x) for x in (batch.strike, batch.barrier, batch.living_side, batch.side)]
+    rows = [np.array(x) for x in (batch.strike, batch.barrier, batch.barrier_direction, batch.side)]
     for place, expiry, every in ((slice(0, 4), 0.5, 1), (slice(4, 8), 1.0, 2)):
         numbers = [torch.as_tensor(x[place], dtype=mean.dtype)[:, None] for x in rows]
         sums = [x[: 16 * every].unflatten(0, (16, every)).sum(1) for x in (mean, variance)]

@@ -58,8 +58,8 @@ class ArithmeticAverage(AverageEstimator):
         direction = _direction(points)
         normals = draw.normals[0] if product.multi_asset else draw.normals
         along = jnp.sum(direction * normals, axis=0)
-        slope = points.spread(direction)
-        level = points.log_mean + points.spread(normals - direction * along[None])
+        slope = points.apply_factor(direction)
+        level = points.log_mean + points.apply_factor(normals - direction * along[None])
         root = _crossing(level, slope, jnp.log(product.strike))
         side, strike = product.side, product.strike
         spots = jnp.exp(level + 0.5 * slope**2) * normal_law.cdf(side * (slope - root[None]))
@@ -90,9 +90,9 @@ class GeometricAverage(AverageEstimator):
 
 def _direction(points: Points) -> Spots:
     """Return the direction of noise in which the sum grows fastest, or all spots alike if that lowers one."""
-    steepest = points.gathered(jnp.exp(points.log_mean))
-    lowers = jnp.any(points.spread(steepest) < 0.0, axis=0)
-    direction = jnp.where(lowers[None], points.alike(), steepest)
+    steepest = points.transpose(jnp.exp(points.log_mean))
+    lowers = jnp.any(points.apply_factor(steepest) < 0.0, axis=0)
+    direction = jnp.where(lowers[None], points.common_direction(), steepest)
     return direction / safe_sqrt(jnp.sum(direction**2, axis=0))[None]
 
 

@@ -60,7 +60,7 @@ def _values(product, model, walk, times, shocks) -> Float[Array, " paths"]:
     steps = walk.mean + safe_sqrt(walk.variance) * shocks
     position = jnp.cumsum(steps, axis=0) + log_forward[:, None]
 
-    living = product.living_side
+    living = product.barrier_direction
     start = living * jnp.log(model.spot / product.barrier)
     distance = larger(living * position, 0.0)
     before = jnp.concatenate(

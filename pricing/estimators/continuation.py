@@ -10,7 +10,7 @@ from jaxtape import StoreAll
 
 from ..models import ConditionallyGaussian
 from ..numerics.safe_math import clipped, larger, safe_sqrt
-from ..products import Monitored, Payoff
+from ..products import DiscreteBarrier, Payoff
 from .corridor import MonitoringDate, Paths, monitoring_dates, paid_always, payoff_inside
 from .gaussian_mixture import GaussianMixture, Interval
 
@@ -20,7 +20,7 @@ States = Float[Array, "dates paths"]
 _REACH = 8.0  # standard deviations of the log-spot that a fit covers: also where no path goes
 
 
-class End(NamedTuple):
+class TerminalPayoff(NamedTuple):
     """The payment of a contract at its last date if it is alive then."""
 
     alive: Payoff
@@ -28,7 +28,7 @@ class End(NamedTuple):
     discount: Scalar
 
     @classmethod
-    def of(cls, product: Monitored, model: ConditionallyGaussian) -> "End":
+    def of(cls, product: DiscreteBarrier, model: ConditionallyGaussian) -> "TerminalPayoff":
         expiry = product.dates[-1]
         return cls(product.alive, model.forward(expiry), model.discount(expiry))
 
@@ -60,7 +60,7 @@ class Continuation(NamedTuple):
     fits: GaussianMixture
 
     @classmethod
-    def fit(cls, product: Monitored, model: ConditionallyGaussian) -> "Continuation":
+    def fit(cls, product: DiscreteBarrier, model: ConditionallyGaussian) -> "Continuation":
         """Fit the functions by backward induction, for a model whose variance is not random."""
         noise = jnp.zeros((product.dates.size, 1), product.dates.dtype)
         walk = model.walk(noise, product.dates, StoreAll())
@@ -69,7 +69,7 @@ class Continuation(NamedTuple):
         lows, highs = _corridors(dates)
         components = 16 + 8 * round(product.dates.size**0.5)
 
-        end = End.of(product, model)
+        end = TerminalPayoff.of(product, model)
         last = Interval(lows[-1], highs[-1], components)
         ahead = jax.vmap(end.ahead, (None, 0))(date_of(dates, -1), last.points)
         latest = last.fit(ahead)
@@ -89,8 +89,12 @@ class Continuation(NamedTuple):
         today = _ahead(first, date_of(dates, 0), jnp.zeros_like(end.forward)) + always[0]
         return cls(today, fits)
 
-    def corrected(
-        self, dates: MonitoringDate, end: End, states: tuple[States, States], uniform: Paths
+    def controlled_samples(
+        self,
+        dates: MonitoringDate,
+        end: TerminalPayoff,
+        states: tuple[States, States],
+        uniform: Paths,
     ) -> Paths:
         """Return samples of the value.
 

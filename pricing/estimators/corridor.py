@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import ConditionallyGaussian, Walk
+from ..models import ConditionallyGaussian, LogSpotSteps
 from ..numerics import normal_law
 from ..numerics.safe_math import clipped, divisor, larger, safe_sqrt, smaller
-from ..products import Monitored, Payoff
+from ..products import DiscreteBarrier, Payoff
 
 Paths = Float[Array, "*paths"]
 
@@ -52,7 +52,7 @@ class MonitoringDate(NamedTuple):
 
 
 def monitoring_dates(
-    product: Monitored, model: ConditionallyGaussian, walk: Walk
+    product: DiscreteBarrier, model: ConditionallyGaussian, walk: LogSpotSteps
 ) -> MonitoringDate:
     """Return the monitoring dates of a contract, stacked."""
     forward = jax.vmap(model.forward)(product.dates)
@@ -93,7 +93,7 @@ def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: 
     return jnp.sum(jax.vmap(mean)(payoff), axis=0)
 
 
-def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: Walk) -> Paths:
+def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: LogSpotSteps) -> Paths:
     """Return the undiscounted mean of a payoff that no barrier can end, given the variance path."""
     mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
     most = jnp.full_like(mean, far(mean.dtype))

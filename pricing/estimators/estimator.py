@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..models import ConditionallyGaussian, LocalVolatility, LognormalSpots, Walk
+from ..models import ConditionallyGaussian, LocalVolatility, LognormalSpots, LogSpotSteps
 from ..products import AbstractProduct
 
 SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
         uniforms: those of `Needs`, with an axis of paths after it, uniforms inside (0, 1).
     """
 
-    walk: Walk
+    walk: LogSpotSteps
     normals: Float[Array, "*shape paths"]
     uniforms: Float[Array, "dates paths"]
 

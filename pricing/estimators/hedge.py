@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import MeanVariance, Walk
+from ..models import LogSpotSteps, MeanVariance
 
 Steps = Float[Array, "steps paths"]
 
@@ -14,7 +14,7 @@ MOST_DATES = 8  # more of them cost as much as they save
 
 
 def hedge_gains(
-    value: Callable[[Steps, Steps], Steps], model: MeanVariance, walk: Walk
+    value: Callable[[Steps, Steps], Steps], model: MeanVariance, walk: LogSpotSteps
 ) -> Float[Array, " paths"]:
     """Return the gains of holding the derivatives of `value` from each date to the next; their mean is zero.
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import ConditionallyGaussian, Walk
+from ..models import ConditionallyGaussian, LogSpotSteps
 from ..numerics.mixing import mixed, unmixed
 from ..numerics.safe_math import safe_sqrt
 from ..products import Average
@@ -27,7 +27,7 @@ class Points(NamedTuple):
     factor: Float[Array, "spots spots"] | None
 
     @classmethod
-    def of(cls, product: Average, model: ConditionallyGaussian, walk: Walk) -> "Points":
+    def of(cls, product: Average, model: ConditionallyGaussian, walk: LogSpotSteps) -> "Points":
         """Return the points of an average under a model, given the log-spot's steps between its fixings."""
         if product.multi_asset:
             forward = model.forward(product.fixings[0])
@@ -40,19 +40,19 @@ class Points(NamedTuple):
         log_mean = jnp.log(weights * forward)[:, None] + mean
         return cls(weights, log_mean, safe_sqrt(variance), factor)
 
-    def spread(self, normals: Spots) -> Spots:
+    def apply_factor(self, normals: Spots) -> Spots:
         """Return A Z."""
         if self.factor is None:
             return jnp.cumsum(self.std * normals, axis=0)
         return self.std * mixed(self.factor, normals)
 
-    def gathered(self, spots: Spots) -> Spots:
+    def transpose(self, spots: Spots) -> Spots:
         """Return A' y."""
         if self.factor is None:
             return self.std * jnp.cumsum(spots[::-1], axis=0)[::-1]
         return mixed(self.factor.T, self.std * spots)
 
-    def alike(self) -> Spots:
+    def common_direction(self) -> Spots:
         """Return the noise that moves every log-spot by the same, A^-1 1."""
         one = jnp.ones_like(self.std)
         if self.factor is None:
@@ -63,5 +63,5 @@ class Points(NamedTuple):
         """Return mean and variance of sum_j w_j log S_j."""
         weights = self.weights[:, None]
         log_spot = self.log_mean - jnp.log(weights)
-        loading = self.gathered(weights + jnp.zeros_like(log_spot))
+        loading = self.transpose(weights + jnp.zeros_like(log_spot))
         return jnp.sum(weights * log_spot, axis=0), jnp.sum(loading**2, axis=0)

@@ -4,7 +4,7 @@ from .average import ArithmeticAverage, GeometricAverage
 from .best_of import BestOf
 from .bridged import BridgedBarrier
 from .estimator import AbstractEstimator
-from .monitored import OneStepSurvival
+from .one_step_survival import OneStepSurvival
 from .terminal import Terminal
 
 ESTIMATORS: tuple[AbstractEstimator, ...] = (

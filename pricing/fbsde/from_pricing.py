@@ -69,13 +69,13 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
         first = (0,) * len(product.batch_shape)
         full = product.broadcast()
         one = jax.tree.map(lambda leaf: leaf[first], full)
-        read = model.read_at(one.vol_at)
+        read = model.at_smile_point(one.smile_point)
         if read is not model and not isinstance(product, Exercisable):
             raise TypeError(
                 f"{type(product).__name__} under a surface of vols has no problem: a surface says nothing of "
                 "paths between its strikes; give a number or a VolCurve"
             )
-        if read is not model and np.ptp(np.asarray(full.vol_at[1])) > 0.0:  # pyright: ignore[reportOptionalSubscript]
+        if read is not model and np.ptp(np.asarray(full.smile_point[1])) > 0.0:  # pyright: ignore[reportOptionalSubscript]
             raise TypeError(
                 f"under a surface {type(model).__name__} has another law for each strike, and a Problem has "
                 "one: give the contracts of one strike at a time, or a model with one law, such as Heston"

@@ -22,7 +22,7 @@ def barrier_value(
     product: SingleBarrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
     """Return the value in currency; a spot on or beyond the barrier has touched it: a rebate is paid now."""
-    t, living = product.expiry, product.living_side
+    t, living = product.expiry, product.barrier_direction
     alive = living * (spot - product.barrier) > 0.0
     # off the living side the formula is not meant; evaluate it at a harmless spot there
     inside = jnp.where(alive, spot, product.barrier * (1.0 + 0.1 * living))
@@ -70,7 +70,7 @@ def _claims(
     forwards: the discounted forwards of spot and strike; k: log(strike / spot). On the side of the barrier
         where a strike makes no difference, the barrier takes its place.
     """
-    phi, eta, h = product.side, product.living_side, law.h
+    phi, eta, h = product.side, product.barrier_direction, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0
     value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
     a, b = value(*law.beyond(phi, k)), value(*law.beyond(phi, h))
@@ -87,7 +87,7 @@ def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: 
     interest: rate * expiry.
     """
     std, per_std, mu, h = law
-    into, eta = product.knocks_in, product.living_side
+    into, eta = product.knocks_in, product.barrier_direction
     square = jnp.square(mu) + 2.0 * interest * jnp.square(per_std)
     lam = safe_sqrt(square)
     away = h * per_std

@@ -29,7 +29,7 @@ from ..products import (
     Average,
     AverageClaim,
     Claim,
-    Monitored,
+    DiscreteBarrier,
     Payoff,
     TerminalClaim,
 )
@@ -45,7 +45,7 @@ def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
     """Return True if a product, in its canonical form, reads one spot at one time alone."""
     if isinstance(product, Average) and product.multi_asset:
         return model.underlying.size == 1
-    if isinstance(product, AverageClaim | Monitored):
+    if isinstance(product, AverageClaim | DiscreteBarrier):
         return product.dates.shape[-1] == 1
     return isinstance(product, TerminalClaim)
 
@@ -55,7 +55,7 @@ def terminal_value(product: Any, model: BlackVol) -> Scalar:
     product = product.canonical
     if isinstance(model, BlackScholes):
         model = model.alone
-    if isinstance(product, Monitored):
+    if isinstance(product, DiscreteBarrier):
         return _corridor_value(product, model)
     if isinstance(product, Average) and product.average == "geometric":
         return _power_value(product, model)
@@ -63,7 +63,7 @@ def terminal_value(product: Any, model: BlackVol) -> Scalar:
 
 
 def smile_correction(product: Any, model: Any, flat: Any) -> Scalar | float:
-    """Return the value under a model less that under `flat`, the model as the contract sees it (`read_at`).
+    """Return the value under a model less that under `flat`, the model at the contract's point of the smile.
 
     0 where the two are the same, and for a product of which `reads_spot_once` is not true.
     """
@@ -128,7 +128,7 @@ def _power_value(product: Average, model: BlackVol) -> Scalar:
     return model.discount(t) * (flat + of_smile)
 
 
-def _corridor_value(product: Monitored, model: BlackVol) -> Scalar:
+def _corridor_value(product: DiscreteBarrier, model: BlackVol) -> Scalar:
     """Return the value of a contract that is monitored at its expiry alone."""
     t = product.dates[-1]
     lower, upper = product.lower[-1], product.upper[-1]

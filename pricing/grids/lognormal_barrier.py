@@ -39,7 +39,7 @@ def lognormal_barrier_value(
     Both errors fall with the square, so that (4 fine - coarse) / 3 has none of them (Richardson). A spot on or
     beyond the barrier has touched it.
     """
-    living = product.living_side
+    living = product.barrier_direction
     alive = living * (model.spot - product.barrier) > 0.0
     spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
     fine = _living_value(product, model, spot, num_nodes, num_steps, schedule)
@@ -70,7 +70,7 @@ def _living_value(
     schedule: AbstractSchedule,
 ) -> Scalar:
     """Return the knock-out at a spot on the living side, or the knock-in less the vanilla option."""
-    side, expiry = product.living_side, product.expiry
+    side, expiry = product.barrier_direction, product.expiry
     shares = jnp.arange(num_steps + 1, dtype=expiry.dtype) / num_steps
     times = expiry * (
         1.0 - shares**2

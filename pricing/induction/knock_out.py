@@ -13,14 +13,14 @@ from ..formulas.black import exercise_probabilities
 from ..models import LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import clipped, larger
-from ..products import Monitored
+from ..products import DiscreteBarrier
 from .layer import STDS, Layer, panels_for, quadrature
 
 Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
 
-class MonitoringDate(eqx.Module):
+class BarrierDate(eqx.Module):
     """A date at which the contract ends outside (lower, upper), or several dates if its leaves are stacked.
 
     time: years; discount_factor: today's value of 1 paid then; lower, upper: of the spot, 0 and infinity for no
@@ -65,7 +65,7 @@ class KnockOut(eqx.Module):
     num_breaks: int = eqx.field(static=True)
 
     @jax.checkpoint
-    def __call__(self, date: MonitoringDate, later: Corridor) -> Corridor:
+    def __call__(self, date: BarrierDate, later: Corridor) -> Corridor:
         no_breaks = jnp.full(self.num_breaks, -jnp.inf, later.lower.dtype)
         new = _after(self.model, date, no_breaks, self.num_panels, later.expectation)
         is_open = (date.lower <= 0.0) & jnp.isinf(date.upper)
@@ -73,7 +73,7 @@ class KnockOut(eqx.Module):
 
 
 def knock_out_induction(
-    product: Monitored, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
+    product: DiscreteBarrier, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
     """Return the tape of the dates before the last, the latest first, and its first state.
 
@@ -82,7 +82,7 @@ def knock_out_induction(
     """
     alive, discount = product.alive, jax.vmap(model.discount)(product.dates)
     levels = product.lower, product.upper, product.paid_below, product.paid_above
-    dates = MonitoringDate(product.dates, discount, *levels)
+    dates = BarrierDate(product.dates, discount, *levels)
     tape = Tape().with_schedule(schedule)
     if product.dates.size > 1:
         step = KnockOut(model, panels_for(num_nodes), alive.strike.size)
@@ -100,7 +100,7 @@ def knock_out_induction(
     return tape, _after(model, last, strikes, panels_for(num_nodes), paid)
 
 
-def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
+def paid_always(product: DiscreteBarrier, model: LognormalSpots) -> Scalar:
     """Return today's value of the payments that no barrier can end."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
@@ -111,7 +111,7 @@ def paid_always(product: Monitored, model: LognormalSpots) -> Scalar:
 
 def _after(
     model: LognormalSpots,
-    date: MonitoringDate,
+    date: BarrierDate,
     breaks: Float[Array, " breaks"],
     num_panels: int,
     value: Callable[[Points, Scalar], Points],

@@ -21,7 +21,7 @@ _CONSEQUENCE = "default_factory_not_called"  # a default made of a field that ha
 
 
 @dataclass(frozen=True)
-class Problem:
+class ValidationIssue:
     """One mistake: the path from the validated value to the culprit, its text, the message and the remedy."""
 
     path: tuple[str | int, ...]
@@ -32,7 +32,7 @@ class Problem:
 
 def validate(
     model: type[Record], data: object, **context: object
-) -> tuple[Record | None, tuple[Problem, ...]]:
+) -> tuple[Record | None, tuple[ValidationIssue, ...]]:
     """Return the record, or None and the problems; `context` is the context of the validators."""
     try:
         return model.model_validate(data, context=context), ()
@@ -41,7 +41,7 @@ def validate(
         return None, tuple(_problem(model, data, detail) for detail in details)
 
 
-def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Problem:
+def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> ValidationIssue:
     context = detail.get("ctx", {})
     path = (*detail["loc"], *context.get("path", ()))
     last = str(path[-1]) if path else ""
@@ -58,7 +58,7 @@ def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Prob
         wanted, remedy = _WANTED.get(detail["type"], (detail["msg"], "docs/data.md has the format"))
         message = f"{show(detail['input'])} is not {wanted}"
     value = "" if detail["type"] == "missing" else show(_at(data, path))
-    return Problem(path, value, message, remedy)
+    return ValidationIssue(path, value, message, remedy)
 
 
 def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel]:

@@ -12,7 +12,7 @@ from pricing.ingestion.errors import InputError, listed, show, unreadable
 from pricing.ingestion.fields import FIRST_DAY, LAST_DAY, closest
 from pricing.ingestion.files import parse_json
 from pricing.ingestion.locator import Locator
-from pricing.ingestion.validation import Problem, validate
+from pricing.ingestion.validation import ValidationIssue, validate
 
 from .bootstrap import CurveQuotes
 from .conventions import CURRENCIES
@@ -57,7 +57,7 @@ class Contents:
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
-    def report(self, problems: tuple[Problem, ...], *prefix: str):
+    def report(self, problems: tuple[ValidationIssue, ...], *prefix: str):
         """Record the problems found in the value at the path `prefix`."""
         for problem in problems:
             path = (*prefix, *problem.path)
@@ -70,12 +70,12 @@ class Contents:
         for name in self.document:
             if name not in _KNOWN:
                 remedy = f"{closest(name, _KNOWN)}the fields are {', '.join(_KNOWN)}"
-                self.report((Problem((name,), "", "is not a field known here", remedy),))
+                self.report((ValidationIssue((name,), "", "is not a field known here", remedy),))
         currency = self.document.get("currency", "")
         if not isinstance(currency, str):
             message = f"{show(currency)} is not a currency"
             remedy = 'give an ISO code in quotes, such as "EUR"'
-            self.report((Problem(("currency",), show(currency), message, remedy),))
+            self.report((ValidationIssue(("currency",), show(currency), message, remedy),))
         elif not currency or self._is_name("currency", value=currency):
             self.currency = currency.strip()
 
@@ -91,7 +91,9 @@ class Contents:
         if isinstance(section, dict):
             return [item for item in section.items() if self._is_name(key, item[0], value=item[0])]
         message = f"{show(section)} is not an object"
-        self.report((Problem((key,), show(section), message, f"give {key} by name, in braces"),))
+        self.report(
+            (ValidationIssue((key,), show(section), message, f"give {key} by name, in braces"),)
+        )
         return []
 
     def read_curve(self, name: str, value: object):
@@ -104,7 +106,7 @@ class Contents:
             *path, instrument = record.places[unmet]
             message = f"no zero rate reprices {instrument} after those before it"
             remedy = "correct its quote, or one before it"
-            self.report((Problem(tuple(path), "", message, remedy),), "curves", name)
+            self.report((ValidationIssue(tuple(path), "", message, remedy),), "curves", name)
             return
         self.curves[name] = curve
         own = name if name in CURRENCIES else self.currency
@@ -117,7 +119,7 @@ class Contents:
         if "|" in name:
             message = f"{name!r} would be taken for a basket"
             remedy = "give the equity a name without |"
-            problems = (*problems, Problem((), show(name), message, remedy))
+            problems = (*problems, ValidationIssue((), show(name), message, remedy))
         if record is not None and record.curve not in self.curves:
             problems = (*problems, self._absent("curves", record.curve, self.curves, "curve"))
         self.report(problems, "equities", name)
@@ -146,7 +148,7 @@ class Contents:
             problems = (self._absent("equities", name, self.equities),)
         elif record is not None and (late := [day for day in record.root if day > self.asof]):
             message = f"{late[0]} is after the as-of date {self.asof}"
-            problems = (Problem((str(late[0]),), "", message, "give fixings of the past"),)
+            problems = (ValidationIssue((str(late[0]),), "", message, "give fixings of the past"),)
         self.report(problems, "fixings", name)
         if record is not None and not problems:
             self.fixings |= {(name, day): spot for day, spot in record.root.items()}
@@ -160,15 +162,15 @@ class Contents:
             self.correlations[one, other] = as_leaf(record.root)
             self.labels[f".correlations[{(one, other)!r}]"] = (f"CORRELATION/{one}/{other}",)
 
-    def _no_pair(self, name: str) -> tuple[Problem, ...]:
+    def _no_pair(self, name: str) -> tuple[ValidationIssue, ...]:
         """Return the reason that a name is not a new pair of equities, or no problems."""
         names = name.split("|")
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
-            return (Problem((), show(name), f"{show(name)} {message}", remedy),)
+            return (ValidationIssue((), show(name), f"{show(name)} {message}", remedy),)
         if twin := quoted(names[0], names[1], self.correlations):
             message = f"{show('|'.join(twin))} is the same pair"
-            return (Problem((), show(name), message, "keep one of them"),)
+            return (ValidationIssue((), show(name), message, "keep one of them"),)
         absent = [name for name in names if name not in self.equities]
         return tuple(self._absent("equities", name, self.equities) for name in absent[:1])
 
@@ -181,10 +183,10 @@ class Contents:
         if (least := least_eigenvalue(names, pairs)) <= 0.0:
             message = f"the matrix of {listed(names)} has the eigenvalue {least:g}, not above 0"
             remedy = "correct the numbers: no equities have such correlations"
-            self.report((Problem(("correlations",), "", message, remedy),))
+            self.report((ValidationIssue(("correlations",), "", message, remedy),))
             pairs.clear()
 
-    def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> Problem:
+    def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> ValidationIssue:
         """Return the problem of a name that is not among the curves or equities that were read."""
         given, one = self.document.get(section), _SINGULAR[section]
         if isinstance(given, dict) and name in given:
@@ -193,7 +195,7 @@ class Contents:
         else:
             message = f"there is no {one} {name!r} in this file"
             remedy = f"{closest(name, known)}the {section} are {listed(known)}"
-        return Problem(path, show(name), message, remedy)
+        return ValidationIssue(path, show(name), message, remedy)
 
     def _years(self, dates: tuple[date, ...]) -> list[float]:
         return [(day - self.asof).days / DAYS_PER_YEAR for day in dates]
@@ -205,7 +207,7 @@ class Contents:
             problems = (self._absent("curves", curve, self.curves, "curve"),)
         if record is not None and curve in self.equities:
             message = f"{show(curve)} is the name of an equity too"
-            problems = (Problem(("curve",), "", message, "give the equity another name"),)
+            problems = (ValidationIssue(("curve",), "", message, "give the equity another name"),)
         self.report(problems, "swaption_vols")
         if record is None or problems:
             return

@@ -86,7 +86,7 @@ class ClosedForm(AbstractMethod):
         if reads_spot_once(product.canonical, model):
             return terminal_value(product, model)
         if isinstance(product, Average):
-            return geometric_average_value(product, model.read_at(product.vol_at))
+            return geometric_average_value(product, model.at_smile_point(product.smile_point))
         if isinstance(product, SingleBarrier):
             return _barrier_value(product, model)
         raise TypeError(missing_ability("closed form", product))

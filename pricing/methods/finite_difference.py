@@ -48,7 +48,7 @@ class FiniteDifference(AbstractMethod):
 
     Lognormal spots, their rate and vol as functions of time: continuous barriers by `lognormal_barrier_value`,
     in one dimension, on four times the nodes and steps. Local volatility: terminal claims by `local_vol_value`,
-    on num_distances nodes of the log-spot.
+    on num_spots nodes of the log-spot.
 
     Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
     solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
@@ -60,7 +60,7 @@ class FiniteDifference(AbstractMethod):
 
     Attributes:
         is_random: False.
-        num_distances: The nodes along the log-spot, at least 5.
+        num_spots: The nodes along the log-spot, at least 5.
         num_variances: The nodes along the variance, at least 4.
         num_steps: The time steps; a barrier's error falls with the square of each of the three.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
@@ -70,28 +70,28 @@ class FiniteDifference(AbstractMethod):
         ValueError: If a count is below its least.
 
     Examples:
-        >>> FiniteDifference(num_steps=80).num_distances
+        >>> FiniteDifference(num_steps=80).num_spots
         120
     """
 
     is_random: ClassVar[bool] = False
 
-    num_distances: int = eqx.field(static=True, default=120)
+    num_spots: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
     schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(40))
     dimensions: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
-        at_least(5, self, "num_distances")  # the value is read off a polynomial of 5 by 4 nodes
+        at_least(5, self, "num_spots")  # the value is read off a polynomial of 5 by 4 nodes
         at_least(4, self, "num_variances")
         at_least(1, self, "num_steps")
 
     @property
     def tiling(self) -> Tiling:
         if self.dimensions == 1:
-            return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_distances, 64)
-        trade_bytes = 8 * (self.num_steps + 100) * self.num_distances * self.num_variances
+            return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_spots, 64)
+        trade_bytes = 8 * (self.num_steps + 100) * self.num_spots * self.num_variances
         return Tiling(trade_bytes, 4)  # the states of more would leave the cache
 
     def prepared(
@@ -108,7 +108,7 @@ class FiniteDifference(AbstractMethod):
         return self._times(2.0)
 
     def _times(self, factor: float) -> "FiniteDifference":
-        least = {"num_distances": 5, "num_variances": 4, "num_steps": 1}
+        least = {"num_spots": 5, "num_variances": 4, "num_steps": 1}
         counts = {name: max(n, int(factor * getattr(self, name))) for name, n in least.items()}
         return replace(self, **counts)
 
@@ -144,11 +144,11 @@ class FiniteDifference(AbstractMethod):
     ) -> Float[Array, ""]:
         del key
         if isinstance(model, LocalVolatility):
-            sizes = self.num_distances, self.num_steps
+            sizes = self.num_spots, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
         if isinstance(model, LognormalSpots):
-            model = model.read_at(product.vol_at)
-            sizes = _FINER * self.num_distances, _FINER * self.num_steps
+            model = model.at_smile_point(product.smile_point)
+            sizes = _FINER * self.num_spots, _FINER * self.num_steps
             return lognormal_barrier_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
@@ -161,7 +161,7 @@ class FiniteDifference(AbstractMethod):
 
     def _barrier(self, product: SingleBarrier, model: Any) -> Scalar:
         vanilla = Fourier().samples(product.vanilla, model)
-        living = product.living_side
+        living = product.barrier_direction
         alive = living * (model.spot - product.barrier) > 0.0
         spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
         inside = eqx.tree_at(lambda m: m.spot, model, spot)
@@ -172,9 +172,9 @@ class FiniteDifference(AbstractMethod):
 
     def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
         """Return the solution on the living side, at today's spot and variance."""
-        side = product.living_side
+        side = product.barrier_direction
         distance = side * jnp.log(model.spot / product.barrier)
-        y = _distances(self.num_distances, product, model, distance)
+        y = _distances(self.num_spots, product, model, distance)
         v = variance_grid(self.num_variances, model, product.expiry)
         u = _terminal(product, y)[:, None] * jnp.ones_like(v)[None, :]
         rate = _mean_rate(model, product.expiry)
@@ -195,7 +195,7 @@ class FiniteDifference(AbstractMethod):
         ends, strike, side = right.ends, right.strike, right.side
         expiry = ends[-1]
         distance = jnp.log(model.spot / strike)
-        y = _both_sides(self.num_distances, model, expiry, distance)
+        y = _both_sides(self.num_spots, model, expiry, distance)
         v = variance_grid(self.num_variances, model, expiry)
         payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
         above = jnp.ones_like(side)
@@ -259,7 +259,7 @@ def _distances(
     """
     std = jax.lax.stop_gradient(jnp.sqrt(model.total_variance(product.expiry)))
     distance = jax.lax.stop_gradient(distance)
-    strike = product.living_side * jnp.log(product.strike / product.barrier)
+    strike = product.barrier_direction * jnp.log(product.strike / product.barrier)
     reach = rounded(larger(distance, smaller(strike, distance + 5.0 * std)) + 5.0 * std)
     fine = rounded(0.5 * clipped(distance, 0.2 * std, std))
     near = sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
@@ -283,7 +283,7 @@ def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance:
 def _terminal(product: SingleBarrier, y: Array) -> Array:
     """Return the payoff averaged over each node's cell; the rebate or nothing on a barrier that is a node."""
     vanilla = averaged_vanilla(
-        y, product.barrier, product.living_side, product.strike, product.side
+        y, product.barrier, product.barrier_direction, product.strike, product.side
     )
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     touched = jnp.where(product.knocks_in, 0.0, product.rebate)

@@ -17,12 +17,12 @@ from ..numerics.differentiable_once import differentiable_once
 from ..products import AbstractProduct, EarlyExercise
 from ..regression import (
     USUAL_INNER_PATHS,
+    BoundSamples,
+    ExercisePolicy,
     NestedPaths,
-    Rule,
-    Samples,
-    chain_of,
+    exercise_problem_of,
     fit,
-    follow,
+    simulate_policy,
     unsupported_reason,
     usual_inner_paths,
 )
@@ -89,7 +89,7 @@ class LeastSquares(AbstractMethod):
     block: int = eqx.field(static=True, default=4096)
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
-    rule: Rule | None = None
+    rule: ExercisePolicy | None = None
 
     def __check_init__(self):
         at_least(1, self, "num_paths", "num_fit_paths", "num_steps", "block", "degree")
@@ -125,7 +125,7 @@ class LeastSquares(AbstractMethod):
 
     def setup(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
-    ) -> Rule | None:
+    ) -> ExercisePolicy | None:
         """Return the rule, unless it is held."""
         if self.rule is not None:
             return None
@@ -135,7 +135,7 @@ class LeastSquares(AbstractMethod):
         self,
         product: AbstractProduct,
         model: AbstractModel,
-        setup: Rule | None,
+        setup: ExercisePolicy | None,
         paths: tuple[None, Integer[Array, ""]],
         *,
         key: PRNGKeyArray | None = None,
@@ -150,24 +150,30 @@ class LeastSquares(AbstractMethod):
 
     def bound_samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray
-    ) -> Samples:
+    ) -> BoundSamples:
         """Return samples of both bounds, from the same paths."""
         rule = jax.lax.stop_gradient(self._rule(product, model, key))
         inner = self._inner_paths(rule)
 
         @jax.checkpoint
-        def of_block(index: Array) -> Samples:
+        def of_block(index: Array) -> BoundSamples:
             return self._of_block(product, model, rule, inner, index, key)
 
         return jax.tree.map(jnp.ravel, self.over_blocks(of_block))
 
-    def _inner_paths(self, rule: Rule) -> int:
+    def _inner_paths(self, rule: ExercisePolicy) -> int:
         inner = self.num_inner_paths
         return usual_inner_paths(rule) if inner is None else inner
 
     def _of_block(
-        self, product: AbstractProduct, model: AbstractModel, rule: Rule, inner: int, index, key
-    ) -> Samples:
+        self,
+        product: AbstractProduct,
+        model: AbstractModel,
+        rule: ExercisePolicy,
+        inner: int,
+        index,
+        key,
+    ) -> BoundSamples:
         """Return samples of both bounds from one block of paths."""
         rule = jax.lax.stop_gradient(rule)
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
@@ -179,16 +185,16 @@ class LeastSquares(AbstractMethod):
             shifts = jax.random.fold_in(of_inner, index)
             nested = NestedPaths.drawn(inner, (*shape, paths), key=shifts)
 
-        def values(product, model, rule, noise, nested) -> Samples:
-            chain = chain_of(product.canonical, model, self.num_steps)
-            return follow(chain, rule, noise, self.schedule, nested)
+        def values(product, model, rule, noise, nested) -> BoundSamples:
+            chain = exercise_problem_of(product.canonical, model, self.num_steps)
+            return simulate_policy(chain, rule, noise, self.schedule, nested)
 
         found = differentiable_once(values, _WHY_ONCE)(product, model, rule, noise, nested)
         return jax.tree.map(self.sampler.reduce, found)
 
     def _rule(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
-    ) -> Rule:
+    ) -> ExercisePolicy:
         """Return the rule that is held, or one that is fitted now.
 
         Raises:
@@ -201,10 +207,12 @@ class LeastSquares(AbstractMethod):
         return self._fitted(product, model, key)
 
     @eqx.filter_jit
-    def _fitted(self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray) -> Rule:
+    def _fitted(
+        self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray
+    ) -> ExercisePolicy:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
         assert isinstance(canonical, EarlyExercise)  # `unsupported_reason` has asked
-        chain = chain_of(canonical, model, self.num_steps)
+        chain = exercise_problem_of(canonical, model, self.num_steps)
         degree = chain.steps.usual_degree if self.degree is None else self.degree
         return fit(chain, self.num_fit_paths, degree, key=jax.random.fold_in(key, 0))

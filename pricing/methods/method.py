@@ -215,12 +215,12 @@ def samples_by_blocks(
 
 def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
     """Return `falling_variance` if, under a surface, the variance of a contract's paths falls in time."""
-    read = model.read_at(product.vol_at)
-    of_path = product.vol_at is not None and not isinstance(product, TerminalClaim)
+    read = model.at_smile_point(product.smile_point)
+    of_path = product.smile_point is not None and not isinstance(product, TerminalClaim)
     if read is model or not isinstance(read, LognormalSpots) or not of_path:
         return RESULTS.successful
-    assert product.vol_at is not None
-    expiry, strike = product.vol_at
+    assert product.smile_point is not None
+    expiry, strike = product.smile_point
     quoted = jnp.isfinite(model.black_vol(expiry, strike))  # pyright: ignore[reportAttributeAccessIssue]
     falls = quoted & jnp.any(jnp.isnan(read.state_variance(expiry)))
     return RESULTS.where(falls, RESULTS.falling_variance, RESULTS.successful)

@@ -22,7 +22,7 @@ from ..models import (
     ConditionallyGaussian,
     LocalVolatility,
     LognormalSpots,
-    Walk,
+    LogSpotSteps,
 )
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, Noise, PseudoRandom
@@ -47,7 +47,7 @@ class MonteCarlo(AbstractMethod):
         num_steps: The number of steps, at least 1.
         block: The paths of a block, whose random numbers depend on the key and its index alone.
         sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)`, or `Sobol()`, which cuts its own blocks.
-        control: Whether to take the control variate, if there is one.
+        control_variate: Whether to take the control variate, if there is one.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
         mesh: Devices that share the blocks (axis "paths"); None for one device.
         grid: Times in years that hold all dates of all contracts of a batch, so that they share one set of
@@ -67,7 +67,7 @@ class MonteCarlo(AbstractMethod):
     num_steps: int = eqx.field(static=True, default=64)
     block: int = eqx.field(static=True, default=4096)
     sampler: AbstractSampler = eqx.field(static=True, default=PseudoRandom())
-    control: bool = eqx.field(static=True, default=True)
+    control_variate: bool = eqx.field(static=True, default=True)
     schedule: AbstractSchedule = eqx.field(static=True, default=StoreAll())
     mesh: Mesh | None = eqx.field(static=True, default=None)
     grid: Float[Array, " steps"] | None = eqx.field(default=None, metadata={"time": True})
@@ -97,7 +97,8 @@ class MonteCarlo(AbstractMethod):
         shares = (  # where only the last step is open each contract needs its own
             isinstance(model, ConditionallyGaussian)
             and not isinstance(model, LognormalSpots | LocalVolatility)
-            and type(model).read_at is AbstractModel.read_at  # the same model for every contract
+            and type(model).at_smile_point
+            is AbstractModel.at_smile_point  # the same model for every contract
         )
         found = [self._declared_dates(products) for products in batches]
         dates = [each for each in found if each is not None]
@@ -153,11 +154,15 @@ class MonteCarlo(AbstractMethod):
         """
         del key
         product = product.canonical
-        model = model.read_at(product.vol_at)
+        model = model.at_smile_point(product.smile_point)
         estimator = _estimator(product)
         if estimator is None:
             raise TypeError(missing_ability("payoff of a spot path", product))
-        return estimator.controlled(product, model, self.num_steps) if self.control else estimator
+        return (
+            estimator.controlled(product, model, self.num_steps)
+            if self.control_variate
+            else estimator
+        )
 
     def paths(
         self,
@@ -167,7 +172,7 @@ class MonteCarlo(AbstractMethod):
         index: Integer[Array, ""],
         *,
         key: PRNGKeyArray | None = None,
-    ) -> tuple[Walk | None, Noise]:
+    ) -> tuple[LogSpotSteps | None, Noise]:
         """Return the walk on the grid, if the batch has one, and the noise of a block."""
         assert key is not None  # `select_method` has asked
         product = product.canonical
@@ -191,13 +196,13 @@ class MonteCarlo(AbstractMethod):
         product: AbstractProduct,
         model: ConditionallyGaussian,
         setup: AbstractEstimator,
-        paths: tuple[Walk | None, Noise],
+        paths: tuple[LogSpotSteps | None, Noise],
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, " samples"]:
         del key
         product, market = product.canonical, model
-        model = model.read_at(product.vol_at)
+        model = model.at_smile_point(product.smile_point)
         on_grid, noise = paths
         dates = setup.dates(product, self.num_steps)
         if self.grid is None or on_grid is None:
@@ -225,7 +230,7 @@ class MonteCarlo(AbstractMethod):
         """Return the steps between two dates of a contract that has its own: more where noise moves them."""
         return 1 if isinstance(model, LognormalSpots) else -(-self.num_steps // dates.size)
 
-    def _walk(self, model: ConditionallyGaussian, dates: Dates, noise: Noise) -> Walk:
+    def _walk(self, model: ConditionallyGaussian, dates: Dates, noise: Noise) -> LogSpotSteps:
         """Return the steps between the dates of one contract."""
         substeps = self._substeps(model, dates)
         steps = model.walk(noise.normals[0], refined(dates, substeps), self.schedule)

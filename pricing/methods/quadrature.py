@@ -22,9 +22,9 @@ from ..models import AbstractModel, BondState, GaussianState, LognormalSpots
 from ..numerics.safe_math import nan_where
 from ..products import (
     AbstractProduct,
+    DiscreteBarrier,
     EarlyExercise,
     Exercisable,
-    Monitored,
     SpotOption,
     SwapOption,
 )
@@ -85,7 +85,7 @@ class Quadrature(AbstractMethod):
             return None if known else missing_ability("bonds in terms of one Gaussian state", model)
         if isinstance(product, SpotOption) and product.any_time and product.has_own_payoff:
             return missing_ability("payoff side * (spot - strike)", product)
-        if not isinstance(product.form, (EarlyExercise, Monitored)):
+        if not isinstance(product.form, (EarlyExercise, DiscreteBarrier)):
             return missing_ability("right to exercise or barrier dates", product)
         known = isinstance(model, LognormalSpots) and not product.multi_asset
         return None if known else missing_ability("spot in terms of one Gaussian state", model)
@@ -109,7 +109,7 @@ class Quadrature(AbstractMethod):
         refused = self.result(product, model) != RESULTS.successful
         market = model
         product, model, dates, num_nodes = self._setting(product, model)
-        if isinstance(product, Monitored):
+        if isinstance(product, DiscreteBarrier):
             tape, state = knock_out_induction(product, model, num_nodes, self.schedule)
             value = tape(state).value_today() + paid_always(product, model)
             value = value + smile_correction(product, market, model)
@@ -139,17 +139,22 @@ class Quadrature(AbstractMethod):
         if num_nodes is None:
             ratio = math.sqrt(_most_equal_steps(product, dates.size))
             num_nodes = math.ceil(_ROOM * _needed(ratio))
-        return product, model.read_at(product.vol_at).anchored(dates[-1]), dates, num_nodes
+        return (
+            product,
+            model.at_smile_point(product.smile_point).anchored(dates[-1]),
+            dates,
+            num_nodes,
+        )
 
-    def dates(self, product: Exercisable | Monitored) -> Float[Array, " dates"]:
+    def dates(self, product: Exercisable | DiscreteBarrier) -> Float[Array, " dates"]:
         """Return the decision dates in years, ascending."""
-        if isinstance(product, Monitored):
+        if isinstance(product, DiscreteBarrier):
             return product.dates
         times = product.exercise_times()
         return american_dates(times[-1], self.num_dates) if product.any_time else times
 
 
-def _most_equal_steps(product: Exercisable | Monitored, num_dates: int) -> float:
+def _most_equal_steps(product: Exercisable | DiscreteBarrier, num_dates: int) -> float:
     """Return the largest ratio of the time to a date to the step before it, for typical dates."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
@@ -160,7 +165,7 @@ def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[A
     """Return the largest number of nodes that a contract of the batch needs."""
 
     def need(product):
-        return _nodes_needed(model.read_at(product.vol_at), method.dates(product))
+        return _nodes_needed(model.at_smile_point(product.smile_point), method.dates(product))
 
     canonical = products.canonical.broadcast()
     for _ in canonical.batch_shape:

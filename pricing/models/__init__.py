@@ -15,8 +15,8 @@ from .model import CharacteristicFunction as CharacteristicFunction
 from .model import ConditionallyGaussian as ConditionallyGaussian
 from .model import GaussianState as GaussianState
 from .model import Joinable as Joinable
+from .model import LogSpotSteps as LogSpotSteps
 from .model import Quotes as Quotes
-from .model import Walk as Walk
 from .model import flat_or_curve as flat_or_curve
 from .neural_local_vol import NeuralLocalVol as NeuralLocalVol
 from .parameters import AbstractTransform as AbstractTransform

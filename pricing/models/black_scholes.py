@@ -100,7 +100,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         still = isinstance(self.vol, Array) and bool(jnp.any(self.vol <= 0.0))
         return RESULTS.no_volatility if still else RESULTS.non_finite
 
-    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
+    def at_smile_point(self, place: tuple[Scalar, Scalar] | None) -> Any:
         if place is None or not isinstance(self.vol, ImpliedVols):
             return self
         return eqx.tree_at(lambda model: model.vol, self, AtStrike(self.vol, place[1]))
@@ -109,13 +109,13 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         """Return the variance of the log-spot at t; for several assets their axis comes last.
 
         Raises:
-            TypeError: The vol is a surface that has not been read yet (`read_at`).
+            TypeError: The vol is a surface that has not been read yet (`at_smile_point`).
         """
         if isinstance(self.vol, ImpliedVols):
             raise TypeError(
-                "a surface has no one variance: read it first, model.read_at(product.vol_at)"
+                "a surface has no one variance: read it first, model.at_smile_point(product.smile_point)"
             )
-        if isinstance(self.vol, AtTheMoney):
+        if isinstance(self.vol, ForwardMoneyVols):
             return self.vol.total_variance(t)
         if isinstance(self.vol, VolTerms):
             total = self.vol.total_variance(t)
@@ -148,12 +148,14 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     def joined(
         cls, models: Sequence["BlackScholes"], asset_correlation: Correlation
     ) -> "BlackScholes":
-        """Return one model; a surface among several is read at the forward of each time (`AtTheMoney`)."""
+        """Return one model; a surface among several is read at the forward of each time."""
         if len(models) == 1 and isinstance(models[0].vol, ImpliedVols):
             return stacked(models, asset_correlation=asset_correlation, vol=models[0].vol)
         if all(isinstance(model.vol, Array) for model in models):
             return stacked(models, asset_correlation=asset_correlation)
-        return stacked(models, asset_correlation=asset_correlation, vol=AtTheMoney(tuple(models)))
+        return stacked(
+            models, asset_correlation=asset_correlation, vol=ForwardMoneyVols(tuple(models))
+        )
 
 
 class AtStrike(eqx.Module):
@@ -187,7 +189,7 @@ class AtStrike(eqx.Module):
         return AtStrike(self.surface.shifted(vol), self.strike)
 
 
-class AtTheMoney(eqx.Module):
+class ForwardMoneyVols(eqx.Module):
     """The variances of several assets, each from the vol of its own model at the forward of the time asked for.
 
     The forwards are from the models at the time of joining: they do not move with a shift of the spots, and so
@@ -205,6 +207,6 @@ class AtTheMoney(eqx.Module):
             return model.vol.vol(t, jnp.vectorize(model.forward)(t)) ** 2 * t
         return model.state_variance(t)
 
-    def shifted(self, vol: Number) -> "AtTheMoney":
+    def shifted(self, vol: Number) -> "ForwardMoneyVols":
         """Return the same with every vol up by `vol`."""
-        return AtTheMoney(tuple(model.shifted(vol=vol) for model in self.models))
+        return ForwardMoneyVols(tuple(model.shifted(vol=vol) for model in self.models))

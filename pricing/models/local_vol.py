@@ -18,7 +18,7 @@ from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
 from ..results import RESULTS
-from .model import AbstractEquityModel, ConditionallyGaussian, Scalar, Walk, flat_or_curve
+from .model import AbstractEquityModel, ConditionallyGaussian, LogSpotSteps, Scalar, flat_or_curve
 from .shapes import Correlation, Steps, Times
 from .smile import Smile
 
@@ -69,7 +69,7 @@ class LocalVolatility(ConditionallyGaussian):
     def residual_correlation(self) -> Correlation:
         return jnp.ones((1, 1), self.spot.dtype)
 
-    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
         """Return Euler steps, variances integrated in time. Samples may be differentiated once."""
         starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
 
@@ -91,9 +91,11 @@ class LocalVolatility(ConditionallyGaussian):
         is_last = (jnp.arange(times.size) == times.size - 1)[:, None]
         mean = jnp.where(is_last, -0.5 * variances, moves)
         still = jnp.zeros_like(variances)
-        return Walk(mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts)
+        return LogSpotSteps(
+            mean, jnp.where(is_last, variances, 0.0), variances, still, times - starts
+        )
 
-    def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
+    def marginals(self, walk: LogSpotSteps) -> tuple[Steps, Steps]:
         """Return mean and variance of log(S / forward) at the end of each step, given the path to its start."""
         before = jnp.cumsum(walk.mean, axis=0) - walk.mean
         return before - 0.5 * walk.bridge_variance, walk.bridge_variance

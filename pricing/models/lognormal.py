@@ -9,7 +9,7 @@ from jaxtape import AbstractSchedule
 
 from ..market.state import MarketState
 from .diffusion import Diffusion, State, time_derivative
-from .model import ConditionallyGaussian, GaussianState, Scalar, Walk, correlation_of
+from .model import ConditionallyGaussian, GaussianState, LogSpotSteps, Scalar, correlation_of
 from .shapes import Correlation, Numbers, Steps, Times
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
     def residual_correlation(self) -> Correlation:
         return correlation_of(self.asset_correlation, self.spot)
 
-    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
         del schedule
         total = self.state_variance(times)
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
@@ -56,7 +56,9 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         variance = jnp.where(moves, variance, 0.0)
         variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
         variances = jnp.broadcast_to(variance[..., None], noise.shape)
-        return Walk(-0.5 * variances, variances, variances, jnp.zeros_like(variances), length)
+        return LogSpotSteps(
+            -0.5 * variances, variances, variances, jnp.zeros_like(variances), length
+        )
 
     @property
     def state0(self) -> State:

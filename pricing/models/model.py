@@ -136,7 +136,7 @@ class AbstractModel(eqx.Module):
         """Return the reason that a value under the model is not finite, as far as the model alone knows."""
         return RESULTS.non_finite
 
-    def read_at(self, place: tuple[Scalar, Scalar] | None) -> Any:
+    def at_smile_point(self, place: tuple[Scalar, Scalar] | None) -> Any:
         """Return the model as a contract of this (expiry, strike) sees it: a surface is read at the strike."""
         del place
         return self
@@ -303,7 +303,7 @@ class CharacteristicFunction(AbstractEquityModel):
         """Return (c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
 
 
-class Walk(NamedTuple):
+class LogSpotSteps(NamedTuple):
     """Steps of log(S / forward), of shape (steps, paths), or (steps, assets, paths) for several assets.
 
     Between two dates the variance moves as well, so the path between two known positions is a bridge with all
@@ -351,14 +351,14 @@ class ConditionallyGaussian(AbstractEquityModel):
         """The correlation of the Gaussian steps of several assets, given their variance paths."""
 
     @abc.abstractmethod
-    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
         """Return the steps that end at `times` (years, increasing), given normals for the variance path.
 
         They are relative to the forward, and do not depend on the spot itself but under a `LocalVolatility`.
         schedule: the checkpointing schedule of the steps (`jaxtape.scan`).
         """
 
-    def marginals(self, walk: Walk) -> tuple[Steps, Steps]:
+    def marginals(self, walk: LogSpotSteps) -> tuple[Steps, Steps]:
         """Return mean and variance of log(S / forward) at the end of each step, given the variance path."""
         return jnp.cumsum(walk.mean, axis=0), jnp.cumsum(walk.variance, axis=0)
 

@@ -24,16 +24,16 @@ _REACH, _NODES = 2.0, 161  # of k / sqrt(t + .02): its range, and nodes on it
 _QUADRATURE = np.polynomial.legendre.leggauss(8)
 
 
-class Network(eqx.Module):
+class VolNetwork(eqx.Module):
     """A callable pytree, such as an `eqx.nn.MLP`, whose only leaves are arrays: its functions are static."""
 
     arrays: PyTree[Array]
     rest: PyTree = eqx.field(static=True)
 
     @classmethod
-    def of(cls, network: Callable[[Array], Array]) -> "Network":
+    def of(cls, network: Callable[[Array], Array]) -> "VolNetwork":
         """Return the network in two parts; one that already is in parts is unchanged."""
-        if isinstance(network, Network):
+        if isinstance(network, VolNetwork):
             return network
         return cls(*eqx.partition(network, eqx.is_array))
 
@@ -67,7 +67,7 @@ class NeuralLocalVol(LocalVolatility):
 
     spot: Converted[Float[Array, ""]] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    network: Network = eqx.field(converter=Network.of)  # pyright: ignore[reportGeneralTypeIssues]
+    network: VolNetwork = eqx.field(converter=VolNetwork.of)  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
     base_vol: Converted[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)
 
@@ -117,7 +117,7 @@ class NeuralLocalVol(LocalVolatility):
 class NeuralVariance(eqx.Module):
     """Variances of the log-spot by a network."""
 
-    network: Network
+    network: VolNetwork
     base_vol: Scalar
 
     def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:

@@ -15,7 +15,7 @@ from ..numerics.differentiable_once import differentiable_once
 from ..numerics.mixing import mixed
 from ..numerics.safe_math import safe_sqrt
 from .diffusion import Diffusion, State, time_derivative
-from .model import ConditionallyGaussian, Scalar, Walk, correlation_of
+from .model import ConditionallyGaussian, LogSpotSteps, Scalar, correlation_of
 from .shapes import Correlation, Steps, Times
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class StochasticVariance(MeanVariance, Diffusion):
     def residual_correlation(self) -> Correlation:
         return correlation_of(self.asset_correlation, self.spot)
 
-    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> Walk:
+    def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
         """Return steps by `variance_scheme`, whose samples may be differentiated once.
 
         Variances of several assets are driven by normals with the assets' correlation.
@@ -145,7 +145,7 @@ class StochasticVariance(MeanVariance, Diffusion):
             return jaxtape.scan(step, paths, (schemes, noise, moves), schedule=schedule)[1]
 
         walk = differentiable_once(variance_walk, _WHY_ONCE)
-        return Walk(*walk(self.initial_variance, schemes, moves, noise), length=lengths)
+        return LogSpotSteps(*walk(self.initial_variance, schemes, moves, noise), length=lengths)
 
     @property
     def state0(self) -> State:

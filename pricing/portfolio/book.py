@@ -8,7 +8,7 @@ from jaxtape.cli.escaping import escaped
 from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
-from pricing.ingestion.validation import Problem, validate
+from pricing.ingestion.validation import ValidationIssue, validate
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 from pricing.market.quote_bounds import far_from
@@ -207,7 +207,7 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> BookRow:
     if name in first_line:
         message = f"{show(name)} is also the id of line {first_line[name]}"
         remedy = "give every trade an id of its own"
-        problems = (*problems, Problem(("id",), show(name), message, remedy))
+        problems = (*problems, ValidationIssue(("id",), show(name), message, remedy))
     errors = (*absent, *(_error(found, raw) for found in problems))
     trade = None if errors else trade
     if name:
@@ -216,13 +216,13 @@ def _row(raw: RawRow, missing: _Missing, first_line: dict[str, int]) -> BookRow:
     return BookRow(raw.line, shown, escaped(kind[:_WIDTH]), trade, errors, raw)
 
 
-def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
+def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[ValidationIssue, ...]]:
     if kind not in TRADE_TYPES:
         known = ", ".join(TRADE_TYPES)
         value = show(raw.values["type"]) if kind else ""
         message = f"{value} is not a kind of trade known here" if kind else "is missing"
         remedy = f"{closest(kind, TRADE_TYPES)}give one of {known}"
-        return None, (Problem(("type",), value, message, remedy),)
+        return None, (ValidationIssue(("type",), value, message, remedy),)
     model = TRADE_TYPES[kind]
     own = {name: value for name, value in raw.values.items() if name in model.model_fields}
     foreign = tuple(
@@ -234,13 +234,13 @@ def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[Problem, ...]]:
     return trade, (*problems, *foreign)
 
 
-def _foreign(name: str, value: object, kind: str) -> Problem:
+def _foreign(name: str, value: object, kind: str) -> ValidationIssue:
     """Return the problem of a value that this kind of trade has no use for."""
     if name in COLUMNS:
         message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
-        return Problem((name,), show(value), message, "leave it empty")
+        return ValidationIssue((name,), show(value), message, "leave it empty")
     remedy = f"{closest(name, COLUMNS)}rename or empty the column"
-    return Problem((name,), show(value), "is not a column known here", remedy)
+    return ValidationIssue((name,), show(value), "is not a column known here", remedy)
 
 
 def _says_nothing(name: str, value: object) -> bool:
@@ -252,13 +252,13 @@ def _says_nothing(name: str, value: object) -> bool:
         return False
 
 
-def _error(problem: Problem, raw: RawRow) -> InputError:
+def _error(problem: ValidationIssue, raw: RawRow) -> InputError:
     column = str(problem.path[0]) if problem.path else ""
     line, cell = raw.place(column)
     return InputError(raw.file, line, cell, column, problem.value, problem.message, problem.remedy)
 
 
-def _far_levels(trade: Trade, market: Market) -> list[Problem]:
+def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
     """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
     spot, found = float(market.equities[trade.underlying].spot), []
     for name in ("strike", "barrier", "lower"):
@@ -267,11 +267,11 @@ def _far_levels(trade: Trade, market: Market) -> list[Problem]:
             continue
         message = f"{level:g} is far from the spot {spot:g} of {trade.underlying}"
         remedy = f"give a {name} as a price in the currency of the spot, or correct the spot"
-        found.append(Problem((name,), show(level), message, remedy))
+        found.append(ValidationIssue((name,), show(level), message, remedy))
     return found
 
 
-def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
+def _market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...]:
     section = "curves" if trade.in_rates else "equities"
     names = trade.underlyings
     problems = [problem for name in names for problem in _unknown(name, section, market)]
@@ -282,15 +282,17 @@ def _market_problems(trade: Trade, market: Market) -> tuple[Problem, ...]:
     past = [day for day in trade.dates or () if day <= market.asof]
     if past and past[-1] != trade.expiry:
         message = f"{past[0]} is not after the market's as-of date {market.asof}"
-        problems.append(Problem((trade.dates_name,), str(past[0]), message, trade.why_not_past))
+        problems.append(
+            ValidationIssue((trade.dates_name,), str(past[0]), message, trade.why_not_past)
+        )
     for name, (day, remedy) in trade.deadlines.items():
         if day <= market.asof:
             message = f"{day} is not after the market's as-of date {market.asof}"
-            problems.append(Problem((name,), str(day), message, remedy))
+            problems.append(ValidationIssue((name,), str(day), message, remedy))
     return tuple(problems)
 
 
-def _unknown(name: str, section: str, market: Market) -> list[Problem]:
+def _unknown(name: str, section: str, market: Market) -> list[ValidationIssue]:
     """Return the problem of a name that is not in this section of the market, if it is not."""
     known = getattr(market, section)
     if name in known:
@@ -303,10 +305,10 @@ def _unknown(name: str, section: str, market: Market) -> list[Problem]:
         what = "a curve" if section == "curves" else "an underlying"
         message = f"{name!r} is not {what} of the market"
         remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
-    return [Problem(("underlying",), show(name), message, remedy)]
+    return [ValidationIssue(("underlying",), show(name), message, remedy)]
 
 
-def _no_basket(trade: Trade, market: Market) -> list[Problem]:
+def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:
     """Return the problem of equities that have no joint law in this market, if they have none."""
     names = trade.underlyings
     settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
@@ -321,4 +323,4 @@ def _no_basket(trade: Trade, market: Market) -> list[Problem]:
         remedy = "correct the correlations of the market"
     else:
         return []
-    return [Problem(("underlying",), show(trade.underlying), message, remedy)]
+    return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]

@@ -11,7 +11,7 @@ from ..ingestion.errors import show, unreadable
 from ..ingestion.fields import closest
 from ..ingestion.files import parse_json
 from ..ingestion.locator import Locator, Place
-from ..ingestion.validation import Problem
+from ..ingestion.validation import ValidationIssue
 from ..products.trade import COLUMNS
 
 _FILLED = re.compile(r'[^\r\n \t,"][^\r\n]*')
@@ -31,7 +31,7 @@ class RawRow:
     values: dict[str, object]
     place: Callable[[str], Place]
     text: bool
-    problem: Problem | None = None
+    problem: ValidationIssue | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,18 @@ def _read_csv(text: str, file: str) -> TradeRows:
     return TradeRows(rows, header, number)
 
 
-def _header(line: str) -> tuple[tuple[str, ...], Problem | None]:
+def _header(line: str) -> tuple[tuple[str, ...], ValidationIssue | None]:
     """Return the names of the columns, in lower case, and the reason that the line is no header, or None."""
     if not line:
-        return (), Problem((), "", "has no header", f"begin with the line {','.join(COLUMNS)}")
+        return (), ValidationIssue(
+            (), "", "has no header", f"begin with the line {','.join(COLUMNS)}"
+        )
     if "\0" in line:
-        return (), Problem((), "", "the header holds the character U+0000", _NO_NUL)
+        return (), ValidationIssue((), "", "the header holds the character U+0000", _NO_NUL)
     try:
         names = [name.lower() for name in _cells(line)]
     except csv.Error as error:
-        return (), Problem((), "", f"the header is no CSV: {error}", "correct it")
+        return (), ValidationIssue((), "", f"the header is no CSV: {error}", "correct it")
     if not set(names) & set(COLUMNS):
         separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
         wrong = next((word for sign, word in separators.items() if sign in line), None)
@@ -90,11 +92,11 @@ def _header(line: str) -> tuple[tuple[str, ...], Problem | None]:
         else:
             message = f"the first line, {show(line)}, is no header"
             remedy = f"begin with the line {','.join(COLUMNS)}"
-        return (), Problem((), "", message, remedy)
+        return (), ValidationIssue((), "", message, remedy)
     for name, count in Counter(names).items():
         if name and count > 1:
             message = f"the column {name!r} stands twice"
-            return (), Problem((name,), "", message, "keep one of them")
+            return (), ValidationIssue((name,), "", message, "keep one of them")
     return tuple(names), None
 
 
@@ -109,18 +111,18 @@ def _csv_row(file: str, number: int, line: str, header: tuple[str, ...]) -> RawR
 
     problem = None
     if "\0" in line:
-        problem = Problem((), show(line), "the row holds the character U+0000", _NO_NUL)
+        problem = ValidationIssue((), show(line), "the row holds the character U+0000", _NO_NUL)
     try:
         cells = _cells(line)
     except csv.Error as error:
         cells = line.split(",")
         remedy = 'write a quote within a quoted cell as "", and close every quote'
-        problem = Problem((), show(line), f"the row is no CSV: {error}", remedy)
+        problem = ValidationIssue((), show(line), f"the row is no CSV: {error}", remedy)
     else:
         if len(cells) < len(header) or any(cells[len(header) :]):
             message = f"the row has {len(cells)} cells, the header {len(header)}"
             remedy = "give one cell for each column; quote a cell that holds a comma"
-            problem = Problem((), show(line), message, remedy)
+            problem = ValidationIssue((), show(line), message, remedy)
     named = zip(header, cells, strict=False)
     values: dict[str, object] = {name: cell for name, cell in named if cell and _is_ours(name)}
     return RawRow(file, number, values, place, True, problem)
@@ -141,7 +143,9 @@ def _read_json(text: str, file: str) -> TradeRows:
         line = locator.place((index,))[0] or 1
         if not isinstance(element, dict):
             remedy = 'give an object such as {"id": "E1", "type": "european", ...}'
-            problem = Problem((), show(element), f"{show(element)} is not an object", remedy)
+            problem = ValidationIssue(
+                (), show(element), f"{show(element)} is not an object", remedy
+            )
             return RawRow(file, line, {}, place, False, problem)
         given, problem = {}, None
         for key, value in element.items():
@@ -150,7 +154,7 @@ def _read_json(text: str, file: str) -> TradeRows:
                 continue
             if name in given:
                 message = f"the key {show(key)} says the same as {show(written[name])}"
-                problem = Problem((name,), show(value), message, "keep one of them")
+                problem = ValidationIssue((name,), show(value), message, "keep one of them")
             given[name], written[name] = value, key
         return RawRow(file, line, given, place, False, problem)
 

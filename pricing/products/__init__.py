@@ -11,8 +11,8 @@ from .terminal import Claim as Claim
 from .terminal import TerminalClaim as TerminalClaim
 from .average import Average as Average
 from .average import AverageClaim as AverageClaim
-from .monitored import Monitored as Monitored
-from .monitored import Payoff as Payoff
+from .discrete_barrier import DiscreteBarrier as DiscreteBarrier
+from .discrete_barrier import Payoff as Payoff
 from .exercise import EarlyExercise as EarlyExercise
 from .exercise import Exercisable as Exercisable
 from .exercise import SpotOption as SpotOption

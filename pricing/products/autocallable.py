@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..fields import Converted, dates, non_negative, positive
 from ..market.observed import Observed
-from .monitored import Monitored, Payoff
+from .discrete_barrier import DiscreteBarrier, Payoff
 from .product import AbstractProduct, check_levels
 from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
 
@@ -57,14 +57,14 @@ class Autocallable(AbstractProduct):
         return self.dates[..., -1]
 
     @property
-    def canonical(self) -> Monitored:
+    def canonical(self) -> DiscreteBarrier:
         one = jnp.ones_like(self.notional)
         zero = 0.0 * one
         redeemed = self.notional[..., None] * (1.0 + self.coupons)
         lost = (self.protection, -one, self.notional / self.initial_spot, zero)
         kept = (self.protection, one, zero, self.notional)
         nowhere = jnp.zeros_like(redeemed)
-        return Monitored(
+        return DiscreteBarrier(
             self.dates,
             lower=nowhere,
             upper=self.call_level[..., None] + nowhere,

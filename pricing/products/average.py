@@ -43,7 +43,7 @@ class Average(AbstractProduct):
         """The dates the spots are read at, in years, the expiry last."""
 
     @property
-    def vol_at(self) -> tuple[Real, Real]:
+    def smile_point(self) -> tuple[Real, Real]:
         return self.fixings[..., -1], self.strike
 
     @abc.abstractmethod

@@ -14,8 +14,8 @@ from ..fields import Converted, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .barrier_option import SingleBarrier
+from .discrete_barrier import Payoff, discrete_barrier
 from .european import European, EuropeanTrade
-from .monitored import Payoff, monitored
 from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_levels
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade
 
@@ -69,7 +69,7 @@ class Barrier(CallOrPut, SingleBarrier):
             )
 
     @property
-    def living_side(self) -> Float[Array, "..."]:
+    def barrier_direction(self) -> Float[Array, "..."]:
         return 1.0 - 2.0 * (self.kind & 1).astype(self.strike.dtype)
 
     @property
@@ -87,7 +87,7 @@ class Barrier(CallOrPut, SingleBarrier):
         return self.dates
 
     @property
-    def vol_at(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def smile_point(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         return self.expiry, self.strike
 
     @property
@@ -105,10 +105,10 @@ class Barrier(CallOrPut, SingleBarrier):
         into = jnp.where(self.knocks_in, one, 0.0 * one)
         at_hit, at_end = (1.0 - into) * self.rebate, into * self.rebate
         everywhere = 1e-6 * self.strike  # the spot ends above it
-        return monitored(
+        return discrete_barrier(
             self.dates,
-            lower=jnp.where(self.living_side > 0.0, self.barrier, 0.0),
-            upper=jnp.where(self.living_side > 0.0, jnp.inf, self.barrier),
+            lower=jnp.where(self.barrier_direction > 0.0, self.barrier, 0.0),
+            upper=jnp.where(self.barrier_direction > 0.0, jnp.inf, self.barrier),
             paid_below=at_hit,
             paid_above=at_hit,
             alive=Payoff.sum(

@@ -58,7 +58,7 @@ class SingleBarrier(BarrierOption):
 
     Examples:
         >>> from pricing import Barrier
-        >>> float(Barrier(100.0, 1.0, 80.0).living_side)
+        >>> float(Barrier(100.0, 1.0, 80.0).barrier_direction)
         1.0
     """
 
@@ -73,7 +73,7 @@ class SingleBarrier(BarrierOption):
 
     @property
     @abc.abstractmethod
-    def living_side(self) -> Real:
+    def barrier_direction(self) -> Real:
         """+1 if the region is above the barrier, -1 if below."""
 
     @property
@@ -82,4 +82,4 @@ class SingleBarrier(BarrierOption):
         return self
 
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
-        return self.living_side * (spot - self.barrier) > 0.0
+        return self.barrier_direction * (spot - self.barrier) > 0.0

@@ -12,8 +12,8 @@ from ..fields import Converted, choice, dates, non_negative, positive
 from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .barrier_option import BarrierOption
+from .discrete_barrier import DiscreteBarrier, Payoff, discrete_barrier
 from .european import European
-from .monitored import Monitored, Payoff, monitored
 from .product import CALL_OR_PUT, check_levels
 from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade, last_of
 
@@ -71,11 +71,11 @@ class DoubleBarrier(BarrierOption):
         return (self.lower < spot) & (spot < self.upper)
 
     @property
-    def canonical(self) -> Monitored:
+    def canonical(self) -> DiscreteBarrier:
         zero = jnp.zeros_like(self.strike)
         claim = (self.strike, self.vanilla.side, *self.vanilla.units)
         nothing = (self.strike, zero + 1.0, zero, zero)
-        return monitored(
+        return discrete_barrier(
             self.dates,
             lower=self.lower,
             upper=self.upper,

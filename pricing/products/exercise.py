@@ -96,7 +96,7 @@ class SpotOption(Exercisable):
         """+1 for a call, -1 for a put."""
 
     @property
-    def vol_at(self) -> tuple[Real, Real]:
+    def smile_point(self) -> tuple[Real, Real]:
         return self.exercise_times()[..., -1], self.strike
 
     @property

@@ -45,7 +45,7 @@ class AbstractProduct(eqx.Module):
         return rolled(self, years)
 
     @property
-    def vol_at(self) -> tuple[Real, Real] | None:
+    def smile_point(self) -> tuple[Real, Real] | None:
         """The (expiry, strike) at which a surface of implied vols is read; None if there is no such place."""
         return None
 
@@ -142,7 +142,8 @@ def check_levels(dates: Array | None, **levels: Array) -> None:
         if level.shape == dates.shape:
             raise ValueError(
                 f"{name} of {level.size} numbers beside {dates.size} dates: one level holds on all dates; give "
-                "Monitored(...) for one a date, or, for a batch of contracts, dates of shape (contracts, dates)"
+                "DiscreteBarrier(...) for one a date, or, for a batch of contracts, dates of shape "
+                "(contracts, dates)"
             )
 
 

@@ -38,7 +38,7 @@ class TerminalClaim(AbstractProduct):
         """The units of the asset and of cash (currency) that are paid on the paying side."""
 
     @property
-    def vol_at(self) -> tuple[Real, Real]:
+    def smile_point(self) -> tuple[Real, Real]:
         return self.expiry, self.strike
 
     @property

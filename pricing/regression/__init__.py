@@ -1,10 +1,10 @@
 from .any_time import most_in_step as most_in_step
-from .backward import Rule as Rule
+from .backward import ExercisePolicy as ExercisePolicy
 from .backward import fit as fit
 from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
-from .build import chain_of as chain_of
+from .build import exercise_problem_of as exercise_problem_of
 from .build import unsupported_reason as unsupported_reason
 from .build import usual_inner_paths as usual_inner_paths
+from .forward import BoundSamples as BoundSamples
 from .forward import NestedPaths as NestedPaths
-from .forward import Samples as Samples
-from .forward import follow as follow
+from .forward import simulate_policy as simulate_policy

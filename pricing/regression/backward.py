@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..numerics.safe_math import larger
 from ..numerics.standardizer import Standardizer
 from ..sampling import normals
-from .chain import At, Basis, Chain, State, at_date
+from .exercise_problem import Basis, ExerciseProblem, State, StepEnd, at_date
 from .half_spaces import HalfSpaces
 from .solve import least_squares
 
@@ -20,7 +20,7 @@ _WIDTH = 0.5  # of the deviation that the fit of the rule leaves
 _OUT_OF_THE_MONEY = 1e-3  # weight of paths on which exercise pays nothing, in the fit of the rule
 
 
-class Rule(eqx.Module):
+class ExercisePolicy(eqx.Module):
     """A stopping rule and a martingale, stacked over dates, today first; fitted, then held.
 
     Exercise where it pays more than nothing and than unit * continuation . features(state); where the two are
@@ -43,7 +43,9 @@ class _Ahead(NamedTuple):
     half_spaces: HalfSpaces
 
 
-def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule:
+def fit(
+    chain: ExerciseProblem, num_paths: int, degree: int, *, key: PRNGKeyArray
+) -> ExercisePolicy:
     """Fit as Longstaff and Schwartz (2001), with a martingale among the regressors.
 
     At each date the values of later cash flows, less the later moves of the martingale, are regressed on
@@ -72,7 +74,7 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
         )
         return _Ahead(values, planes), (hedge, value, ahead.half_spaces, continuation, width)
 
-    dates = chain.steps, bases, At(states, claim_values)
+    dates = chain.steps, bases, StepEnd(states, claim_values)
     xs = (*at_date(dates, slice(1, None)), noise), at_date(dates, slice(-1))
     at_end = at_date(bases, -1)
     branches = last.branches(states[-1])
@@ -85,7 +87,7 @@ def fit(chain: Chain, num_paths: int, degree: int, *, key: PRNGKeyArray) -> Rule
     today = at_date(bases.half_spaces, slice(1))
     planes = jax.tree.map(lambda *parts: jnp.concatenate(parts), today, planes)
     none_after = lambda rows: jnp.concatenate([rows, jnp.zeros_like(rows[:1])])  # noqa: E731
-    return Rule(
+    return ExercisePolicy(
         eqx.tree_at(lambda f: f.half_spaces, bases, planes),
         none_after(continuation),
         jnp.concatenate([jnp.zeros_like(hedge[:1]), hedge]),
@@ -113,7 +115,7 @@ def _decide(step, basis: Basis, x: State, features, left: Paths):
     return jnp.where(exercised, paid, left), planes, continuation, width
 
 
-def _paths(chain: Chain, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
+def _paths(chain: ExerciseProblem, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
     """Return states (dates, dim, paths) from dispersed starts, and the noise of the steps to them."""
     shape = (chain.num_steps + 1, chain.start.size, num_paths)
     noise = normals(key, shape, chain.start.dtype)
@@ -129,7 +131,7 @@ def _paths(chain: Chain, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, A
 
 
 def _bases(
-    chain: Chain, states: Float[Array, "dates dim paths"], unit: Array, degree: int
+    chain: ExerciseProblem, states: Float[Array, "dates dim paths"], unit: Array, degree: int
 ) -> Basis:
     """Return the bases of all dates, half-spaces not yet known."""
     dates, dim, _ = states.shape

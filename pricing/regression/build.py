@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from ..models import AbstractModel, GaussianFactors, LognormalSpots, StochasticVariance
 from ..products import AbstractProduct, EarlyExercise, SpotOption, SwapOption
 from .any_time import most_in_step
-from .backward import Rule
-from .chain import Chain
+from .backward import ExercisePolicy
 from .equities import lognormal_chain
+from .exercise_problem import ExerciseProblem
 from .rates import swaption_chain
 from .stochastic_variance import variance_chain
 
@@ -41,13 +41,15 @@ def unsupported_reason(product: AbstractProduct, model: AbstractModel) -> str | 
     )
 
 
-def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Chain:
+def exercise_problem_of(
+    product: EarlyExercise, model: AbstractModel, num_steps: int
+) -> ExerciseProblem:
     """Return the chain of one contract.
 
     num_steps: The number of steps of a random variance, and of dates that replace a right to exercise at any
         time.
     """
-    model, dates = model.read_at(product.vol_at), product.exercise_times(num_steps)
+    model, dates = model.at_smile_point(product.smile_point), product.exercise_times(num_steps)
     times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
     if isinstance(product, SwapOption) and isinstance(model, GaussianFactors):
         return swaption_chain(product, times, model)
@@ -63,8 +65,8 @@ def chain_of(product: EarlyExercise, model: AbstractModel, num_steps: int) -> Ch
 
 
 def _at_any_time(
-    chain: Chain, product: SpotOption, times: Float[Array, " dates"], model: Any
-) -> Chain:
+    chain: ExerciseProblem, product: SpotOption, times: Float[Array, " dates"], model: Any
+) -> ExerciseProblem:
     """Return the chain with an upper bound, at the next date, of the worth of exercise at any time.
 
     There is no right at any time but on sums of spots and cash (arithmetic averages).
@@ -77,7 +79,7 @@ def _at_any_time(
     return replace(chain, between=replace(exercise, amounts=amounts))
 
 
-def usual_inner_paths(rule: Rule) -> int:
+def usual_inner_paths(rule: ExercisePolicy) -> int:
     """Return the inner paths of an upper bound: known means suffice where exercise pays one sum."""
     return 0 if rule.basis.ordered is None else USUAL_INNER_PATHS
 

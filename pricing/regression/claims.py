@@ -18,7 +18,7 @@ Paths = Float[Array, " paths"]
 Branches = Float[Array, "branches paths"]
 
 
-class Exercise(eqx.Module):
+class ExercisePayoff(eqx.Module):
     """The payoff of exercise in state x, over the numeraire: the largest or the least of some sums.
 
     The sums are e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.

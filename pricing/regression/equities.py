@@ -7,15 +7,15 @@ from jaxtyping import Array, Float
 from ..models import LognormalSpots
 from ..numerics.safe_math import safe_sqrt
 from ..products import SpotOption
-from .chain import DISPERSION, Chain, GaussianStep
-from .claims import Claims, Exercise
+from .claims import Claims, ExercisePayoff
+from .exercise_problem import DISPERSION, ExerciseProblem, GaussianStep
 
 _MOST_PAIRS = 5  # assets: each pair of more would make too many claims
 
 Times = Float[Array, " dates"]
 
 
-def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) -> Chain:
+def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) -> ExerciseProblem:
     """Return the chain of an option; times: today's 0 first."""
     log_spot, covariances, correlation = _moments(model, times)
     discount = jax.vmap(model.discount)(times)
@@ -33,7 +33,7 @@ def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) ->
     exercise = exercise_of(product, discount, jnp.eye(dim + 1, dim, dtype=log_spot.dtype))
     claims = _claims(product, discount[-1], log_spot, covariances)
     total = jnp.sqrt(jnp.diagonal(covariances[-1]))[:, None] * jnp.linalg.cholesky(correlation)
-    return Chain(
+    return ExerciseProblem(
         log_spot[0],
         DISPERSION**0.5 * total,
         GaussianStep(exercise, is_open, discount, drift, factor, jnp.zeros_like(drift), claims),
@@ -55,14 +55,14 @@ def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
 
 def exercise_of(
     product: SpotOption, discount: Times, slopes: Float[Array, "terms dim"]
-) -> Exercise:
+) -> ExercisePayoff:
     """Return side * (average - strike) over dates; slopes: for each log-spot in the state, and for cash."""
     side, strike, dim = product.side, product.strike, len(slopes) - 1
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
     if product.average == "arithmetic":
         spots, cash = product.weights_of(dim)[None], cash[:1]
     amounts = side * jnp.concatenate([spots, -strike * cash], axis=1)
-    return Exercise(
+    return ExercisePayoff(
         discount[:, None, None] * amounts[None],
         jnp.broadcast_to(slopes, (discount.size, *slopes.shape)),
         jnp.broadcast_to(side, discount.shape),

@@ -13,14 +13,14 @@ from ..numerics.safe_math import clipped, larger
 from ..sampling.low_discrepancy import sobol_words
 from ..sampling.threefry import random_bits
 from ..sampling.transforms import inverse_normal
-from .backward import Rule
-from .chain import AbstractStep, At, Chain, State, at_date
-from .claims import Exercise
+from .backward import ExercisePolicy
+from .claims import ExercisePayoff
+from .exercise_problem import AbstractStep, ExerciseProblem, State, StepEnd, at_date
 
 Paths = Float[Array, " paths"]
 
 
-class Samples(NamedTuple):
+class BoundSamples(NamedTuple):
     """Over paths (currency): the rule's payoff less the martingale, and the largest with foresight."""
 
     lower: Paths
@@ -45,29 +45,30 @@ class NestedPaths(NamedTuple):
         return cls(points.T, random_bits(key, shape))
 
 
-class _Walk(NamedTuple):
+class PathState(NamedTuple):
     """alive: the chance that the rule has not exercised yet."""
 
-    at: At
+    at: StepEnd
     martingale: Paths
     alive: Paths
     lower: Paths
     upper: Paths
 
 
-def follow(
-    chain: Chain,
-    rule: Rule,
+def simulate_policy(
+    chain: ExerciseProblem,
+    rule: ExercisePolicy,
     noise: Float[Array, "steps dim paths"],
     schedule: AbstractSchedule,
     nested: NestedPaths | None = None,
-) -> Samples:
+) -> BoundSamples:
     """Return payoffs less the martingale M, over the numeraire: at the rule's exercise, and at the best date.
 
     The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
     max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). If M were the
-    martingale of the Doob decomposition, both would be the value on every path. `Chain.between` replaces the
-    payoffs since the date before, so that the second also bounds rights to exercise at any time.
+    martingale of the Doob decomposition, both would be the value on every path. The `between` of an
+    `ExerciseProblem` replaces the payoffs since the date before, so that the second also bounds rights to
+    exercise at any time.
 
     The rule's decision is a probability, continuous in the state, and a sample is its mean over the decisions:
     the payoff of a path has no jump, so derivatives of samples are unbiased for the derivatives of the rule's
@@ -78,14 +79,16 @@ def follow(
     start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
     none = jnp.zeros_like(start[0])
     today = chain.today()
-    first = _Walk(At(start, today.claim_values(start)), none, none + 1.0, none, none - jnp.inf)
+    first = PathState(
+        StepEnd(start, today.claim_values(start)), none, none + 1.0, none, none - jnp.inf
+    )
     first = _decide(today, today.exercise, at_date(rule, 0), first)
     most = chain.steps.exercise if chain.between is None else chain.between
 
-    def step(walk: _Walk, of_date):
+    def step(walk: PathState, of_date):
         step, most, rule, pays, noise, shift = of_date
         state = step.advance(walk.at.state, noise)
-        after = At(state, step.claim_values(state))
+        after = StepEnd(state, step.claim_values(state))
         if nested is None:
             moved = _martingale_increment(step, rule, walk.at, after, noise)
         else:
@@ -102,14 +105,14 @@ def follow(
         larger(_paid(at_date(exercise, -1), walk.at.state), 0.0) - walk.martingale
         for exercise in (chain.steps.exercise, most)
     )
-    return Samples(walk.lower + walk.alive * earned, larger(walk.upper, at_most))
+    return BoundSamples(walk.lower + walk.alive * earned, larger(walk.upper, at_most))
 
 
-def _paid(exercise: Exercise, state: State) -> Paths:
+def _paid(exercise: ExercisePayoff, state: State) -> Paths:
     return exercise.of(exercise.branches(state))
 
 
-def _decide(step, most: Exercise, rule: Rule, walk: _Walk) -> _Walk:
+def _decide(step, most: ExercisePayoff, rule: ExercisePolicy, walk: PathState) -> PathState:
     """Return the decision at a date; most: the largest value with foresight there."""
     paid = _paid(step.exercise, walk.at.state)
     features = step.features(rule.basis, *walk.at)
@@ -135,7 +138,7 @@ def _ramp(x: Paths, width: Float[Array, ""]) -> Paths:
 
 
 def _martingale_increment(
-    step: AbstractStep, rule: Rule, before: At, after: At, noise: State
+    step: AbstractStep, rule: ExercisePolicy, before: StepEnd, after: StepEnd, noise: State
 ) -> Paths:
     """Return the martingale's step by functions whose means are known."""
     moves = step.martingale_increments(rule.basis, before, after, noise)
@@ -144,10 +147,10 @@ def _martingale_increment(
 
 def _nested_increment(
     step: AbstractStep,
-    rule: Rule,
+    rule: ExercisePolicy,
     pays: Bool[Array, ""],
-    before: At,
-    after: At,
+    before: StepEnd,
+    after: StepEnd,
     points: UInt32[Array, "points dim"],
     shift: UInt32[Array, "dim paths"],
 ) -> Paths:
@@ -162,7 +165,7 @@ def _nested_increment(
     def add(total: Paths, point):
         noise = inverse_normal(point[:, None] ^ shift, total.dtype)
         state = step.advance(before.state, noise)
-        drawn = At(state, step.claim_values(state))
+        drawn = StepEnd(state, step.claim_values(state))
         known = _martingale_increment(step, rule, before, drawn, noise)
         return total + _value(step, rule, pays, drawn) - known, None
 
@@ -171,7 +174,7 @@ def _nested_increment(
     return value - total / len(points)
 
 
-def _value(step: AbstractStep, rule: Rule, pays: Bool[Array, ""], at: At) -> Paths:
+def _value(step: AbstractStep, rule: ExercisePolicy, pays: Bool[Array, ""], at: StepEnd) -> Paths:
     """Return the value at the step's end: the larger of exercise and the fitted continuation value."""
     paid = step.exercise.of(step.exercise.branches(at.state))
     features = step.features(rule.basis, *at)

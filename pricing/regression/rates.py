@@ -8,8 +8,8 @@ from ..models import GaussianFactors
 from ..numerics.cholesky import semidefinite_cholesky
 from ..numerics.safe_math import larger
 from ..products import SwapOption
-from .chain import DISPERSION, Chain, GaussianStep
-from .claims import Claims, Exercise
+from .claims import Claims, ExercisePayoff
+from .exercise_problem import DISPERSION, ExerciseProblem, GaussianStep
 
 _MOST_CLAIMS = 4
 _REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
@@ -18,7 +18,7 @@ _HALVINGS = 60
 Times = Float[Array, " dates"]
 
 
-def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) -> Chain:
+def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) -> ExerciseProblem:
     """Return the chain; times: today's 0 first. The numeraire is the bond that matures on the last of them.
 
     Samples depend on it, if no price does, and are differentiated in it.
@@ -37,7 +37,7 @@ def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) ->
         _shift(exercise, covariances),
         _claims(exercise, covariances),
     )
-    return Chain(start, DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
+    return ExerciseProblem(start, DISPERSION**0.5 * semidefinite_cholesky(covariances[-1]), steps)
 
 
 def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
@@ -46,7 +46,7 @@ def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array
     return carried[:, None] * model.state_covariance(t) * carried[None, :]
 
 
-def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exercise:
+def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> ExercisePayoff:
     """Return the swap entered at each date, in bonds over the numeraire: first the one that ends now."""
 
     def of_date(t):
@@ -59,10 +59,10 @@ def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exer
         return (jnp.concatenate([at_once[None], payments]) * sizes)[None], slopes
 
     amounts, slopes = jax.vmap(of_date)(times)
-    return Exercise(amounts, slopes, jnp.ones(times.shape, amounts.dtype))
+    return ExercisePayoff(amounts, slopes, jnp.ones(times.shape, amounts.dtype))
 
 
-def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Array:
+def _shift(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]) -> Array:
     """Return the shift of the exercise payoff along one state with a parameter: 0, but for its derivative."""
     if covariances.shape[-1] > 1:
         return jnp.zeros(covariances.shape[:2], covariances.dtype)
@@ -79,7 +79,7 @@ def _shift(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Ar
     return jax.vmap(of_date)(exercise.amounts[:, 0], exercise.slopes[:, :, 0], reach)[:, None]
 
 
-def _claims(exercise: Exercise, covariances: Float[Array, "dates dim dim"]) -> Claims:
+def _claims(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]) -> Claims:
     """Return European swaptions at some of the dates, the last among them; none of more than one state."""
     dates, dim = covariances.shape[:2]
     count = min(_MOST_CLAIMS, dates - 1) if dim == 1 else 0

@@ -11,8 +11,17 @@ from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
 from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
-from .chain import DISPERSION, AbstractStep, At, Basis, Chain, ClaimValues, Functions, State
 from .equities import exercise_of
+from .exercise_problem import (
+    DISPERSION,
+    AbstractStep,
+    Basis,
+    ClaimValues,
+    ExerciseProblem,
+    Functions,
+    State,
+    StepEnd,
+)
 from .polynomials import hermite_polynomials
 
 # the degree in the state, less than the basis's, beside each degree in the noise
@@ -74,7 +83,9 @@ class VarianceStep(AbstractStep):
     def claim_values(self, x: State) -> ClaimValues:
         return self.option.value(x[0], x[1])[None]
 
-    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+    def martingale_increments(
+        self, basis: Basis, before: StepEnd, after: StepEnd, noise: State
+    ) -> Functions:
         v, mean, variance = self._given_variance(before.state, noise)
         seen = basis.standardized(self.coordinates(after.state))
         middle = basis.standardized(self.coordinates(jnp.stack([v, mean])))
@@ -117,7 +128,7 @@ class VarianceStep(AbstractStep):
 
 def variance_chain(
     product: SpotOption, times: Times, is_open: Bool[Array, " dates"], model: StochasticVariance
-) -> Chain:
+) -> ExerciseProblem:
     """Return the chain of an option; times: today's 0 first; is_open: where it may be exercised."""
     log_forward = jnp.log(jax.vmap(model.forward)(times))
     discount = jax.vmap(model.discount)(times)
@@ -134,7 +145,7 @@ def variance_chain(
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
     # the variance is spread in the same proportion, and kept above zero
     initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(DISPERSION * total_variance)]))
-    return Chain(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
+    return ExerciseProblem(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
 
 
 def _option(

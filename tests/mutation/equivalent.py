@@ -24,7 +24,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "mean, variance = (walk.mean[0], walk.variance[1])",
     ): _ONE_DATE,
     (
-        "pricing/estimators/monitored.py",
+        "pricing/estimators/one_step_survival.py",
         "start = (jnp.zeros_like(dates.mean[0]), jnp.ones_like(dates.mean[0]))",
         "start = (jnp.zeros_like(dates.mean[1]), jnp.ones_like(dates.mean[0]))",
     ): "the steps to all dates have one shape",

@@ -21,7 +21,7 @@ from pricing import (
     price,
 )
 from pricing.portfolio.batching import products_of, shape_key
-from pricing.products import AverageClaim, Monitored
+from pricing.products import AverageClaim, DiscreteBarrier
 from pricing.sensitivities import means_and_errors, sensitivities
 from tests.helpers import dax, dax_black_scholes, dax_book, double
 
@@ -158,7 +158,7 @@ def test_a_barrier_without_dates_is_watched_all_the_time():
     row = "X{},barrier,DAX,call,4400,2003-01-06,,,4000,down-and-out,{},,"
     (watched,), (looked_at,) = book(row.format(1, "")), book(row.format(2, "2003-01-06"))
     assert isinstance(products_of([watched], dax()), Barrier)
-    assert isinstance(products_of([looked_at], dax()), Monitored)
+    assert isinstance(products_of([looked_at], dax()), DiscreteBarrier)
 
 
 def test_the_weights_of_a_basket_are_equal_unless_given():

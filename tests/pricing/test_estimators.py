@@ -119,7 +119,7 @@ def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product = product.canonical  # calls and digitals are of one program
     answer = exact(product, model()) if barrier is None else down_and_out(barrier)
     steps = 64 if "digital under" in name else 32
-    method = MonteCarlo(PATHS, steps, BLOCK, control=control)
+    method = MonteCarlo(PATHS, steps, BLOCK, control_variate=control)
     means, errors = ladder(product, model(), method)
     assert np.all(errors > 0.0)
     np.testing.assert_array_less(np.abs(means - np.asarray(answer)), 3.0 * errors)
@@ -146,7 +146,7 @@ _EQUITY = {"spot": 100.0, "rate": 0.05, "vol": 0.3, "dividend_yield": 0.01}
 
 def monitored(control):
     """In blocks whose noise is drawn in a loop, which makes for a smaller program."""
-    return MonteCarlo(16_384, 1, 8192, control=control)
+    return MonteCarlo(16_384, 1, 8192, control_variate=control)
 
 
 @pytest.mark.parametrize("name", others_later(MONITORED, (), ["two dates", "autocallable"]))
@@ -287,7 +287,7 @@ def slopes_by_fourier():
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
     at, key, answer = jnp.asarray(HESTON), jax.random.key(7), slopes_by_fourier()
-    method = MonteCarlo(65_536, 32, control=control)
+    method = MonteCarlo(65_536, 32, control_variate=control)
     means, errors = slopes(lambda x: method.samples(CALL, stochastic(x), key=key), at)
     np.testing.assert_array_less(np.abs(means - answer), 3.0 * errors)
     if control:

@@ -254,9 +254,7 @@ def test_the_bounds_by_regression_hold_the_values_of_the_grid():
     assert value < found.upper + 3.0 * found.std_errors.upper
 
 
-@pytest.mark.parametrize(
-    "name, least", [("num_distances", 5), ("num_variances", 4), ("num_steps", 1)]
-)
+@pytest.mark.parametrize("name, least", [("num_spots", 5), ("num_variances", 4), ("num_steps", 1)])
 def test_grids_that_are_too_small_are_refused(name, least):
     with pytest.raises(ValueError, match=f"{name} must be at least {least}, got 0"):
         FiniteDifference(**{name: 0})

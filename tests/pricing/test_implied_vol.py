@@ -73,15 +73,15 @@ def test_at_the_money_exactly(std):
 
 
 @jax.jit
-def vol_at(point, side):
+def smile_point(point, side):
     """The vol at (value, log-moneyness), for a strike of 1 and an expiry of 1."""
     value, k = point
     one = jnp.ones_like(k)
     return implied_vol(value, jnp.exp(k), one, one, side)
 
 
-gradient = jax.jit(jax.grad(vol_at))
-hessian = jax.jit(jax.hessian(vol_at))
+gradient = jax.jit(jax.grad(smile_point))
+hessian = jax.jit(jax.hessian(smile_point))
 
 
 def out_of_the_money_point(std, deviations):
@@ -100,7 +100,7 @@ def test_first_derivatives(std, deviations):
     point, side, steps = out_of_the_money_point(std, deviations)
     for i, step in enumerate(steps):
         quotient = first_difference(
-            lambda h, step=step: vol_at(jnp.asarray(point + h * step), side), 1.0
+            lambda h, step=step: smile_point(jnp.asarray(point + h * step), side), 1.0
         )
         found = gradient(jnp.asarray(point), side)[i] * step[i]
         np.testing.assert_allclose(found, quotient, rtol=1e-6)

@@ -136,7 +136,7 @@ def test_a_surface_without_a_smile_is_its_term_structure():
     surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.35, 0.35], [0.25, 0.25]])
     model, times = BlackScholes(100.0, 0.05, surface), jnp.linspace(0.1, 1.3, 7)
     for product in (UP, Bermudan(European(95.0, 1.0), [0.5, 1.0]), Asian(100.0, [0.5, 1.0])):
-        found = model.read_at(product.vol_at).state_variance(times)
+        found = model.at_smile_point(product.smile_point).state_variance(times)
         np.testing.assert_allclose(found, FALLING_VOLS.state_variance(times), rtol=1e-13)
     assert isinstance(select_method(UP, model), FiniteDifference)
     dated = Asian(100.0, [0.25, 0.5, 1.0], average="geometric")

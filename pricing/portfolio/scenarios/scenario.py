@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ...ingestion.errors import listed, show
 from ...ingestion.fields import closest
-from ...ingestion.validation import Problem
+from ...ingestion.validation import ValidationIssue
 from ...market import Market
 
 ALL = "all"
@@ -73,7 +73,7 @@ class Scenario:
             quoted = replace(quoted, vols=quoted.vols + self.swaption_vols)
         return replace(market, curves=curves, equities=equities, swaption_vols=quoted)
 
-    def problems(self, market: Market) -> Iterator[Problem]:
+    def problems(self, market: Market) -> Iterator[ValidationIssue]:
         """Yield the problems of the moves in a market.
 
         Args:
@@ -86,7 +86,7 @@ class Scenario:
                     what = "a curve" if section == "rates" else "an equity"
                     message = f"{show(name)} is not {what} of the market"
                     remedy = f"{closest(name, known)}give {ALL} or one of {listed(known)}"
-                    yield Problem((section, name), show(name), message, remedy)
+                    yield ValidationIssue((section, name), show(name), message, remedy)
         for name, equity in market.equities.items():
             path = "vols", name if name in self.vols else ALL
             yield from _too_low(path, self.vol(name), equity.surface.vols, f"of {name}")
@@ -95,16 +95,18 @@ class Scenario:
             yield from _too_low(("swaption_vols",), self.swaption_vols, vols, "of the swaptions")
         elif self.swaption_vols:
             value, message = f"{self.swaption_vols:g}", "the market has no swaption vols"
-            yield Problem(("swaption_vols",), value, message, "leave the move out")
+            yield ValidationIssue(("swaption_vols",), value, message, "leave the move out")
 
 
 def _move(moves: Moves, name: str) -> float:
     return moves.get(name, moves.get(ALL, 0.0))
 
 
-def _too_low(path: tuple[str, ...], move: float, vols: Array, whose: str) -> Iterator[Problem]:
+def _too_low(
+    path: tuple[str, ...], move: float, vols: Array, whose: str
+) -> Iterator[ValidationIssue]:
     """Yield the problem of a move that leaves some vol at 0 or below, if it does."""
     least = float(jnp.min(vols))
     if move and least + move <= 0.0:
         message = f"{move:g} takes the least vol {whose}, {least:g}, to 0 or below"
-        yield Problem(path, f"{move:g}", message, f"give a move above {-least:g}")
+        yield ValidationIssue(path, f"{move:g}", message, f"give a move above {-least:g}")

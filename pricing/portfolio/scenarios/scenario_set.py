@@ -18,7 +18,7 @@ from ...ingestion.fields import (
 )
 from ...ingestion.files import parse_json, read_text
 from ...ingestion.locator import Locator, Place
-from ...ingestion.validation import Problem, validate
+from ...ingestion.validation import ValidationIssue, validate
 from ...market import Market
 from ...market.records import Name, Record
 from .scenario import ALL, Scenario
@@ -191,7 +191,7 @@ class ScenarioSet:
         """All scenarios: the grid row by row, the ladder of rates, the named ones."""
         return (*itertools.chain(*self.grid), *self.rate_ladder, *self.named)
 
-    def _error(self, found: Problem, *prefix: str) -> InputError:
+    def _error(self, found: ValidationIssue, *prefix: str) -> InputError:
         path = (*prefix, *found.path)
         facts = found.value, found.message, found.remedy
         return InputError(self.file, *self._place(path), ".".join(map(str, path)), *facts)
@@ -201,10 +201,10 @@ def _grid_name(spot: float, vol: float) -> str:
     return f"spots {100.0 * spot:+g} %, vols {100.0 * vol:+g} points"
 
 
-def _name_problems(name: str, taken: Collection[str]) -> tuple[Problem, ...]:
+def _name_problems(name: str, taken: Collection[str]) -> tuple[ValidationIssue, ...]:
     """Return the reasons that a text cannot name a scenario; empty if it can."""
     _, problems = validate(RootModel[Name], name)
     if name.strip() in taken:
         message = f"{show(name.strip())} is the name of another scenario"
-        problems = (*problems, Problem((), show(name), message, "give it another name"))
+        problems = (*problems, ValidationIssue((), show(name), message, "give it another name"))
     return problems

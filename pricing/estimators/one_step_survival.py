@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 import jaxtape
 
 from ..models import ConditionallyGaussian, LognormalSpots
-from ..products import AbstractProduct, Monitored
-from .continuation import Continuation, End, date_of
+from ..products import AbstractProduct, DiscreteBarrier
+from .continuation import Continuation, TerminalPayoff, date_of
 from .corridor import MonitoringDate, Paths, monitoring_dates, paid_always, truncated_normal
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 
@@ -28,30 +28,34 @@ class OneStepSurvival(AbstractEstimator):
     control: Continuation | None = None
 
     def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, Monitored)
+        return isinstance(product, DiscreteBarrier)
 
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         return smooth(model)
 
-    def controlled(self, product: Monitored, model: ConditionallyGaussian, num_steps: int) -> Any:
+    def controlled(
+        self, product: DiscreteBarrier, model: ConditionallyGaussian, num_steps: int
+    ) -> Any:
         del num_steps
         plain = product.dates.size == 1 or not isinstance(model, LognormalSpots)
         return self if plain else OneStepSurvival(Continuation.fit(product, model))
 
-    def dates(self, product: Monitored, num_steps: int) -> Float[Array, " dates"]:
+    def dates(self, product: DiscreteBarrier, num_steps: int) -> Float[Array, " dates"]:
         del num_steps
         return product.dates
 
-    def needs(self, product: Monitored, model: ConditionallyGaussian, num_dates: int) -> Needs:
+    def needs(
+        self, product: DiscreteBarrier, model: ConditionallyGaussian, num_dates: int
+    ) -> Needs:
         del product, model
         return Needs((0,), num_dates - 1 if self.control is None else num_dates)
 
-    def values(self, product: Monitored, model: ConditionallyGaussian, draw: Draw) -> Paths:
+    def values(self, product: DiscreteBarrier, model: ConditionallyGaussian, draw: Draw) -> Paths:
         walk = draw.walk
-        dates, end = monitoring_dates(product, model, walk), End.of(product, model)
+        dates, end = monitoring_dates(product, model, walk), TerminalPayoff.of(product, model)
         (position, weight), (states, paid) = _follow(dates, draw.uniforms[: product.dates.size - 1])
         if self.control is not None:
-            return self.control.corrected(dates, end, states, draw.uniforms[-1])
+            return self.control.controlled_samples(dates, end, states, draw.uniforms[-1])
         ended = jnp.sum(paid, axis=0) + weight * end.ahead(date_of(dates, -1), position)
         return ended + end.discount * paid_always(product.always, end.forward, walk)
 

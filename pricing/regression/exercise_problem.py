@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..numerics.safe_math import safe_sqrt
 from ..numerics.standardizer import Standardizer
-from .claims import Claims, Exercise, State
+from .claims import Claims, ExercisePayoff, State
 from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, hermite_polynomials, identity, multi_indices
 
@@ -23,7 +23,7 @@ Functions = Float[Array, "functions paths"]
 ClaimValues = Float[Array, "claims paths"]
 
 
-class At(NamedTuple):
+class StepEnd(NamedTuple):
     """An end of a step."""
 
     state: State
@@ -70,7 +70,7 @@ class AbstractStep(eqx.Module):
     it is positive. scale: the size of values over the numeraire.
     """
 
-    exercise: Exercise
+    exercise: ExercisePayoff
     is_open: Bool[Array, "*dates"]
     scale: Float[Array, "*dates"]
 
@@ -83,7 +83,9 @@ class AbstractStep(eqx.Module):
         """Return values of claims at this date, over the numeraire, or guesses of them (currency): features."""
 
     @abc.abstractmethod
-    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+    def martingale_increments(
+        self, basis: Basis, before: StepEnd, after: StepEnd, noise: State
+    ) -> Functions:
         """Return functions of the step with mean zero given `before`, whatever it is; over the basis's unit."""
 
     @property
@@ -132,7 +134,9 @@ class GaussianStep(AbstractStep):
     def claim_values(self, x: State) -> ClaimValues:
         return self.claims.values(x)
 
-    def martingale_increments(self, basis: Basis, before: At, after: At, noise: State) -> Functions:
+    def martingale_increments(
+        self, basis: Basis, before: StepEnd, after: StepEnd, noise: State
+    ) -> Functions:
         del noise
         seen = basis.standardized(self.coordinates(after.state))
         mean = basis.standardized(self.coordinates(before.state + self.drift[:, None]))
@@ -145,7 +149,7 @@ class GaussianStep(AbstractStep):
         return jnp.concatenate([*(self.scale * moves for moves in smooth), moved])
 
 
-class Chain(eqx.Module):
+class ExerciseProblem(eqx.Module):
     """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states.
 
     between: an upper bound, at a date, of the worth of exercise at any time since the date before; None if
@@ -155,7 +159,7 @@ class Chain(eqx.Module):
     start: Float[Array, " dim"]
     initial_dispersion: Float[Array, "dim dim"]
     steps: AbstractStep
-    between: Exercise | None = None
+    between: ExercisePayoff | None = None
 
     @property
     def num_steps(self) -> int:

@@ -37,7 +37,7 @@ class Payoff(eqx.Module):
         return cls(*(jnp.stack(jnp.broadcast_arrays(*column), axis=-1) for column in columns))
 
 
-class Monitored(Padded):
+class DiscreteBarrier(Padded):
     """The general barrier contract ends, for a payment, on its first date with the spot outside a corridor.
 
     Every barrier contract with dates has this form (`canonical`). If it is still alive after the last date
@@ -69,10 +69,10 @@ class Monitored(Padded):
     always: Payoff  # pyright: ignore[reportGeneralTypeIssues]
 
     @property
-    def vol_at(self) -> tuple[Real, Real]:
+    def smile_point(self) -> tuple[Real, Real]:
         return self.dates[..., -1], self.alive.strike[..., 0]
 
-    def padded(self, num_dates: int) -> "Monitored":
+    def padded(self, num_dates: int) -> "DiscreteBarrier":
         """Return the same contract on `num_dates` dates: the first one repeated, without a barrier there.
 
         They follow the date with the barrier, so that the step to it keeps its length. The last date is never
@@ -94,13 +94,13 @@ class Monitored(Padded):
         return replace(self, dates=front(self.dates, extra), **levels)
 
 
-def monitored(
+def discrete_barrier(
     when: Float[Array, "*batch dates"],
     *,
     alive: Payoff,
     always: Payoff,
     **levels: Float[Array, "..."],
-) -> Monitored:
+) -> DiscreteBarrier:
     """Return the contract with the same corridor and the same payments at all dates."""
     on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))  # noqa: E731
-    return Monitored(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)
+    return DiscreteBarrier(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)
