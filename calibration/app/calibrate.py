@@ -162,7 +162,7 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
         quotes = Market.read(market)
     except UnreadableFile as error:
         refuse(str(error))
-    quoted = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
+    quoted: dict[Model, Any] = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
     models = [name for name in quoted if underlying in quoted[name]]
     if not models:
         paths = [f"equities.{underlying}.", f"curves.{underlying}."]
