@@ -174,7 +174,7 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
         names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
         known, hint = listed(names), closest(underlying, names)
         refuse(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
-    if model not in (None, *models):
+    if model is not None and model not in models:
         refuse(
             f"--model {model}: {underlying} has vols for {listed(models)}; take one of these, or leave it out"
         )

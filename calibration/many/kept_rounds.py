@@ -81,8 +81,9 @@ class KeptRounds:
         texts = {name: x.tolist() for name, x in columns.items() if x.dtype == object}
         facts = {"digest": _digest_of_jobs(jobs), "order": list(columns), "columns": texts}
         arrays: dict[str, Any] = {name: x for name, x in columns.items() if name not in texts}
+        arrays[_FACTS] = np.array(json.dumps(facts))
         with self._output.written() as aside:
-            np.savez(aside / f"{end}.npz", **arrays, **{_FACTS: np.array(json.dumps(facts))})
+            np.savez(aside / f"{end}.npz", **arrays)
 
     def _require_same_run(self, run: dict[str, Any]) -> None:
         if not (self.folder / _LABEL).exists():

@@ -67,7 +67,8 @@ class EngineCache:
         max_steps: int,
     ):
         key = jax.random.key(seed)
-        self._base, self._model = base, model
+        self._base = base
+        self._model: ModelName = model
         self._fitting = {"num_starts": starts, "max_steps": max_steps, "key": key, "file": file}
         settings = {"methods": methods_of(paths), "key": key, "budget": budget}
         self._first = RiskEngine(MarketModels(base, {}, model=model).fit, **settings)
