@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Kind = Any  # a class, or several: what `isinstance` takes
+Kind = Any  # a class, or a tuple of classes
 
 
 def check_kind(name: str, value: Any, kind: Kind, remedy: str) -> None:
@@ -18,7 +18,7 @@ def check_kind(name: str, value: Any, kind: Kind, remedy: str) -> None:
         name: The argument, as the error names it.
         value: The argument's value.
         kind: The class of such objects, or several classes.
-        remedy: What to give instead, such as "a model, such as Heston(...)".
+        remedy: The object to give instead, such as "a model, such as Heston(...)".
 
     Raises:
         TypeError: The value is of another kind, or a class in place of an object.
@@ -38,7 +38,7 @@ def of_kinds(**kinds: tuple[Kind, str]) -> Callable[[Callable[P, R]], Callable[P
     """Decorate a function with checks of its arguments; an argument that is None by default may be None.
 
     Args:
-        kinds: Argument -> its class or classes, and what to give in place of a wrong object.
+        kinds: Argument -> its class or classes, and the object to give instead.
 
     Returns:
         A decorator, whose function raises TypeError as `check_kind` does, with the order of its arguments.

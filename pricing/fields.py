@@ -6,8 +6,8 @@ both kinds stack in one batch.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,11 +22,25 @@ Number = Any
 if TYPE_CHECKING:
     _T = TypeVar("_T")
 
+    Reals: TypeAlias = float | Array | np.ndarray | np.generic | Sequence["Reals"] | None
+
     class Converted(Generic[_T]):
-        """A field that is given as a Python number, an array or a word, and holds the converted value."""
+        """A field that is given as a Python number, a list or an array, and holds the converted value."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
-        def __set__(self, instance: object, value: Any) -> None: ...
+        def __set__(self, instance: object, value: Reals) -> None: ...
+
+    class Word(Generic[_T]):
+        """A field that is given as a word, a list of words or their codes, and holds the codes."""
+
+        def __get__(self, instance: object, owner: Any) -> _T: ...
+        def __set__(self, instance: object, value: str | Sequence[str] | Array) -> None: ...
+
+    class FlatOr(Generic[_T]):
+        """A field that is given as a number or as an object such as a curve, which it then holds."""
+
+        def __get__(self, instance: object, owner: Any) -> Any: ...
+        def __set__(self, instance: object, value: Reals | _T) -> None: ...
 
 else:
 
@@ -35,6 +49,14 @@ else:
 
         def __class_getitem__(cls, converted: Any) -> Any:
             return converted
+
+    Word = Converted
+
+    class FlatOr:
+        """`FlatOr[T]` is any object, but that a checker of types accepts a number or a T."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return Any
 
 
 _MOST = float(np.finfo(float).max)

@@ -2,18 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import jaxtape
 
-from ..fields import Converted, Number, between, non_negative, not_below_zero, positive, real
+from ..fields import (
+    Converted,
+    FlatOr,
+    Number,
+    between,
+    non_negative,
+    not_below_zero,
+    positive,
+    real,
+)
 from ..numerics.complex_functions import exp
 from .at_the_money import with_parameters
 from .heston import Heston, starts_at_the_money
-from .model import AbstractEquityModel, CharacteristicFunction, Quotes, Scalar, flat_or_curve
+from .model import (
+    AbstractEquityModel,
+    CharacteristicFunction,
+    Discounts,
+    Quotes,
+    Scalar,
+    flat_or_curve,
+)
 from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .shapes import Frequencies
 
@@ -49,7 +65,7 @@ class Bates(CharacteristicFunction, Calibratable):
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
     initial_variance: Converted[Float[Array, ""]] = non_negative("initial_variance")
     mean_reversion: Converted[Float[Array, ""]] = positive("mean_reversion")
     long_run_variance: Converted[Float[Array, ""]] = non_negative("long_run_variance")

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..fields import Converted, Number, correlations, non_negative, positive, real
+from ..fields import Converted, FlatOr, Number, correlations, non_negative, positive, real
 from ..market import VolSurface
 from ..results import RESULTS
 from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
     BlackVol,
+    Discounts,
     Joinable,
     Scalar,
     flat_or_curve,
@@ -75,8 +76,10 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     """
 
     spot: Converted[Float[Array, "*assets"]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
-    vol: Any = flat_or_curve("vol", (ImpliedVols, VolTerms), non_negative)
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
+    vol: FlatOr[ImpliedVols | VolTerms] = flat_or_curve(
+        "vol", (ImpliedVols, VolTerms), non_negative
+    )
     dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
     asset_correlation: Converted[Correlation | None] = correlations(
         "asset_correlation", default=None

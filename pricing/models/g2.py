@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, Number, between, non_negative, positive, real
+from ..fields import Converted, FlatOr, Number, between, non_negative, positive, real
 from ..market import SwaptionVols
 from .at_the_money import normal_vol, with_parameters
-from .model import Quotes, flat_or_curve
+from .model import Discounts, Quotes, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
 from .rates import GaussianFactors, mean_exponential
 
@@ -51,7 +51,7 @@ class G2(GaussianFactors, Calibratable):
         "correlation": FreeParameter(Tanh(), start=-0.5, low=-0.8, high=0.2),
     }
 
-    curve: Any = flat_or_curve("curve")
+    curve: FlatOr[Discounts] = flat_or_curve("curve")
     mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
     vol: Converted[Float[Array, ""]] = positive("vol")
     second_mean_reversion: Converted[Float[Array, ""]] = real("second_mean_reversion")

@@ -14,6 +14,7 @@ import jaxtape
 
 from ..fields import (
     Converted,
+    FlatOr,
     Number,
     between,
     correlations,
@@ -29,6 +30,7 @@ from .at_the_money import AtTheMoney, with_parameters
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
+    Discounts,
     Joinable,
     Quotes,
     Scalar,
@@ -69,7 +71,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     """
 
     spot: Converted[Float[Array, "*assets"]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
     initial_variance: Converted[Float[Array, "*assets"]] = non_negative("initial_variance")
     mean_reversion: Converted[Float[Array, "*assets"]] = positive("mean_reversion")
     long_run_variance: Converted[Float[Array, "*assets"]] = non_negative("long_run_variance")

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, Number, non_negative, positive, real
+from ..fields import Converted, FlatOr, Number, non_negative, positive, real
 from ..market import SwaptionVols
 from ..market.state import MarketState
 from .at_the_money import normal_vol, with_parameters
 from .diffusion import Diffusion, State
-from .model import Quotes, Scalar, flat_or_curve
+from .model import Discounts, Quotes, Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .rates import BondState, GaussianFactors, mean_exponential
 from .shapes import Numbers
@@ -49,7 +49,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         "vol": FreeParameter(Exp(), start=0.01, low=0.002, high=0.03),
     }
 
-    curve: Any = flat_or_curve("curve")
+    curve: FlatOr[Discounts] = flat_or_curve("curve")
     mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
     vol: Converted[Float[Array, ""]] = positive("vol")
     horizon: Converted[Float[Array, ""]] = non_negative("horizon", default=0.0)

@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,12 +13,19 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Converted, Number, finite_numbers, positive, real
+from ..fields import Converted, FlatOr, Number, finite_numbers, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
 from ..results import RESULTS
-from .model import AbstractEquityModel, ConditionallyGaussian, LogSpotSteps, Scalar, flat_or_curve
+from .model import (
+    AbstractEquityModel,
+    ConditionallyGaussian,
+    Discounts,
+    LogSpotSteps,
+    Scalar,
+    flat_or_curve,
+)
 from .shapes import Correlation, Steps, Times
 from .smile import Smile
 
@@ -146,7 +153,7 @@ class LocalVol(LocalVolatility):
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
     surface: VolSurface = eqx.field(converter=finite_numbers("surface"))  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..fields import Converted, Number, inside, positive, real
+from ..fields import Converted, FlatOr, Number, inside, positive, real
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
-from .model import AbstractEquityModel, Scalar, flat_or_curve
+from .model import AbstractEquityModel, Discounts, Scalar, flat_or_curve
 
 Points = Float[Array, " points"]
 
@@ -66,7 +66,7 @@ class NeuralLocalVol(LocalVolatility):
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
     network: VolNetwork = eqx.field(converter=VolNetwork.of)  # pyright: ignore[reportGeneralTypeIssues]
     dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
     base_vol: Converted[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import Converted, Number, between, dates, inside, non_negative, positive, real
+from ..fields import Converted, FlatOr, Number, between, dates, inside, non_negative, positive, real
 from ..market import Market, SwaptionVols
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
 from .at_the_money import AtTheMoney, with_parameters
-from .model import AbstractEquityModel, BlackVol, Quotes, Scalar, flat_or_curve
+from .model import AbstractEquityModel, BlackVol, Discounts, Quotes, Scalar, flat_or_curve
 from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .sabr_formula import sabr_vol
 
@@ -58,7 +58,7 @@ class Sabr(BlackVol, Calibratable):
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")
-    rate: Any = flat_or_curve("rate")
+    rate: FlatOr[Discounts] = flat_or_curve("rate")
     expiries: Converted[Expiries] = dates("expiries")
     alpha: Converted[Expiries] = positive("alpha", core=1)
     rho: Converted[Expiries] = inside("rho", -1.0, 1.0, core=1)

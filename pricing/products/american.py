@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, positive, time
+from ..fields import Converted, Word, choice, positive, time
 from ..market.observed import Observed
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
@@ -30,7 +30,7 @@ class American(CallOrPut, EarlyExercise, SpotOption):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         shares = jnp.arange(1, num_dates + 1, dtype=self.expiry.dtype) / num_dates

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, dates, positive, word
+from ..fields import Converted, Word, choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .average import Average, AverageClaim
@@ -31,7 +31,7 @@ class Asian(CallOrPut, Average):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     dates: Converted[Float[Array, "*batch dates"]] = dates("dates", today=True)
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
 
     @property

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, dates, non_negative, positive, time
+from ..fields import Converted, Word, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .barrier_option import SingleBarrier
@@ -50,8 +50,8 @@ class Barrier(CallOrPut, SingleBarrier):
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
     barrier: Converted[Float[Array, "..."]] = positive("barrier")
-    kind: Converted[Int8[Array, "..."]] = choice("kind", BARRIER_KINDS, default="down-and-out")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    kind: Word[Int8[Array, "..."]] = choice("kind", BARRIER_KINDS, default="down-and-out")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
     dates: Converted[Float[Array, "*batch dates"] | None] = dates(
         "dates", optional=True, default=None

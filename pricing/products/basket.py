@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field, field_validator
 
-from ..fields import Converted, choice, non_negative, positive, time, word
+from ..fields import Converted, Word, choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import numbers, problem
 from ..market.observed import Observed
@@ -40,7 +40,7 @@ class Basket(CallOrPut, Average, SpotOption):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", MEANS, default="arithmetic")
     weights: Converted[Float[Array, "*batch assets"] | None] = non_negative(
         "weights", core=1, optional=True, default=None

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, positive, real, time
+from ..fields import Converted, Word, choice, positive, real, time
 from ..ingestion.fields import choice as word
 from ..ingestion.fields import number
 from ..market.observed import Observed
@@ -34,8 +34,8 @@ class Digital(CallOrPut, TerminalClaim):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
-    payout: Converted[Int8[Array, "..."]] = choice("payout", CASH_OR_ASSET, default="cash")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    payout: Word[Int8[Array, "..."]] = choice("payout", CASH_OR_ASSET, default="cash")
     amount: Converted[Float[Array, "..."]] = real("amount", default=1.0)
 
     @property

@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, dates, non_negative, positive
+from ..fields import Converted, Word, choice, dates, non_negative, positive
 from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .barrier_option import BarrierOption
@@ -42,7 +42,7 @@ class DoubleBarrier(BarrierOption):
     lower: Converted[Float[Array, "..."]] = positive("lower")
     upper: Converted[Float[Array, "..."]] = positive("upper")
     dates: Converted[Float[Array, "*batch dates"]] = dates("dates")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
 
     def __check_init__(self):

@@ -3,7 +3,7 @@
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, positive, time
+from ..fields import Converted, Word, choice, positive, time
 from ..market.observed import Observed
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
@@ -27,7 +27,7 @@ class European(CallOrPut, TerminalClaim, SpotOption):
 
     strike: Converted[Float[Array, "..."]] = positive("strike")
     expiry: Converted[Float[Array, "..."]] = time("expiry")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

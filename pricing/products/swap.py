@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, choice, dates, non_negative, real, real_vector
+from ..fields import Converted, Word, choice, dates, non_negative, real, real_vector
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
 from .trade import IsoDate
@@ -38,7 +38,7 @@ class Swap(SwapEntry):
     start: Converted[Float[Array, "..."]] = non_negative("start", time=True)
     payment_dates: Converted[Float[Array, "*#batch payments"]] = dates("payment_dates")
     accruals: Converted[Float[Array, "*#batch payments"]] = real_vector("accruals")
-    side: Converted[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
+    side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Converted[Float[Array, "..."]] = real("notional", default=1.0)
 
     @property

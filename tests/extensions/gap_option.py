@@ -13,7 +13,7 @@ from typing import Annotated
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from pricing.fields import Converted, choice, positive, time
+from pricing.fields import Converted, Word, choice, positive, time
 from pricing.ingestion.fields import number
 from pricing.market import Observed
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
@@ -30,7 +30,7 @@ class Gap(TerminalClaim):
     strike: Converted[Real] = positive("strike")
     expiry: Converted[Real] = time("expiry")
     payment_strike: Converted[Real] = positive("payment_strike")
-    option: Converted[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property
     def side(self) -> Real:
