@@ -113,13 +113,13 @@ class _Program:
         return self._second_orders[key]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(unsafe_hash=True)  # once it has run, nothing of it changes
 class _Signature:
     """The key of a call, and the structures of its results, which are known once it has run.
 
     Attributes:
-        program: The function.
-        tree: The structure of its arguments.
+        program: The `_Program` of the function; None in the key of a pullback, which does not depend on it.
+        tree: The structure of its arguments; None in the key of a pullback.
         active: The mask of the leaves that require gradients.
         batch: The axes of the leaves over which `torch.func.vmap` maps the call, innermost first.
         pull_batch: The axes of leaves, cotangents and residuals over which it maps the pullback.
@@ -128,7 +128,7 @@ class _Signature:
         residual_tree: The structure of the residuals of the pullback.
     """
 
-    program: _Program
+    program: Any
     tree: Any
     active: tuple[bool, ...]
     batch: tuple[Axes, ...] = ()
@@ -206,7 +206,8 @@ class _Pull(torch.autograd.Function):
     @staticmethod
     def forward(call, *tensors):
         _, bars, residuals = call.parts(tensors)
-        x_bar = _pullback(_Static(call), list(map(_to_jax, bars)), list(map(_to_jax, residuals)))
+        key = dataclasses.replace(call, program=None, tree=None, out_tree=None)
+        x_bar = _pullback(key, list(map(_to_jax, bars)), list(map(_to_jax, residuals)))
         return tuple(map(torch.from_dlpack, x_bar))
 
     @staticmethod
@@ -237,9 +238,7 @@ class _Pull(torch.autograd.Function):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _pullback(static: "_Static", bars: list, residuals: list) -> list:
-    call = static.call
-
+def _pullback(call: _Signature, bars: list, residuals: list) -> list:
     def of_one(bars: list, residuals: list) -> list:
         pullback = jax.tree.unflatten(call.residual_tree, residuals)
         return _pulled(pullback, jax.tree.unflatten(call.float_tree, bars), call)
@@ -271,20 +270,6 @@ def _pulled(pullback, y_bar, call: _Signature) -> list:
         pairs = zip(axes, call.active, strict=True)
         of_one = over(of_one, [axis is None for axis, is_active in pairs if is_active])
     return of_one(pullback, y_bar)
-
-
-class _Static:
-    """A signature as a static argument: equal to another of the same structures and axes."""
-
-    def __init__(self, call: _Signature):
-        self.call = call
-        self._key = call.active, call.batch, call.pull_batch, call.float_tree, call.residual_tree
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
 
 class _KeyData(eqx.Module):
