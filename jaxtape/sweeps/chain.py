@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 from jax import lax
-from jax.extend.core import ClosedJaxpr
 
+from ..jax_private import ClosedJaxpr
 from .leaves import Mask, as_array, first_node
 
 

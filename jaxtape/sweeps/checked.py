@@ -7,15 +7,18 @@ sweeps of a gradient are checked operation by operation.
 from collections.abc import Callable
 
 import jax
-from jax._src import checkify  # there is no public way to add a rule
-from jax._src.hijax import call_hi_primitive_p
 
+from ..jax_private import (
+    check_hi_primitive,
+    check_jaxpr,
+    kinds_of_effects,
+    replace_check_rule,
+    with_placeholders,
+)
 from .chain import Arrays, Chain
 from .leaves import first_node
 from .primitive import LoopPrimitive, Primitive
 from .rule import Sweep
-
-_check = checkify.error_checks[call_hi_primitive_p]
 
 
 def _checked(*args, _prim):
@@ -23,7 +26,7 @@ def _checked(*args, _prim):
     count = len(args) - len(_prim.in_avals_flat)
     head, leaves = args[:count], args[count:]
     if not isinstance(_prim, Primitive):
-        return _check(*args, _prim=_prim)
+        return check_hi_primitive(*args, _prim=_prim)
     *context, error, enabled = head  # JAX has a context since 0.12
     given = jax.tree.unflatten(_prim.in_tree, leaves)
     if isinstance(_prim, Sweep):
@@ -38,7 +41,7 @@ def _check_function(context: tuple, enabled: frozenset, error, f: Callable, *arg
     """Return the errors and `f(*args)`, checked for the enabled errors in JAX's context."""
     closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
     leaves = jax.tree.leaves(args)
-    error, out_leaves = checkify.checkify_jaxpr(*context, closed, enabled, error, *leaves)
+    error, out_leaves = check_jaxpr(context, closed, enabled, error, *leaves)
     return error, jax.tree.unflatten(jax.tree.structure(out), out_leaves)
 
 
@@ -58,7 +61,7 @@ def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays
     found = []
     look = lambda *inputs: found.append(_check_function(apart, enabled, error, node, *inputs)[0])  # noqa: E731
     jax.make_jaxpr(look)(*one_node)
-    error = error._add_placeholder_effects(found[-1]._pred.keys())
+    error = with_placeholders(error, kinds_of_effects(found[-1]))
     flags, tree = jax.tree.flatten(error)
     trees = []
 
@@ -75,4 +78,4 @@ def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays
     return jax.tree.unflatten(trees[-1], carried[n:]), (carried[:n], ys)
 
 
-checkify.error_checks[call_hi_primitive_p] = _checked
+replace_check_rule(_checked)

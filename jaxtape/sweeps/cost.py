@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
+from ..jax_private import jaxprs_in_params
 
 _DEAR = {  # operations an entry, where it takes more than one
     **dict.fromkeys(

@@ -9,8 +9,8 @@ from operator import or_
 
 import jax
 from jax.custom_derivatives import SymbolicZero
-from jax.interpreters.partial_eval import dce_jaxpr
 
+from ..jax_private import dce_jaxpr
 from .chain import Active, Arrays, Chain
 from .leaves import (
     Mask,

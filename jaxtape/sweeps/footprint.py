@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import lax
-from jax.extend.core import Var, jaxprs_in_params
-from jax.interpreters.partial_eval import dce_jaxpr
 
+from ..jax_private import Var, dce_jaxpr, jaxprs_in_params
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
 from .chain import Active, Arrays, Chain

@@ -8,8 +8,8 @@ import jax
 import jax.export
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad
-from jax.interpreters.partial_eval import dce_jaxpr
+
+from ..jax_private import Zero, dce_jaxpr, instantiate_zeros
 
 Mask = tuple[bool, ...]
 
@@ -102,7 +102,7 @@ def out_avals(f: Callable, *args):
 
 def is_zero(leaf) -> bool:
     """Return True if a tangent or cotangent is known to be 0."""
-    return isinstance(leaf, ad.Zero)
+    return isinstance(leaf, Zero)
 
 
 def leaves_or_zeros(tree) -> list:
@@ -118,12 +118,12 @@ def merge_leaves(mask: Mask, picked, tree):
 
 def instantiated(tree):
     """Make arrays of symbolic zeros."""
-    return jax.tree.map(ad.instantiate_zeros, tree, is_leaf=is_zero)
+    return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
 
 
 def zero_cotangents(types):
     """Return symbolic zeros for arguments of these types."""
-    return jax.tree.map(lambda aval: ad.Zero(aval.to_ct_aval()), types)
+    return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), types)
 
 
 @jax.tree_util.register_static

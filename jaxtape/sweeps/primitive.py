@@ -4,13 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad
 
-try:
-    from jax.experimental.hijax import VJPHiPrimitive as HiPrimitive
-except ImportError:  # its name since JAX 0.11
-    from jax.experimental.hijax import HiPrim as HiPrimitive  # pyright: ignore[reportAttributeAccessIssue]
-
+from ..jax_private import HiPrimitive, Zero, zeros_like_aval
 from .dependence import moving_jvp
 from .leaves import (
     Mask,
@@ -29,7 +24,7 @@ from .leaves import (
 from .vmap import over_axis
 
 
-class Primitive(HiPrimitive):  # pyright: ignore[reportGeneralTypeIssues]
+class Primitive(HiPrimitive):
     """A primitive whose `vjp_fwd` and `lin` return last the mask of the outputs that have a tangent."""
 
     skip_linearization_on_zero_tangents = True
@@ -104,7 +99,7 @@ class LoopPrimitive(Primitive):
         outputs = lambda *moved: self.smooth(*merge_leaves(moving, moved, primals))  # noqa: E731
         out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
         dots = pick(moves, jax.tree.leaves(out_dots))
-        zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
+        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
         return out, merge_leaves(moves, _ForwardOnly(dots)(*dots), zeros)
 
     def lin(self, nonzeros, *args):
@@ -255,7 +250,7 @@ def unknown_leaves(args):
     """Return the mask of the leaves to transpose for, and the arguments with zeros in place of those."""
     leaves, structure = jax.tree.flatten(args)
     unknown = tuple(hasattr(leaf, "accum") for leaf in leaves)
-    zeros = (ad.zeros_like_aval(leaf.aval) for leaf in pick(unknown, leaves))
+    zeros = (zeros_like_aval(leaf.aval) for leaf in pick(unknown, leaves))
     return unknown, jax.tree.unflatten(structure, merge(unknown, tuple(zeros), leaves))
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.extend.core import Literal
-from jax.extend.core import primitives as p
 
+from ..jax_private import Literal
+from ..jax_private import primitives as p
 from .chain import Active, Arrays, Chain
 from .leaves import Mask, leaf_bytes, merge, pick
 from .state_store import slot_bytes

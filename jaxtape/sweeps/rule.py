@@ -14,12 +14,13 @@ import dataclasses
 from operator import and_
 
 import jax
-from jax._src.hijax import call_hi_primitive_p
-from jax._src.interpreters.ad import (
-    primitive_linearizations,  # there is no public way to add to a rule
-)
-from jax.interpreters import ad
 
+from ..jax_private import (
+    Zero,
+    instantiate_zeros,
+    linearize_hi_primitive,
+    replace_linearization_rule,
+)
 from .chain import Active, Arrays, Chain
 from .dependence import active_leaves, linear_leaves
 from .differentiable import refuse_stuck
@@ -109,7 +110,7 @@ class Sweep(Primitive):
         active = active_leaves(self.chain, _as_arrays(arrays), nonzeros)
         dots = instantiated(tuple(map(pick, active.inputs, tangents)))
         out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
-        zeros = jax.tree.map(lambda aval: ad.Zero(aval.to_tangent_aval()), self.out_aval)
+        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
         return tuple(map(merge, (active.state, active.ys), out, zeros))
 
     def batch(self, axis, arrays, dims):
@@ -340,21 +341,20 @@ def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
     return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)
 
 
-_linearize = primitive_linearizations[call_hi_primitive_p]
-
-
 def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
     """Return the result of JAX's rule, with `Zero` for each output without a tangent; JAX 0.10 makes arrays."""
-    out, moving, *residuals, linearized = _linearize(is_vjp, nonzeros, *args, _prim=_prim)
+    out, moving, *residuals, linearized = linearize_hi_primitive(
+        is_vjp, nonzeros, *args, _prim=_prim
+    )
     if not isinstance(_prim, Primitive):
         return out, moving, *residuals, linearized
 
     def dots(*args):
-        zeros = (ad.Zero(aval.to_tangent_aval()) for aval in _prim.out_avals_flat)
+        zeros = (Zero(aval.to_tangent_aval()) for aval in _prim.out_avals_flat)
         found = zip(moving, linearized(*args), zeros, strict=True)
-        return [ad.instantiate_zeros(dot) if moves else zero for moves, dot, zero in found]
+        return [instantiate_zeros(dot) if moves else zero for moves, dot, zero in found]
 
     return out, moving, *residuals, dots
 
 
-primitive_linearizations[call_hi_primitive_p] = _linearize_with_zeros
+replace_linearization_rule(_linearize_with_zeros)

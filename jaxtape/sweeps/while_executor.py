@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr
 
+from ..jax_private import ClosedJaxpr
 from ..schedules import online
 from ..schedules.online import OnlineTable
 from .chain import AbstractExecutor, Active, Arrays, Chain, LoopCondition
