@@ -1,7 +1,7 @@
 """One configuration for every test: float64, strict promotion, shapes checked, warnings are errors.
 
 JAXTAPE_TEST_PRECISION=single: in float32. JAXTAPE_TEST_COMPILER=optimizing: programs are compiled as users have
-them; without it in a third of the time, and most of the time of the tests is that of the compiler.
+them; without it in a third of the time.
 
 The tests, and not the library, replace these functions for the whole process: `jaxtyping.jaxtyped` (fewer
 checks), `get_executable_and_time` and `put_executable_and_time` of `jax._src.compilation_cache` (programs are
@@ -19,6 +19,10 @@ from pathlib import Path
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+
+# Imports and tracing make millions of small objects and hardly a cycle: looked through as often as Python does
+# by itself, they take a tenth of the time.
+gc.set_threshold(100_000, 20, 20)
 
 _jaxtyped = jaxtyping.jaxtyped
 _of_other_types = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
@@ -106,11 +110,6 @@ def _context():
 
 
 _mlir.make_ir_context = _context
-
-
-# Tracing makes millions of small objects and hardly a cycle: looked through as often as Python does by itself,
-# they take a tenth of the time.
-gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_addoption(parser):
