@@ -16,6 +16,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from .argument_kinds import check_kind
+
 # the types that a user may give for a real: a Python number, a NumPy or JAX array
 Number = Any
 
@@ -306,6 +308,16 @@ def _fields(module: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
             yield from _fields(value)
         elif not field.metadata.get("static", False):
             yield field.metadata, value
+
+
+def object_of(name: str, kind: type, remedy: str) -> Any:
+    """Return a field holding an object of a class; `remedy` is the object to give in place of another."""
+
+    def convert(value: Any):
+        check_kind(name, value, kind, remedy)
+        return value
+
+    return eqx.field(converter=convert)
 
 
 def word(name: str, words: Collection[str], **kwargs: Any) -> Any:

@@ -224,7 +224,7 @@ def select_method(
             pairs = ((", ".join(names), reason) for reason, names in by_reason.items())
             reasons = "; ".join(f"{names}: {reason}" for names, reason in pairs)
             pair = f"{type(product).__name__} under {type(model).__name__}"
-            raise TypeError(f"no method prices {pair} ({_other_assets(product, model) or reasons})")
+            raise TypeError(f"no method prices {pair} ({_mismatch(product, model) or reasons})")
     elif (reason := unsupported_reason(product, model, method)) is not None:
         names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
         raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
@@ -239,9 +239,22 @@ def unsupported_reason(
     product: AbstractProduct, model: AbstractModel, method: AbstractMethod
 ) -> str | None:
     """Return the ability that the method needs and the pair lacks, in words; None if the method applies."""
-    if _has_own_payoff(product) and not method.reads_exercise_value:
-        return f"it takes the payoff from strike and side, and {type(product).__name__} has its own"
-    return _other_assets(product, model) or method.unsupported_reason(product, model)
+    return _mismatch(product, model) or method.unsupported_reason(product, model)
+
+
+def _mismatch(product: AbstractProduct, model: AbstractModel) -> str | None:
+    """Return the reason that no method values a product under a model, as far as it is known without one."""
+    name, several = type(product).__name__, model.underlying.ndim == 1
+    if _has_own_payoff(product):
+        return (
+            f"{name} overrides exercise_value, and methods take its payoff from strike and side: inherit "
+            "Exercisable or EarlyExercise for a payoff of its own"
+        )
+    if product.multi_asset == several:
+        return None
+    if several:
+        return f"{name} is on one asset, the model has {model.underlying.size}"
+    return f"{name} is on several assets, the model has one: give it an array of spots"
 
 
 def _has_own_payoff(product: AbstractProduct) -> bool:
@@ -249,13 +262,3 @@ def _has_own_payoff(product: AbstractProduct) -> bool:
     if isinstance(product, European) and type(product).units is not European.units:
         return False
     return isinstance(product, Exercisable) and product.has_own_payoff
-
-
-def _other_assets(product: AbstractProduct, model: AbstractModel) -> str | None:
-    """Return the reason that a product is on other assets than the model, one or several; None if it is not."""
-    several = model.underlying.ndim == 1
-    if product.multi_asset == several:
-        return None
-    if several:
-        return f"{type(product).__name__} is on one asset, the model has {model.underlying.size}"
-    return f"{type(product).__name__} is on several assets, the model has one: give it an array of spots"

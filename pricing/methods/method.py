@@ -46,8 +46,6 @@ class AbstractMethod(eqx.Module):
 
     Attributes:
         is_random: Whether `samples` needs a key.
-        reads_exercise_value: Whether it reads `exercise_value` of rights to exercise. Another method takes
-            their payoff from strike and side, and is not given those with a payoff of their own.
         is_fitted: Whether `fitted` fits something to each contract.
         group_size: The contracts of a group that share the values of `shared`, a power of two; None if
             contracts share none.
@@ -59,7 +57,6 @@ class AbstractMethod(eqx.Module):
     """
 
     is_random: eqx.AbstractClassVar[bool]
-    reads_exercise_value: ClassVar[bool] = False
     is_fitted: ClassVar[bool] = False
     group_size: ClassVar[int | None] = None
 

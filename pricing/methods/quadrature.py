@@ -25,7 +25,6 @@ from ..products import (
     DiscreteBarrier,
     EarlyExercise,
     Exercisable,
-    SpotOption,
     SwapOption,
 )
 from ..results import RESULTS
@@ -41,7 +40,8 @@ class Quadrature(AbstractMethod):
     From the last date back, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
     numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there;
     the expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated,
-    and derivatives are as good as the value. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
+    and derivatives are as good as the value. A contract of your own has an `exercise_value` that is smooth in
+    the state: it is read at 40 Chebyshev points. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
 
     Attributes:
         is_random: False.
@@ -83,8 +83,6 @@ class Quadrature(AbstractMethod):
         if isinstance(product, SwapOption):
             known = isinstance(model, BondState)
             return None if known else missing_ability("bonds in terms of one Gaussian state", model)
-        if isinstance(product, SpotOption) and product.any_time and product.has_own_payoff:
-            return missing_ability("payoff side * (spot - strike)", product)
         if not isinstance(product.form, (EarlyExercise, DiscreteBarrier)):
             return missing_ability("right to exercise or barrier dates", product)
         known = isinstance(model, LognormalSpots) and not product.multi_asset

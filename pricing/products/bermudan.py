@@ -1,13 +1,11 @@
 """Options that may be exercised at some dates."""
 
-import equinox as eqx
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..argument_kinds import check_kind
-from ..fields import Converted, dates
+from ..fields import Converted, dates, object_of
 from ..market.observed import Observed
 from ..market.state import MarketState
 from .european import European
@@ -15,12 +13,7 @@ from .exercise import EarlyExercise, SpotOption
 from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
-
-
-def _option(payoff_product: SpotOption) -> SpotOption:
-    remedy = "an option on the spot, such as European(100.0, 1.0), whose expiry is the last date"
-    check_kind("payoff_product", payoff_product, SpotOption, remedy)
-    return payoff_product
+_OPTION = "an option on the spot, such as European(100.0, 1.0), whose expiry is the last date"
 
 
 class Bermudan(EarlyExercise, SpotOption):
@@ -40,7 +33,7 @@ class Bermudan(EarlyExercise, SpotOption):
         [0.5, 1.0]
     """
 
-    payoff_product: SpotOption = eqx.field(converter=_option)
+    payoff_product: SpotOption = object_of("payoff_product", SpotOption, _OPTION)
     dates: Converted[Float[Array, "*#batch dates"]] = dates("dates")
 
     def __check_init__(self):

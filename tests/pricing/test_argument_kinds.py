@@ -23,6 +23,7 @@ from pricing import (
     price,
     risk,
 )
+from pricing.market import MarketState
 from pricing.portfolio.scenarios.revaluation import revalue
 from pricing.products import SpotOption
 from tests.helpers import double, sample_market, surface
@@ -122,24 +123,25 @@ class Floored(American):
 
 @pytest.mark.parametrize("method", [None, Fourier(), MonteCarlo(64)])
 def test_a_payoff_of_its_own_is_not_taken_for_a_call(method):
-    with pytest.raises(TypeError, match="from strike and side, and Capped has its own"):
+    with pytest.raises(
+        TypeError, match="Capped overrides exercise_value, and methods take its payoff"
+    ):
         price(Capped(100.0, 1.0), MODEL, method, key=KEY)
 
 
 @pytest.mark.parametrize("method", [None, LeastSquares(64), Quadrature()])
 def test_nor_is_a_right_at_any_time(method):
-    with pytest.raises(TypeError, match=r"Floored has its own|Floored has no payoff side"):
+    with pytest.raises(TypeError, match="Floored overrides exercise_value"):
         price(Floored(100.0, 1.0), MODEL, method, key=KEY)
 
 
-def test_a_right_on_dates_reads_the_payoff_of_its_option():
-    """Exercised at expiry alone, max(S - K, 0) with at most 10 is a call less the call 10 above."""
-    capped, spread = Bermudan(Capped(100.0, 1.0), [1.0]), European([100.0, 110.0], 1.0)
-    calls = price(spread, MODEL).value
-    found = price(capped, MODEL, Quadrature(256)).value
-    assert float(found) == pytest.approx(float(calls[0] - calls[1]), rel=1e-3)
-    with pytest.raises(TypeError, match="Bermudan has its own"):
-        price(capped, MODEL, LeastSquares(64), key=KEY)
+@pytest.mark.parametrize("method", [None, LeastSquares(64), Quadrature()])
+def test_nor_is_the_payoff_of_a_right_on_dates(method):
+    capped = Bermudan(Capped(100.0, 1.0), [0.5, 1.0])
+    state = MarketState(spot=jnp.asarray(150.0))
+    assert float(capped.exercise_value(jnp.asarray(0.5), state)) == 10.0
+    with pytest.raises(TypeError, match="Bermudan overrides exercise_value"):
+        price(capped, MODEL, method, key=KEY)
 
 
 def test_an_average_reads_the_weights_of_its_subclass():
