@@ -19,7 +19,13 @@ from ..dynamics.step_density import noise_form
 from ..problem import Problem, reads_z
 from ..solution import Solution
 from ..solver import RESULTS
-from .certificate_samples import CertificateSamples, Form, Start, figures_of_today, samples
+from .certificate_samples import (
+    CertificateSamples,
+    FirstStep,
+    SampleSettings,
+    figures_of_today,
+    samples,
+)
 from .continuity import Jumping, jumping
 from .defects import LastStep
 
@@ -161,7 +167,7 @@ def figures_on_paths(
     is_smooth = is_smooth and not jumps.before and (has_last or not jumps.at_end)
     of_z = reads_z(problem)
     at_end = of_z or problem.reads_gamma
-    form = Form(pairs, points, knows_values, of_z, at_end, is_smooth, _BLUR)
+    form = SampleSettings(pairs, points, knows_values, of_z, at_end, is_smooth, _BLUR)
     start = _start(solution)
     if is_smooth and jumps.at_end:
         last = _last_step(problem, points)
@@ -188,8 +194,8 @@ def without_noise(solution: Solution) -> Certificate:
 @stored_jit(quick_to_compile=True)
 def _certificate(
     solution: Solution,
-    form: Form,
-    start: Start,
+    form: SampleSettings,
+    start: FirstStep,
     blocks: Int[Array, ""],
     quantities: Float[Array, " contracts"] | None,
     *,
@@ -221,17 +227,17 @@ def _certificate(
     return Certificate(*map(Estimate, *figures), missed=missed, left=left)
 
 
-def _start(solution: Solution) -> Start:
+def _start(solution: Solution) -> FirstStep:
     problem, found = solution.problem, solution.approximation
     linearized = linearized_dynamics(problem)
     if linearized is None:
-        return Start(problem, noise_form(problem))
+        return FirstStep(problem, noise_form(problem))
     t, x0 = problem.times[0], problem.x0
     z = problem.z_of(t, x0, found.gradient(0, x0))
     gamma = found.hessian(0, x0)
     factor = linearized.factor(t, x0, found.value(0, x0), z, gamma)
     first = linearized_first_step(linearized, factor)
-    return Start(first, noise_form(first), (linearized, factor, gamma))
+    return FirstStep(first, noise_form(first), (linearized, factor, gamma))
 
 
 def _last_step(problem: Problem, points: int) -> LastStep:

@@ -14,7 +14,7 @@ from ..dynamics.gamma_drivers import LinearizedDiffusion, with_frozen_gamma
 from ..dynamics.step_density import Derivatives, NoiseForm, Parabola, StepDensity
 from ..problem import Problem, State, ends_of_step
 from ..solution import Solution
-from .defects import LastStep, ahead
+from .defects import LastStep, defects_along_paths
 
 _FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
 _OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
@@ -22,7 +22,7 @@ _OF_SQUARE = 2.0  # error where f reads Gamma, over the square of the missed fra
 _LEAST_SIZE = 0.1  # of a value, in its deviations
 
 
-class Form(NamedTuple):
+class SampleSettings(NamedTuple):
     """Settings of the samples.
 
     pairs: of paths, in a block; points: of a fan of steps (`defects`); knows_values: whether the solution has
@@ -40,7 +40,7 @@ class Form(NamedTuple):
     blur: float
 
 
-class Start(NamedTuple):
+class FirstStep(NamedTuple):
     """The step from today.
 
     of: the problem of the step; noise: its form (`step_density.noise_form`); linearized: where the driver reads
@@ -74,8 +74,8 @@ Slopes = tuple[Array, Array]
 def samples(
     solution: Solution,
     own: Array,
-    form: Form,
-    start: Start,
+    form: SampleSettings,
+    start: FirstStep,
     quantities: Array | None,
     floor: Array,
     *,
@@ -106,7 +106,7 @@ def samples(
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
     linearized = None if start.linearized is None else start.linearized[0]
     settings["last"] = start.last
-    follow = partial(ahead, solution, linearized=linearized, floor=floor, **settings)
+    follow = partial(defects_along_paths, solution, linearized=linearized, floor=floor, **settings)
     jumps = problem.draw_jumps(at_jumps, (pairs,))
 
     def summed(of_each):
@@ -225,7 +225,7 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
     return slope, second
 
 
-def _tilts(problem: Problem, y: Array, z: Array, start: Start) -> Float[Array, "contracts dim"]:
+def _tilts(problem: Problem, y: Array, z: Array, start: FirstStep) -> Float[Array, "contracts dim"]:
     """Return f_z of every contract today, by which dW drifts; contracts do not read one another's."""
     t, x = problem.times[0], problem.x0
     if start.linearized is not None:
@@ -250,7 +250,7 @@ def _better(by_weights: Any, by_paths: Any, unit: Array) -> Any:
 
 
 def figures_of_today(
-    problem: Problem, form: Form, start: Start, own: Array, found: CertificateSamples
+    problem: Problem, form: SampleSettings, start: FirstStep, own: Array, found: CertificateSamples
 ) -> tuple[tuple[Array, ...], list[Array], Array, Array]:
     """Return value, Delta and Gamma with the driver at the start of the first step, and their standard errors.
 

@@ -47,7 +47,7 @@ class LastStep(NamedTuple):
     points: int
 
 
-def ahead(
+def defects_along_paths(
     solution: Solution,
     x: States,
     y: Values | None = None,
@@ -105,7 +105,7 @@ def ahead(
 
 
 class _PathSteps(NamedTuple):
-    """Steps of the paths from each date to the next, with the sums that they carry: see `ahead`."""
+    """Steps of the paths from date to date, with the sums that they carry: see `defects_along_paths`."""
 
     solution: Solution
     key: PRNGKeyArray
