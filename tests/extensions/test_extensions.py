@@ -90,7 +90,9 @@ def test_a_backward_equation_of_a_model_is_solved():
 def test_a_model_is_calibrated_by_any_objective(objective):
     """Its own vols give it back."""
     expiries, strikes = jnp.array([0.5, 1.0, 2.0]), jnp.array([90.0, 100.0, 110.0])
-    vols = jnp.broadcast_to(jax.vmap(MODEL.black_vol, (0, None))(expiries, 0.0)[:, None], (3, 3))
+    vols = jnp.broadcast_to(
+        jax.vmap(MODEL.black_vol, (0, None))(expiries, jnp.zeros(()))[:, None], (3, 3)
+    )
     start = DecayingVol(100.0, 0.03, 0.2, 0.1, 0.01)
     quotes = VolSurface(expiries, strikes, vols)
     found = calibrate(quotes, start, objective=objective, num_starts=2)
