@@ -91,7 +91,7 @@ def _basis_sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
 def run_pilots(
     problem: Problem,
     solvers: list[AbstractSolver],
-    keys: Iterator[PRNGKeyArray],
+    keys: list[PRNGKeyArray],
     limits: SolveLimits,
     report: Callable[[AbstractSolver], None],
 ) -> list[PilotRun]:
@@ -109,7 +109,7 @@ def run_pilots(
             break
         started = time.perf_counter()
         try:
-            noise = float(train(problem, solver, next(keys)).stats["losses"][-1, -1])
+            noise = float(train(problem, solver, keys.pop(0)).stats["losses"][-1, -1])
         except RuntimeError:  # it is not finite
             noise = math.inf
         pilots.append(PilotRun(solver, noise, time.perf_counter() - started))

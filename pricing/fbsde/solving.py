@@ -136,8 +136,8 @@ def _solve_to_tolerance(
     """
     sources = error_sources(problem, driver_forms(problem), MAX_GRID_DIMENSION)
     coarse = on_fewer_dates(problem)
-    keys = iter(jax.random.split(key, 64))
-    scale, is_positive = coordinate_scales(problem, key=next(keys))
+    keys = list(jax.random.split(key, 64))  # the check takes its own from the end
+    scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(problem, bool(np.all(is_positive)), limits)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
     pilots = run_pilots(problem, solvers, keys, limits, report)
@@ -148,10 +148,10 @@ def _solve_to_tolerance(
         check = select_check(problem, coarse, solvers, pilots, limits, fraction)
 
     started = time.perf_counter()
-    solution, second = train(problem, solver, next(keys)), None
+    solution, second = train(problem, solver, keys.pop(0)), None
     report(solver)
     if check is not None and limits.seconds_left >= time.perf_counter() - started:
-        second = train(check[1], check[0], next(keys))
+        second = train(check[1], check[0], keys.pop())
     if sources.needs_check:
         report(check[0] if check else solver)
 

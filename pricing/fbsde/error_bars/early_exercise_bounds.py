@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -93,7 +93,7 @@ def bounds(
 def upper_bound(
     solution: Solution,
     found: Certificate,
-    keys: Iterator[PRNGKeyArray],
+    keys: list[PRNGKeyArray],
     *,
     tolerance: float,
     seconds: float,
@@ -113,7 +113,7 @@ def upper_bound(
         return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
 
     def on_paths(count: int) -> Estimate:
-        means, errors = _means_and_errors(solution, next(keys), count, _INNER_PATHS)
+        means, errors = _means_and_errors(solution, keys.pop(0), count, _INNER_PATHS)
         return Estimate(means.upper, errors.upper)
 
     started = time.perf_counter()

@@ -1,7 +1,6 @@
 """Error bars of a solution: certificates on as many paths as a tolerance needs, a check, an upper bound."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -24,7 +23,7 @@ def error_bars(
     solution: Solution,
     second: Solution | None,
     sources: ErrorSources,
-    keys: Iterator[PRNGKeyArray],
+    keys: list[PRNGKeyArray],
     tolerance: Tolerance,
     scale: np.ndarray,
     limits: SolveLimits,
@@ -35,18 +34,18 @@ def error_bars(
     """
     other = upper = None
     if sources.has_defects:
-        pilot = figures_on_paths(solution, next(keys), _PILOT_PATHS)
+        pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
         seconds = limits.seconds_left / (1 + sources.needs_check + sources.has_bound)
-        started, key = time.perf_counter(), next(keys)
+        started, key = time.perf_counter(), keys.pop(0)
         if limits.max_seconds is not None:  # the time of its program, which is compiled now
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths, found = limits.certificate_paths(wanted, _PILOT_PATHS, affordable), pilot
         if paths > _PILOT_PATHS:
-            found = figures_on_paths(solution, next(keys), paths)
+            found = figures_on_paths(solution, keys.pop(0), paths)
         if second is not None:
-            other = figures_on_paths(second, next(keys), paths)
+            other = figures_on_paths(second, keys.pop(), paths)
     else:
         found = without_noise(solution)
         other = None if second is None else without_noise(second)
