@@ -53,7 +53,7 @@ def is_tracing() -> bool:
     return not trace_state_clean()
 
 
-def uncommitted(array: jax.Array) -> jax.Array:
+def uncommitted(array: Any) -> jax.Array:
     """Return an array of one device that JAX may move to another, as results of jitted functions are.
 
     The results of an exported program are committed to their device.

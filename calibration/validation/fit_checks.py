@@ -87,7 +87,8 @@ def _swaption_fit(settings: Settings) -> Figures:
     months = [12 * int(year) for year in years]
     rules = {"months": settings["months"], "day_count": settings["day_count"]}
     legs = SwapLegs.on_calendar(settlement, months, months, **rules)
-    expiries = legs.exercise + (settlement - today).days / 365.0  # variances count from today
+    exercise: Any = legs.exercise
+    expiries = exercise + (settlement - today).days / 365.0  # variances count from today
     quotes = SwaptionVols(expiries, years, _market().swaption_vols.vols, "lognormal")
     coterminal = np.fliplr(np.eye(5))
     objective = SwaptionVolError(coterminal, legs, error="relative price")

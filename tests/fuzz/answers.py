@@ -169,7 +169,7 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (sys.modules[calibrate.__module__], "calibrate_precisely"),
             (sys.modules[explain.__module__], "explain_by_currency"),
             (sys.modules[calibrate_all.__module__], "calibrate_many"),
-            (sys.modules[validate.__module__], "_outcomes"),
+            (sys.modules[validate.__module__], "_results"),
             (sys.modules[serve.__module__], "configure"),
             (factory, "service_of"),
             (solve_command, "_rows"),
