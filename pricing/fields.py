@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     Reals: TypeAlias = float | Array | np.ndarray | np.generic | Sequence["Reals"] | None
 
     class Converted(Generic[_T]):
-        """A field that is given as a Python number, a list or an array, and holds the converted value."""
+        """A field that is given as a Python number, an array or a word, and holds the converted value."""
+
+        def __get__(self, instance: object, owner: Any) -> _T: ...
+        def __set__(self, instance: object, value: Any) -> None: ...
+
+    class Numeric(Generic[_T]):
+        """A field that is given as a number, a list or an array, and holds the converted value."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
         def __set__(self, instance: object, value: Reals) -> None: ...
@@ -52,7 +58,7 @@ else:
         def __class_getitem__(cls, converted: Any) -> Any:
             return converted
 
-    Word = Converted
+    Numeric = Word = Converted
 
     class FlatOr:
         """`FlatOr[T]` is any object, but that a checker of types accepts a number or a T."""

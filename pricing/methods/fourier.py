@@ -1,7 +1,7 @@
 """Fourier inversion of a characteristic function along the line Im u = -1/2, with a lognormal control."""
 
 import functools
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -79,7 +79,7 @@ class Fourier(AbstractMethod):
         return spectrum.weighted, (spectrum.nodes, spectrum.std, spectrum.about)
 
     def samples(
-        self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
+        self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
         alone = jax.tree.map(lambda x: jnp.asarray(x)[None], product)

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 import jaxtape
 
 from ..fields import (
-    Converted,
     FlatOr,
     Number,
+    Numeric,
     between,
     non_negative,
     not_below_zero,
@@ -64,17 +64,17 @@ class Bates(CharacteristicFunction, Calibratable):
         '9.7298'
     """
 
-    spot: Converted[Float[Array, ""]] = positive("spot")
+    spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
-    initial_variance: Converted[Float[Array, ""]] = non_negative("initial_variance")
-    mean_reversion: Converted[Float[Array, ""]] = positive("mean_reversion")
-    long_run_variance: Converted[Float[Array, ""]] = non_negative("long_run_variance")
-    vol_of_vol: Converted[Float[Array, ""]] = positive("vol_of_vol")
-    correlation: Converted[Float[Array, ""]] = between("correlation", -1.0, 1.0)
-    jump_intensity: Converted[Float[Array, ""]] = non_negative("jump_intensity")
-    jump_mean: Converted[Float[Array, ""]] = real("jump_mean")
-    jump_vol: Converted[Float[Array, ""]] = positive("jump_vol")
-    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    initial_variance: Numeric[Float[Array, ""]] = non_negative("initial_variance")
+    mean_reversion: Numeric[Float[Array, ""]] = positive("mean_reversion")
+    long_run_variance: Numeric[Float[Array, ""]] = non_negative("long_run_variance")
+    vol_of_vol: Numeric[Float[Array, ""]] = positive("vol_of_vol")
+    correlation: Numeric[Float[Array, ""]] = between("correlation", -1.0, 1.0)
+    jump_intensity: Numeric[Float[Array, ""]] = non_negative("jump_intensity")
+    jump_mean: Numeric[Float[Array, ""]] = real("jump_mean")
+    jump_vol: Numeric[Float[Array, ""]] = positive("jump_vol")
+    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "Bates"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

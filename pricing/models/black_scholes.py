@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..fields import Converted, FlatOr, Number, correlations, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive, real
 from ..market import VolSurface
 from ..results import RESULTS
 from .lognormal import LognormalSpots
@@ -75,15 +75,13 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         '10.451'
     """
 
-    spot: Converted[Float[Array, "*assets"]] = positive("spot")
+    spot: Numeric[Float[Array, "*assets"]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
     vol: FlatOr[ImpliedVols | VolTerms] = flat_or_curve(
         "vol", (ImpliedVols, VolTerms), non_negative
     )
-    dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
-    asset_correlation: Converted[Correlation | None] = correlations(
-        "asset_correlation", default=None
-    )
+    dividend_yield: Numeric[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    asset_correlation: Numeric[Correlation | None] = correlations("asset_correlation", default=None)
 
     label: ClassVar[str] = "Black-Scholes"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

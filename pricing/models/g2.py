@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, FlatOr, Number, between, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, between, non_negative, positive, real
 from ..market import SwaptionVols
 from .at_the_money import normal_vol, with_parameters
 from .model import Discounts, Quotes, flat_or_curve
@@ -52,11 +52,11 @@ class G2(GaussianFactors, Calibratable):
     }
 
     curve: FlatOr[Discounts] = flat_or_curve("curve")
-    mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
-    vol: Converted[Float[Array, ""]] = positive("vol")
-    second_mean_reversion: Converted[Float[Array, ""]] = real("second_mean_reversion")
-    second_vol: Converted[Float[Array, ""]] = non_negative("second_vol")
-    correlation: Converted[Float[Array, ""]] = between("correlation", -1.0, 1.0)
+    mean_reversion: Numeric[Float[Array, ""]] = real("mean_reversion")
+    vol: Numeric[Float[Array, ""]] = positive("vol")
+    second_mean_reversion: Numeric[Float[Array, ""]] = real("second_mean_reversion")
+    second_vol: Numeric[Float[Array, ""]] = non_negative("second_vol")
+    correlation: Numeric[Float[Array, ""]] = between("correlation", -1.0, 1.0)
 
     @property
     def mean_reversions(self) -> Float[Array, "2"]:

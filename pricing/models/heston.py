@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, PyTree
 import jaxtape
 
 from ..fields import (
-    Converted,
     FlatOr,
     Number,
+    Numeric,
     between,
     correlations,
     non_negative,
@@ -70,17 +70,15 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         '0.0555'
     """
 
-    spot: Converted[Float[Array, "*assets"]] = positive("spot")
+    spot: Numeric[Float[Array, "*assets"]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
-    initial_variance: Converted[Float[Array, "*assets"]] = non_negative("initial_variance")
-    mean_reversion: Converted[Float[Array, "*assets"]] = positive("mean_reversion")
-    long_run_variance: Converted[Float[Array, "*assets"]] = non_negative("long_run_variance")
-    vol_of_vol: Converted[Float[Array, "*assets"]] = positive("vol_of_vol")
-    correlation: Converted[Float[Array, "*assets"]] = between("correlation", -1.0, 1.0)
-    dividend_yield: Converted[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
-    asset_correlation: Converted[Correlation | None] = correlations(
-        "asset_correlation", default=None
-    )
+    initial_variance: Numeric[Float[Array, "*assets"]] = non_negative("initial_variance")
+    mean_reversion: Numeric[Float[Array, "*assets"]] = positive("mean_reversion")
+    long_run_variance: Numeric[Float[Array, "*assets"]] = non_negative("long_run_variance")
+    vol_of_vol: Numeric[Float[Array, "*assets"]] = positive("vol_of_vol")
+    correlation: Numeric[Float[Array, "*assets"]] = between("correlation", -1.0, 1.0)
+    dividend_yield: Numeric[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    asset_correlation: Numeric[Correlation | None] = correlations("asset_correlation", default=None)
 
     label: ClassVar[str] = "Heston"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

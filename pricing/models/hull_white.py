@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, FlatOr, Number, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, non_negative, positive, real
 from ..market import SwaptionVols
 from ..market.state import MarketState
 from .at_the_money import normal_vol, with_parameters
@@ -50,9 +50,9 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     }
 
     curve: FlatOr[Discounts] = flat_or_curve("curve")
-    mean_reversion: Converted[Float[Array, ""]] = real("mean_reversion")
-    vol: Converted[Float[Array, ""]] = positive("vol")
-    horizon: Converted[Float[Array, ""]] = non_negative("horizon", default=0.0)
+    mean_reversion: Numeric[Float[Array, ""]] = real("mean_reversion")
+    vol: Numeric[Float[Array, ""]] = positive("vol")
+    horizon: Numeric[Float[Array, ""]] = non_negative("horizon", default=0.0)
 
     def state_variance(self, t: Numbers) -> Numbers:
         a = self.mean_reversion

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import Converted, FlatOr, Number, finite_numbers, positive, real
+from ..fields import FlatOr, Number, Numeric, finite_numbers, positive, real
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -152,10 +152,10 @@ class LocalVol(LocalVolatility):
         (1, 1)
     """
 
-    spot: Converted[Float[Array, ""]] = positive("spot")
+    spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
     surface: VolSurface = eqx.field(converter=finite_numbers("surface"))  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     def __check_init__(self):
         if self.surface.strikes.size < 2:

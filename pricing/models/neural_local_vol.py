@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..fields import Converted, FlatOr, Number, inside, positive, real
+from ..fields import FlatOr, Number, Numeric, inside, positive, real
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
 from .model import AbstractEquityModel, Discounts, Scalar, flat_or_curve
@@ -65,11 +65,11 @@ class NeuralLocalVol(LocalVolatility):
         '0.020'
     """
 
-    spot: Converted[Float[Array, ""]] = positive("spot")
+    spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
     network: VolNetwork = eqx.field(converter=VolNetwork.of)  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
-    base_vol: Converted[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)
+    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    base_vol: Numeric[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)
 
     moves_with_spot: ClassVar[bool] = False
 

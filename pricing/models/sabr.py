@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import Converted, FlatOr, Number, between, dates, inside, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, between, dates, inside, non_negative, positive, real
 from ..market import Market, SwaptionVols
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
@@ -57,14 +57,14 @@ class Sabr(BlackVol, Calibratable):
         '0.3003'
     """
 
-    spot: Converted[Float[Array, ""]] = positive("spot")
+    spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
-    expiries: Converted[Expiries] = dates("expiries")
-    alpha: Converted[Expiries] = positive("alpha", core=1)
-    rho: Converted[Expiries] = inside("rho", -1.0, 1.0, core=1)
-    nu: Converted[Expiries] = non_negative("nu", core=1)
-    beta: Converted[Float[Array, ""]] = between("beta", 0.0, 1.0, default=1.0)
-    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    expiries: Numeric[Expiries] = dates("expiries")
+    alpha: Numeric[Expiries] = positive("alpha", core=1)
+    rho: Numeric[Expiries] = inside("rho", -1.0, 1.0, core=1)
+    nu: Numeric[Expiries] = non_negative("nu", core=1)
+    beta: Numeric[Float[Array, ""]] = between("beta", 0.0, 1.0, default=1.0)
+    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "SABR"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

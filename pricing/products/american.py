@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, positive, time
+from ..fields import Numeric, Word, choice, positive, time
 from ..market.observed import Observed
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
@@ -28,8 +28,8 @@ class American(CallOrPut, EarlyExercise, SpotOption):
 
     any_time: ClassVar[bool] = True
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    expiry: Numeric[Float[Array, "..."]] = time("expiry")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, dates, positive, word
+from ..fields import Numeric, Word, choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .average import Average, AverageClaim
@@ -29,8 +29,8 @@ class Asian(CallOrPut, Average):
         0.5
     """
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    dates: Converted[Float[Array, "*batch dates"]] = dates("dates", today=True)
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", today=True)
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import Converted, dates, non_negative, positive
+from ..fields import Numeric, dates, non_negative, positive
 from ..market.observed import Observed
 from .discrete_barrier import DiscreteBarrier, Payoff
 from .product import AbstractProduct, check_levels
@@ -37,12 +37,12 @@ class Autocallable(AbstractProduct):
         ['1.03', '1.06']
     """
 
-    dates: Converted[Float[Array, "*batch dates"]] = dates("dates")
-    coupons: Converted[Float[Array, "*batch dates"]] = non_negative("coupons", core=1)
-    call_level: Converted[Float[Array, "..."]] = positive("call_level")
-    protection: Converted[Float[Array, "..."]] = positive("protection")
-    initial_spot: Converted[Float[Array, "..."]] = positive("initial_spot")
-    notional: Converted[Float[Array, "..."]] = positive("notional", default=1.0)
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
+    coupons: Numeric[Float[Array, "*batch dates"]] = non_negative("coupons", core=1)
+    call_level: Numeric[Float[Array, "..."]] = positive("call_level")
+    protection: Numeric[Float[Array, "..."]] = positive("protection")
+    initial_spot: Numeric[Float[Array, "..."]] = positive("initial_spot")
+    notional: Numeric[Float[Array, "..."]] = positive("notional", default=1.0)
 
     def __check_init__(self):
         check_levels(self.dates, call_level=self.call_level, protection=self.protection)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, between, dates, positive, word
+from ..fields import Numeric, between, dates, positive, word
 from .product import AbstractProduct, Padded, Real, extra_dates, front
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ class AverageClaim(Average, Padded):
         [0.25, 0.25, 0.5]
     """
 
-    strike: Converted[Real] = positive("strike")
-    dates: Converted[Float[Array, "*batch dates"]] = dates("dates", today=True, repeated=True)
-    side: Converted[Real] = between("side", -1.0, 1.0)
-    weights: Converted[Float[Array, "*batch dates"]] = positive("weights", core=1)
+    strike: Numeric[Real] = positive("strike")
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", today=True, repeated=True)
+    side: Numeric[Real] = between("side", -1.0, 1.0)
+    weights: Numeric[Float[Array, "*batch dates"]] = positive("weights", core=1)
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
 
     @property

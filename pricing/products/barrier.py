@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, dates, non_negative, positive, time
+from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .barrier_option import SingleBarrier
@@ -47,13 +47,13 @@ class Barrier(CallOrPut, SingleBarrier):
         (True, True)
     """
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    expiry: Converted[Float[Array, "..."]] = time("expiry")
-    barrier: Converted[Float[Array, "..."]] = positive("barrier")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    expiry: Numeric[Float[Array, "..."]] = time("expiry")
+    barrier: Numeric[Float[Array, "..."]] = positive("barrier")
     kind: Word[Int8[Array, "..."]] = choice("kind", BARRIER_KINDS, default="down-and-out")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
-    rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
-    dates: Converted[Float[Array, "*batch dates"] | None] = dates(
+    rebate: Numeric[Float[Array, "..."]] = non_negative("rebate", default=0.0)
+    dates: Numeric[Float[Array, "*batch dates"] | None] = dates(
         "dates", optional=True, default=None
     )
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field, field_validator
 
-from ..fields import Converted, Word, choice, non_negative, positive, time, word
+from ..fields import Numeric, Word, choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import numbers, problem
 from ..market.observed import Observed
@@ -38,11 +38,11 @@ class Basket(CallOrPut, Average, SpotOption):
 
     multi_asset: ClassVar[bool] = True
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    expiry: Numeric[Float[Array, "..."]] = time("expiry")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", MEANS, default="arithmetic")
-    weights: Converted[Float[Array, "*batch assets"] | None] = non_negative(
+    weights: Numeric[Float[Array, "*batch assets"] | None] = non_negative(
         "weights", core=1, optional=True, default=None
     )
 

@@ -5,7 +5,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import Converted, dates, object_of
+from ..fields import Numeric, dates, object_of
 from ..market.observed import Observed
 from ..market.state import MarketState
 from .european import European
@@ -34,7 +34,7 @@ class Bermudan(EarlyExercise, SpotOption):
     """
 
     payoff_product: SpotOption = object_of("payoff_product", SpotOption, _OPTION)
-    dates: Converted[Float[Array, "*#batch dates"]] = dates("dates")
+    dates: Numeric[Float[Array, "*#batch dates"]] = dates("dates")
 
     def __check_init__(self):
         expiry, last = self.payoff_product.exercise_times()[..., -1], self.dates[..., -1]

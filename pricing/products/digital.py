@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, positive, real, time
+from ..fields import Numeric, Word, choice, positive, real, time
 from ..ingestion.fields import choice as word
 from ..ingestion.fields import number
 from ..market.observed import Observed
@@ -32,11 +32,11 @@ class Digital(CallOrPut, TerminalClaim):
         [1.0, 0.0]
     """
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    expiry: Numeric[Float[Array, "..."]] = time("expiry")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     payout: Word[Int8[Array, "..."]] = choice("payout", CASH_OR_ASSET, default="cash")
-    amount: Converted[Float[Array, "..."]] = real("amount", default=1.0)
+    amount: Numeric[Float[Array, "..."]] = real("amount", default=1.0)
 
     @property
     def units(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Converted, above_zero, between, dates, non_negative, positive, real
+from ..fields import Numeric, above_zero, between, dates, non_negative, positive, real
 from .product import Padded, Real, extra_dates, front
 
 
@@ -25,10 +25,10 @@ class Payoff(eqx.Module):
         [1.0, -1.0]
     """
 
-    strike: Converted[Float[Array, "*batch claims"]] = positive("strike", core=1)
-    side: Converted[Float[Array, "*batch claims"]] = between("side", -1.0, 1.0, core=1)
-    asset_units: Converted[Float[Array, "*batch claims"]] = real("asset_units", core=1)
-    cash_units: Converted[Float[Array, "*batch claims"]] = real("cash_units", core=1)
+    strike: Numeric[Float[Array, "*batch claims"]] = positive("strike", core=1)
+    side: Numeric[Float[Array, "*batch claims"]] = between("side", -1.0, 1.0, core=1)
+    asset_units: Numeric[Float[Array, "*batch claims"]] = real("asset_units", core=1)
+    cash_units: Numeric[Float[Array, "*batch claims"]] = real("cash_units", core=1)
 
     @classmethod
     def sum(cls, *claims: tuple[Real, Real, Real, Real]) -> "Payoff":
@@ -60,11 +60,11 @@ class DiscreteBarrier(Padded):
         [80.0, 80.0]
     """
 
-    dates: Converted[Float[Array, "*batch dates"]] = dates("dates", repeated=True)
-    lower: Converted[Float[Array, "*batch dates"]] = non_negative("lower", core=1)
-    upper: Converted[Float[Array, "*batch dates"]] = above_zero("upper", core=1)
-    paid_below: Converted[Float[Array, "*batch dates"]] = real("paid_below", core=1)
-    paid_above: Converted[Float[Array, "*batch dates"]] = real("paid_above", core=1)
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", repeated=True)
+    lower: Numeric[Float[Array, "*batch dates"]] = non_negative("lower", core=1)
+    upper: Numeric[Float[Array, "*batch dates"]] = above_zero("upper", core=1)
+    paid_below: Numeric[Float[Array, "*batch dates"]] = real("paid_below", core=1)
+    paid_above: Numeric[Float[Array, "*batch dates"]] = real("paid_above", core=1)
     alive: Payoff  # pyright: ignore[reportGeneralTypeIssues]
     always: Payoff  # pyright: ignore[reportGeneralTypeIssues]
 

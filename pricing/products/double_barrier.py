@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, dates, non_negative, positive
+from ..fields import Numeric, Word, choice, dates, non_negative, positive
 from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .barrier_option import BarrierOption
@@ -38,12 +38,12 @@ class DoubleBarrier(BarrierOption):
         False
     """
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    lower: Converted[Float[Array, "..."]] = positive("lower")
-    upper: Converted[Float[Array, "..."]] = positive("upper")
-    dates: Converted[Float[Array, "*batch dates"]] = dates("dates")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    lower: Numeric[Float[Array, "..."]] = positive("lower")
+    upper: Numeric[Float[Array, "..."]] = positive("upper")
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
-    rebate: Converted[Float[Array, "..."]] = non_negative("rebate", default=0.0)
+    rebate: Numeric[Float[Array, "..."]] = non_negative("rebate", default=0.0)
 
     def __check_init__(self):
         check_levels(self.dates, lower=self.lower, upper=self.upper)

@@ -3,7 +3,7 @@
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, positive, time
+from ..fields import Numeric, Word, choice, positive, time
 from ..market.observed import Observed
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
@@ -25,8 +25,8 @@ class European(CallOrPut, TerminalClaim, SpotOption):
         [-1.0, 100.0]
     """
 
-    strike: Converted[Float[Array, "..."]] = positive("strike")
-    expiry: Converted[Float[Array, "..."]] = time("expiry")
+    strike: Numeric[Float[Array, "..."]] = positive("strike")
+    expiry: Numeric[Float[Array, "..."]] = time("expiry")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property

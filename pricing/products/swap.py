@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Converted, Word, choice, dates, non_negative, real, real_vector
+from ..fields import Numeric, Word, choice, dates, non_negative, real, real_vector
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
 from .trade import IsoDate
@@ -34,12 +34,12 @@ class Swap(SwapEntry):
         ['-0.03', '-1.03']
     """
 
-    fixed_rate: Converted[Float[Array, "..."]] = real("fixed_rate")
-    start: Converted[Float[Array, "..."]] = non_negative("start", time=True)
-    payment_dates: Converted[Float[Array, "*#batch payments"]] = dates("payment_dates")
-    accruals: Converted[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    fixed_rate: Numeric[Float[Array, "..."]] = real("fixed_rate")
+    start: Numeric[Float[Array, "..."]] = non_negative("start", time=True)
+    payment_dates: Numeric[Float[Array, "*#batch payments"]] = dates("payment_dates")
+    accruals: Numeric[Float[Array, "*#batch payments"]] = real_vector("accruals")
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
-    notional: Converted[Float[Array, "..."]] = real("notional", default=1.0)
+    notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
 
     @property
     def coupon_rate(self) -> Float[Array, "..."]:

@@ -3,7 +3,7 @@
 import abc
 from typing import TYPE_CHECKING
 
-from ..fields import Converted, between, positive, real, time
+from ..fields import Numeric, between, positive, real, time
 from .product import AbstractProduct, Real
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class Claim(TerminalClaim):
         [1.0, -100.0]
     """
 
-    strike: Converted[Real] = positive("strike")
-    expiry: Converted[Real] = time("expiry")
-    side: Converted[Real] = between("side", -1.0, 1.0)
-    asset_units: Converted[Real] = real("asset_units")
-    cash_units: Converted[Real] = real("cash_units")
+    strike: Numeric[Real] = positive("strike")
+    expiry: Numeric[Real] = time("expiry")
+    side: Numeric[Real] = between("side", -1.0, 1.0)
+    asset_units: Numeric[Real] = real("asset_units")
+    cash_units: Numeric[Real] = real("cash_units")
 
     @property
     def units(self) -> tuple[Real, Real]:

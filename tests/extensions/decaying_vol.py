@@ -15,7 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
-from pricing.fields import Converted, Number, positive, real
+from pricing.fields import Number, Numeric, positive, real
 from pricing.models import (
     BlackVol,
     Calibratable,
@@ -34,11 +34,11 @@ Scalar = Float[Array, ""]
 class DecayingVol(BlackVol, CharacteristicFunction, LognormalSpots, Calibratable):
     """dS = (r - q) S dt + sigma(t) S dW with sigma(t) = vol exp(-decay t)."""
 
-    spot: Converted[Scalar] = positive("spot")
+    spot: Numeric[Scalar] = positive("spot")
     rate: Any = flat_or_curve("rate")
-    vol: Converted[Scalar] = positive("vol")
-    decay: Converted[Scalar] = real("decay")
-    dividend_yield: Converted[Scalar] = real("dividend_yield", default=0.0)
+    vol: Numeric[Scalar] = positive("vol")
+    decay: Numeric[Scalar] = real("decay")
+    dividend_yield: Numeric[Scalar] = real("dividend_yield", default=0.0)
     asset_correlation: None = None
 
     label: ClassVar[str] = "Decaying vol"

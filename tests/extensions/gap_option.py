@@ -13,7 +13,7 @@ from typing import Annotated
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from pricing.fields import Converted, Word, choice, positive, time
+from pricing.fields import Numeric, Word, choice, positive, time
 from pricing.ingestion.fields import number
 from pricing.market import Observed
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
@@ -27,9 +27,9 @@ class Gap(TerminalClaim):
     Hull, *Options, Futures, and Other Derivatives*, the chapter on exotic options.
     """
 
-    strike: Converted[Real] = positive("strike")
-    expiry: Converted[Real] = time("expiry")
-    payment_strike: Converted[Real] = positive("payment_strike")
+    strike: Numeric[Real] = positive("strike")
+    expiry: Numeric[Real] = time("expiry")
+    payment_strike: Numeric[Real] = positive("payment_strike")
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
 
     @property
