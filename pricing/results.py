@@ -12,13 +12,7 @@ Real = Float[Array, "*batch"]
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a numerical computation; calibrations and trainings have subclasses.
-
-    Examples:
-        >>> from pricing import RESULTS
-        >>> RESULTS[RESULTS.successful]
-        ''
-    """
+    """Outcome of a numerical computation; calibrations and trainings have subclasses."""
 
     successful = ""
     non_finite = (

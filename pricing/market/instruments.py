@@ -29,11 +29,6 @@ class CurveInstruments(eqx.Module):
 
     Attributes:
         rates: The rate that each quote means, as a decimal per year, of shape (instruments,).
-
-    Examples:
-        >>> from pricing.market import CurveInstruments, Deposits
-        >>> issubclass(Deposits, CurveInstruments)
-        True
     """
 
     rates: AbstractVar[Vector]

@@ -68,10 +68,6 @@ class FiniteDifference(AbstractMethod):
 
     Raises:
         ValueError: If a count is below its least.
-
-    Examples:
-        >>> FiniteDifference(num_steps=80).num_spots
-        120
     """
 
     is_random: ClassVar[bool] = False

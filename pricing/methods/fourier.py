@@ -38,10 +38,6 @@ class Fourier(AbstractMethod):
     Attributes:
         is_random: False.
         num_nodes: The nodes of the integral.
-
-    Examples:
-        >>> Fourier(num_nodes=64).tiling.trade_bytes
-        65536
     """
 
     is_random: ClassVar[bool] = False

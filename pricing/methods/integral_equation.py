@@ -33,10 +33,6 @@ class IntegralEquation(AbstractMethod):
 
     Raises:
         ValueError: If a count is below 2.
-
-    Examples:
-        >>> IntegralEquation(num_dates=16).num_nodes
-        24
     """
 
     is_random: ClassVar[bool] = False

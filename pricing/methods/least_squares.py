@@ -71,10 +71,6 @@ class LeastSquares(AbstractMethod):
 
     Raises:
         ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.
-
-    Examples:
-        >>> LeastSquares(num_paths=8192, bound="upper").num_fit_paths
-        8192
     """
 
     is_random: ClassVar[bool] = True

@@ -25,11 +25,6 @@ class Tiling(NamedTuple):
         trades: The number of trades that run best side by side, in one row.
         rows: The most rows of a tile. Rows share what their trades share; of the last tile, only rows with
             trades are valued.
-
-    Examples:
-        >>> from pricing import FiniteDifference
-        >>> FiniteDifference().tiling.trades
-        4
     """
 
     trade_bytes: int = 2**14

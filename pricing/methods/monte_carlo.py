@@ -55,10 +55,6 @@ class MonteCarlo(AbstractMethod):
 
     Raises:
         ValueError: If a count is below 1.
-
-    Examples:
-        >>> MonteCarlo(10_000, 12).tiling.trades
-        16
     """
 
     is_random: ClassVar[bool] = True

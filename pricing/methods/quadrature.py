@@ -55,10 +55,6 @@ class Quadrature(AbstractMethod):
 
     Raises:
         ValueError: If num_nodes is below 1, or num_dates no multiple of 4.
-
-    Examples:
-        >>> Quadrature(num_nodes=128).tiling.trades
-        16
     """
 
     is_random: ClassVar[bool] = False

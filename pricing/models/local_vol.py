@@ -58,11 +58,6 @@ class LocalVolatility(ConditionallyGaussian):
 
     Attributes:
         moves_with_spot: Whether `local_variances` depend on the spot; if not, samples are smooth in it.
-
-    Examples:
-        >>> from pricing.models import LocalVol, LocalVolatility
-        >>> issubclass(LocalVol, LocalVolatility)
-        True
     """
 
     moves_with_spot: ClassVar[bool] = True
@@ -115,11 +110,6 @@ class Arbitrage(NamedTuple):
         kind: "calendar", the variance falls in time; or "butterfly", the density is negative.
         time: The time, in years.
         strike: The strike, in units of the spot.
-
-    Examples:
-        >>> from pricing.models import Arbitrage
-        >>> Arbitrage("calendar", 0.5, 90.0).kind
-        'calendar'
     """
 
     kind: str

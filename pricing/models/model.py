@@ -99,11 +99,6 @@ class AbstractModel(eqx.Module):
     Attributes:
         underlying: The variable of Delta and Gamma: the spot of a model of one asset, the spots of a model of
             several, the parallel level of the zero rates of a model of interest rates.
-
-    Examples:
-        >>> from pricing.models import AbstractModel, BlackScholes
-        >>> isinstance(BlackScholes(100.0, 0.05, 0.2), AbstractModel)
-        True
     """
 
     underlying: AbstractVar[Numbers]
@@ -209,13 +204,7 @@ def _market_fields(market: Market, name: str) -> dict[str, Any]:
 
 
 class Joinable(AbstractEquityModel):
-    """Ability: models of one asset each, on one curve, make one model of them all.
-
-    Examples:
-        >>> from pricing.models import Heston, Joinable, LocalVol
-        >>> issubclass(Heston, Joinable), issubclass(LocalVol, Joinable)
-        (True, False)
-    """
+    """Ability: models of one asset each, on one curve, make one model of them all."""
 
     @classmethod
     @abc.abstractmethod
@@ -224,13 +213,7 @@ class Joinable(AbstractEquityModel):
 
 
 class BlackVol(AbstractEquityModel):
-    """Ability: terminal spots are lognormal with one volatility for each expiry and strike.
-
-    Examples:
-        >>> from pricing.models import BlackScholes
-        >>> f"{BlackScholes(100.0, 0.05, 0.2).black_vol(1.0, 90.0):.2f}"
-        '0.20'
-    """
+    """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
 
     @property
     @abc.abstractmethod
@@ -282,13 +265,7 @@ class GaussianState(AbstractModel):
 
 
 class CharacteristicFunction(AbstractEquityModel):
-    """Ability: the characteristic function of X = log(S_t / forward(t)) is known.
-
-    Examples:
-        >>> from pricing.models import CharacteristicFunction, Heston
-        >>> issubclass(Heston, CharacteristicFunction)
-        True
-    """
+    """Ability: the characteristic function of X = log(S_t / forward(t)) is known."""
 
     @abc.abstractmethod
     def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
@@ -338,11 +315,6 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     The variance path is random, except for `LognormalSpots`; its noise moves the spot as well under a
     `LocalVolatility`.
-
-    Examples:
-        >>> from pricing.models import BlackScholes, ConditionallyGaussian, HullWhite
-        >>> issubclass(BlackScholes, ConditionallyGaussian), issubclass(HullWhite, ConditionallyGaussian)
-        (True, False)
     """
 
     @property

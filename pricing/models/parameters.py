@@ -15,13 +15,7 @@ Real = Float[Array, "..."]
 
 
 class AbstractTransform(eqx.Module):
-    """A smooth one-to-one map from the whole real line onto an open interval.
-
-    Examples:
-        >>> from pricing.models import AbstractTransform, Exp
-        >>> issubclass(Exp, AbstractTransform)
-        True
-    """
+    """A smooth one-to-one map from the whole real line onto an open interval."""
 
     @abc.abstractmethod
     def to_parameter(self, free: Real) -> Real:
@@ -70,13 +64,7 @@ class Tanh(AbstractTransform):
 
 
 class Identity(AbstractTransform):
-    """The whole line: parameter = free.
-
-    Examples:
-        >>> from calibration import Identity
-        >>> Identity().to_parameter(-0.05)
-        -0.05
-    """
+    """The whole line: parameter = free."""
 
     def to_parameter(self, free: Real) -> Real:
         return free

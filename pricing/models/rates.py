@@ -30,11 +30,6 @@ class AbstractRateModel(AbstractModel):
     Attributes:
         curve: An object that discounts, or a flat, continuously compounded rate.
         vol: The volatility level that a shift of volatility moves.
-
-    Examples:
-        >>> from pricing.models import AbstractRateModel, HullWhite
-        >>> issubclass(HullWhite, AbstractRateModel)
-        True
     """
 
     curve: AbstractVar[Any]

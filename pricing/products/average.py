@@ -26,11 +26,6 @@ class Average(AbstractProduct):
         strike: The strike in units of the spot.
         side: +1 for a call, -1 for a put.
         average: One of the four words.
-
-    Examples:
-        >>> from pricing import Asian
-        >>> isinstance(Asian(100.0, [0.5, 1.0]), Average)
-        True
     """
 
     strike: AbstractVar[Real]

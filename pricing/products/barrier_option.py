@@ -19,11 +19,6 @@ class BarrierOption(AbstractProduct):
 
     Attributes:
         rebate: The payment when a knock-out ends, or at expiry if a knock-in never began, in currency.
-
-    Examples:
-        >>> from pricing import DoubleBarrier
-        >>> float(DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0]).vanilla.expiry)
-        1.0
     """
 
     rebate: AbstractVar[Real]
@@ -55,11 +50,6 @@ class SingleBarrier(BarrierOption):
         strike: The strike in units of the spot.
         expiry: The time of payment in years.
         barrier: The barrier in units of the spot.
-
-    Examples:
-        >>> from pricing import Barrier
-        >>> float(Barrier(100.0, 1.0, 80.0).barrier_direction)
-        1.0
     """
 
     strike: AbstractVar[Real]

@@ -29,11 +29,6 @@ class Exercisable(AbstractProduct):
     Attributes:
         any_time: Whether the contract may be exercised at any time from today on; `exercise_times` are then
             a grid.
-
-    Examples:
-        >>> from pricing import European
-        >>> isinstance(European(100.0, 1.0), Exercisable)
-        True
     """
 
     any_time: ClassVar[bool] = False
@@ -62,13 +57,7 @@ class Exercisable(AbstractProduct):
 
 
 class EarlyExercise(Exercisable):
-    """Ability: the holder chooses when to exercise, on one of some dates or at any time.
-
-    Examples:
-        >>> from pricing import American, European
-        >>> [isinstance(product, EarlyExercise) for product in (American(1.0, 1.0), European(1.0, 1.0))]
-        [True, False]
-    """
+    """Ability: the holder chooses when to exercise, on one of some dates or at any time."""
 
 
 class SpotOption(Exercisable):

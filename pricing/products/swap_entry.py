@@ -99,12 +99,6 @@ class SwapOption(SwapEntry, Exercisable):
 
     Attributes:
         strike: The fixed rate of the swap, per year.
-
-    Examples:
-        >>> from pricing import Swap, Swaption
-        >>> leg = [1.5, 2.5], [1.0, 1.0]
-        >>> [isinstance(product, SwapOption) for product in (Swaption(0.03, 0.5, *leg), Swap(0.03, 0.5, *leg))]
-        [True, False]
     """
 
     strike: AbstractVar[Float[Array, "..."]]

@@ -21,11 +21,6 @@ class TerminalClaim(AbstractProduct):
         strike: The strike in units of the spot.
         expiry: The time of payment in years.
         side: +1 if the claim pays above the strike, -1 below.
-
-    Examples:
-        >>> from pricing import European
-        >>> isinstance(European(100.0, 1.0), TerminalClaim)
-        True
     """
 
     strike: AbstractVar[Real]

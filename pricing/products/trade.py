@@ -211,10 +211,6 @@ class OptionTrade(Trade):
     Attributes:
         option: The word "call" or "put".
         strike: The strike, above 0.
-
-    Examples:
-        >>> sorted(set(OptionTrade.model_fields) - set(Trade.model_fields))
-        ['option', 'strike']
     """
 
     option: Option = Field(description="an option, call or put")

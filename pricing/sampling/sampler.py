@@ -44,11 +44,6 @@ class AbstractSampler(eqx.Module):
 
     Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not
     on the number of blocks, nor on the device.
-
-    Examples:
-        >>> from pricing.sampling import AbstractSampler, Sobol
-        >>> isinstance(Sobol(), AbstractSampler), Sobol(replicates=16).blocks(20_000, 4096)
-        (True, (16, 2048))
     """
 
     @abc.abstractmethod
