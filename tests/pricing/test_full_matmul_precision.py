@@ -22,10 +22,14 @@ from pricing.portfolio.sweep.groups import Tile, TradeGroup
 PACKAGES = pricing, fbsde, calibration
 WITHIN = {
     "risk": "by RiskEngine",
+    **dict.fromkeys(["explain", "explain_by_currency"], "by risk"),
+    "calibrate_market": "by calibrate",
     "calibrate_many": "in each worker",
     "fit": "what it returns does",
     "export": "while it traces, for all platforms",
-    **dict.fromkeys(["coupled", "from_product", "parametric", "load", "save"], "no products"),
+    **dict.fromkeys(
+        ["coupled", "from_product", "parametric", "load", "save", "write_report"], "no products"
+    ),
     **dict.fromkeys(["join_optimizers", "levenberg_marquardt", "read_jobs"], "no products"),
 }
 METHODS = [
@@ -37,7 +41,7 @@ FUNCTIONS = {
     f"{package.__name__}.{name}": function
     for package in PACKAGES
     for name, function in vars(package).items()
-    if inspect.isfunction(function) and name not in WITHIN
+    if inspect.isfunction(function) and name not in WITHIN and name[0] != "_"
 }
 
 
