@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -31,11 +33,15 @@ def check_first(found: str) -> None:
         assert one == pytest.approx(other, abs=2e-6)
 
 
-def check_second(told) -> None:
+def check_second(run_it) -> None:
     """The book is valued, and its value has a derivative to the quote that the README asks for."""
-    (quote,) = re.findall(r'sensitivities\["(.*?)"\]', SECOND)
-    told = told(f"{FIRST}\n{SECOND}\nprint(len(result.trades), result.sensitivities[{quote!r}])")
-    trades, sensitivity = told.splitlines()[-1].split()
+    (quote,) = re.findall(r'sensitivities\["(.*?)"\]', README.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        program = SECOND.replace('"report.html"', repr(str(page)))
+        shown = run_it(f"{program}\nprint(len(result.trades), result.sensitivities[{quote!r}])")
+        assert page.stat().st_size > 10_000
+    trades, sensitivity = shown.splitlines()[-1].split()
     assert (trades, abs(float(sensitivity)) > 0.0) == ("2096", True)
 
 
@@ -44,6 +50,5 @@ def test_prices_and_greeks():
 
 
 @pytest.mark.slow
-def test_a_calibration_and_the_risk_of_a_book():
-    """In one program after the first block, which sets float64."""
+def test_the_main_job_from_files_to_a_report():
     check_second(run)
