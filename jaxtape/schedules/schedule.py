@@ -40,11 +40,6 @@ class AbstractSchedule(abc.ABC):
         budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
         keeps_residuals: Whether `lax.scan` runs the chain, and keeps all that the pullbacks read.
         policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all.
-
-    Examples:
-        >>> import jaxtape as jt
-        >>> isinstance(jt.Revolve(slots=3), jt.AbstractSchedule)
-        True
     """
 
     checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
@@ -297,11 +292,6 @@ class Marked(AbstractSchedule):
 
     Attributes:
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-
-    Examples:
-        >>> import jaxtape as jt
-        >>> jt.Marked()
-        Marked()
     """
 
     def most_slots(self, capacity: int, longest: int) -> int:

@@ -70,11 +70,6 @@ class Plan:
 
     Attributes:
         parts: The cost of each segment.
-
-    Examples:
-        >>> import jaxtape as jt
-        >>> jt.Plan(()).evaluations
-        0
     """
 
     parts: tuple[Part, ...]
