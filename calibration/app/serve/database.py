@@ -62,6 +62,10 @@ class Store:
             columns = "name TEXT PRIMARY KEY, format TEXT NOT NULL, text TEXT NOT NULL"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS kept ({columns})")
 
+    def __del__(self):
+        if connection := vars(self).get("_connection"):
+            connection.close()
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the folder; where another service holds it, `Unusable` is raised."""
