@@ -65,7 +65,7 @@ _FITTED = of_table(fits, "Heston")
 DAX_START: dict[str, float] = dict(_FITTED[0].source.settings["start"])
 DAX_OPTIMUM = {each.figure: each.reference for each in _FITTED if each.figure in DAX_START}
 DAX_SSE_AT_OPTIMUM = next(x.reference for x in _FITTED if x.figure == "squared_vol_points")
-DAX_SSE_AT_START = of_table(fits, "sum of squares at the standard start")[0].value
+DAX_SSE_AT_START = of_table(fits, "sum of squares at the standard start")[0].reference
 
 
 def dax_heston(parameters: dict[str, float] = DAX_OPTIMUM) -> Heston:
