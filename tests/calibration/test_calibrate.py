@@ -137,6 +137,7 @@ def ends(geodesic=False):
     return calibration_module._run(problem, optimizer, searches, *settings)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("geodesic", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_random_starts_over_wide_ranges_reach_the_optimum(geodesic):
     """99 of 100 at least, to 1e-3, and none is NaN."""
@@ -214,6 +215,7 @@ def test_the_history_is_that_of_all_trials(optimum):
     assert history.damping[steps] < 1e-4
 
 
+@pytest.mark.repeat
 def test_adam_has_no_damping():
     found = fit(optimizer=optax.adam(0.02), max_steps=5, throw=False)
     history = found.stats["history"]

@@ -96,6 +96,7 @@ def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
     assert alone > 100.0 * together
 
 
+@pytest.mark.repeat
 def test_a_direction_that_moves_nothing_is_named():
     """Quotes of one option cannot tell five parameters, though a search for them ends."""
     one = np.ones((1, 6))
@@ -111,6 +112,7 @@ def test_a_direction_that_moves_nothing_is_named():
 # --- profiles ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_a_profile_is_that_of_fits_of_the_other_parameters():
     values = [0.02, 0.06, 0.045]
     found = profile(of_five(), "mean_reversion", values)

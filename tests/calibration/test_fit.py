@@ -155,6 +155,7 @@ def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
         np.testing.assert_allclose((up - down) / (2.0 * step), derivative, rtol=1e-6)
 
 
+@pytest.mark.repeat
 def test_a_fit_that_does_not_end_at_a_minimum_says_so():
     start = eqx.tree_at(lambda model: model.mean_reversion, dax_heston(), jnp.asarray(1.0))
     with pytest.raises(RuntimeError, match="max_steps"):

@@ -271,6 +271,7 @@ def test_an_objective_is_that_of_one_model():
         fit(heston, START, objective=SwaptionVolError())
 
 
+@pytest.mark.repeat
 def test_a_fit_of_rates_is_of_the_curve_that_the_vols_belong_to(market):
     assert list(fit(START)(market)) == ["EUR"]
     elsewhere = dataclasses.replace(market.swaption_vols, curve="USD")

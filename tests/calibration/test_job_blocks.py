@@ -116,6 +116,7 @@ def test_a_list_of_surfaces_has_no_objective():
         objective_of([SURFACE, SURFACE])
 
 
+@pytest.mark.repeat
 def test_the_remedy_fits_each_to_its_own():
     batch, models = stacked(*swaptions()), stacked(RATES, moved(RATES, "mean_reversion", 0.05))
     found = jax.vmap(alone)(batch, models)

@@ -230,6 +230,7 @@ def test_a_search_that_ends_too_early_says_so():
     assert result.steps.tolist() == [2.0] * 8
 
 
+@pytest.mark.repeat
 def test_matrices_of_swaptions_are_fitted_on_curves_of_their_own():
     blank = SwaptionVols([1.0, 2.0, 5.0], [1.0, 3.0], np.full((3, 2), 0.1), curve="EUR")
     several = []
@@ -257,6 +258,7 @@ def test_jobs_that_do_not_go_together_are_refused():
         calibrate_many([jobs()[0], other])
 
 
+@pytest.mark.repeat
 def test_progress_is_told_by_blocks():
     told = []
     quotes, model = dax().equities["DAX"].surface, start(4468.17, 0.03)

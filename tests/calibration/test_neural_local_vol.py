@@ -119,6 +119,7 @@ def test_gradients_of_schedules_agree_with_differences():
     np.testing.assert_allclose(found, jnp.sum(jax.tree.leaves(of[0])[0] * direction), rtol=1e-4)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "optimizer",
     [optax.adam(2e-2), pytest.param(optax.rmsprop(1e-2), marks=pytest.mark.slow)],

@@ -75,6 +75,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "found.parquet").read_bytes()
 
 
+@pytest.mark.repeat
 def test_a_folder_of_another_run_is_refused(tmp_path):
     settings = {"resume": tmp_path, "round_size": 4, "max_steps": 1}
     calibrate_many(jobs()[:4], **settings)
@@ -160,6 +161,7 @@ def rows_of() -> str:
     )
 
 
+@pytest.mark.repeat
 def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
     """The others are fitted, also where the second run comes in another file, or hours later."""
     head = "surface,spot,rate,expiry,strike,vol\n"
@@ -237,6 +239,7 @@ def out_of_memory():
     return jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
 
 
+@pytest.mark.repeat
 def test_a_surface_that_no_memory_holds_fails_alone(monkeypatch):
     """512 TiB for the large surfaces, which the machine itself refuses; a lost device ends the run."""
     small, large = jobs()[0], jobs()[1]

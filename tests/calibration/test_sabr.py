@@ -102,6 +102,7 @@ def test_delta_moves_the_smile_with_the_forward():
     assert abs(float(slope)) > 1e-4
 
 
+@pytest.mark.repeat
 def test_a_digital_is_the_slope_of_the_european_in_its_strike():
     model, strike = sabr(), jnp.asarray(95.0)
     flat = BlackScholes(100.0, curve(), float(vol(model, 0.75, 95.0)), 0.02)
@@ -114,6 +115,7 @@ def test_a_digital_is_the_slope_of_the_european_in_its_strike():
     assert abs(float(vega * slope)) > 0.01
 
 
+@pytest.mark.repeat
 def test_a_smile_without_a_minimum_inside_is_said():
     """With beta = .5 the longest expiries ask for rho = -1, where the transform ends."""
     market = dax()
@@ -205,6 +207,7 @@ def test_the_dax_of_5_july_2002(on_dax):
     assert np.max(by_expiry[1:]) < 0.32
 
 
+@pytest.mark.repeat
 def test_random_starts_have_the_shape_of_the_fields_and_reach_the_optimum(on_dax):
     model = Sabr.starting_on(dax(), "DAX")
     points = random_starts(FreeParameters.of(model), model, 4, key=jax.random.key(2))
@@ -256,6 +259,7 @@ def test_the_fit_is_differentiable_through_the_optimum(on_dax):
     assert abs(float(slope[3])) > 0.1
 
 
+@pytest.mark.repeat
 def test_a_batch_is_refused_and_may_be_mapped_over():
     truths = [sabr(1), sabr(2)]
     stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)  # noqa: E731

@@ -62,6 +62,7 @@ def test_a_quadratic_solution_is_found_on_all_dates(variant):
     np.testing.assert_allclose(solution.delta(t, x), 2.0 * x / 3.0, atol=2e-2)
 
 
+@pytest.mark.repeat
 @_SECOND
 def test_early_exercise_agrees_with_quadrature(variant):
     dates = np.arange(1, 6) / 5.0

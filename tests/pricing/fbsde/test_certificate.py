@@ -152,6 +152,7 @@ def test_weights_are_derivatives_of_the_density(correlated):
         np.testing.assert_allclose(weights.second, known_curvature, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("correlated", [False, True])
 def test_paths_from_other_states_are_differentiated(correlated):
     """Of a parabola of X_1 along the path, and of a slope and dW where X_1 stays."""
@@ -377,6 +378,7 @@ def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
     assert set(found.stats) == {"losses"}
 
 
+@pytest.mark.repeat
 def test_more_paths_are_no_other_program(chosen, monkeypatch):
     _, solution = chosen
     certify(solution, key=OTHERS, num_paths=4096)
@@ -395,6 +397,7 @@ def test_what_is_not_known_well_enough_is_refused(chosen):
         solve(problem, key=OWN, max_paths=8192, tolerance=Tolerance(gamma=1e-4))
 
 
+@pytest.mark.repeat
 def test_mistakes_are_named(chosen):
     problem, solution = chosen
     with pytest.raises(ValueError, match="num_paths=3: give four or more"):

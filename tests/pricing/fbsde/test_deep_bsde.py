@@ -108,6 +108,7 @@ def test_a_vector_of_contracts_is_its_contracts():
     np.testing.assert_allclose(found.delta(0.0, both.x0)[0], 1.0, rtol=0.05)
 
 
+@pytest.mark.repeat
 def test_any_optimizer_and_any_schedule_of_the_tape():
     problem = single(problems.allen_cahn(4))
     plain = solve(problem, DeepBSDE(100), key=jax.random.key(4))

@@ -76,6 +76,7 @@ def test_figures_hold_away_from_the_start():
         np.testing.assert_allclose(found.gamma(0.5, x)[0, 0], gamma, rtol=0.12)
 
 
+@pytest.mark.repeat
 def test_between_dates_figures_are_linear_in_time():
     found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
     x = jnp.array([105.0])
@@ -208,6 +209,7 @@ def test_contracts_of_a_book_are_what_they_are_alone():
     np.testing.assert_allclose(whole.gamma(0.0, x0)[3], alone.gamma(0.0, x0), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.repeat
 def test_bounds_of_other_drivers_are_refused():
     problem = problems.different_rates_call(4)
     exercised = eqx.tree_at(
@@ -305,6 +307,7 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
         assert apart(found, here) < rtol
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_a_path_far_out_does_not_feed_itself(seed):
     """A quadratic f of a fit that one path alone decides: without ends, that of seed 0 is not finite."""

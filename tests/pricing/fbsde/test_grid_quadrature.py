@@ -69,6 +69,7 @@ def test_two_assets():
     assert_near(found, reference, of_gamma=1e-2)
 
 
+@pytest.mark.repeat
 def test_contracts_side_by_side_and_their_sum():
     strikes = jnp.array([90.0, 110.0], jnp.float32)
     many = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
@@ -101,6 +102,7 @@ def test_points_and_nodes_are_enough():
     np.testing.assert_allclose(figures(problem), fine, rtol=2e-3)
 
 
+@pytest.mark.repeat
 def test_its_certificate_misses_nothing():
     problem = asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4)
     found = certify(solve(problem, GridQuadrature(), key=KEY), key=KEY, num_paths=8192)

@@ -51,6 +51,7 @@ def test_memory_is_no_less_than_the_compilers(dim, solver):
     assert actual < said < 4 * actual + 2**25
 
 
+@pytest.mark.repeat
 def test_a_regression_has_as_many_paths_as_there_is_memory_for():
     problem, solver = problems.max_call(5), GradientRegression(65536, bases=(Hermite(2),))
     most = bytes_of(problem, solver)
@@ -76,6 +77,7 @@ def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable
     assert SolveLimits(2**18).certificate_paths(wanted, 8192, affordable) == count
 
 
+@pytest.mark.repeat
 def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     """Where time was enough for one pilot, the next set of functions; nothing that there is no memory for."""
     few = GradientRegression(4096, bases=(Hermite(1),))

@@ -95,6 +95,7 @@ def coupled_sines(dim: int, vol: float, num_steps: int) -> Problem:
     return coupled(own, diffusion=lambda t, x, y: 0.4 * y)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("dim", "vol", "solver"),
     [
@@ -120,6 +121,7 @@ def test_paths_whose_variance_is_a_small_part_of_the_equations_are_refused():
             solve(problem, solver, key=KEY)
 
 
+@pytest.mark.repeat
 def test_verbs_that_do_not_read_gamma_say_so():
     problem = problems.uncertain_volatility(50, 0.2)
     with pytest.raises(TypeError, match="a driver that reads Gamma: GridQuadrature"):
@@ -215,6 +217,7 @@ def test_a_full_matrix_is_certified():
     assert abs(cross) < 4.0 * float(found.gamma.std_error[0, 1])
 
 
+@pytest.mark.repeat
 def test_a_variance_that_depends_on_the_state_otherwise_than_the_paths():
     """dX = .4 dW, to whose variance f adds what makes it .16 x^2: u = x^2 exp(.16 (1 - t))."""
     problem = Problem(

@@ -228,6 +228,7 @@ def test_tensorboard_reads_a_folder_of_events(tmp_path):
     assert any(name.startswith("events.out") for name in names)
 
 
+@pytest.mark.repeat
 def test_many_seeds_are_solved_side_by_side():
     problem = problems.allen_cahn(3)
     keys = jax.random.split(jax.random.key(7), 3)
@@ -238,6 +239,7 @@ def test_many_seeds_are_solved_side_by_side():
     assert len(set(map(float, values))) == 3
 
 
+@pytest.mark.repeat
 def test_devices_share_the_paths():
     """On one device, and the mesh of it: what is drawn and found is the same."""
     mesh = Mesh(np.array(jax.devices()), ("paths",))

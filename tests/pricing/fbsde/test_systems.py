@@ -116,6 +116,7 @@ def test_a_system_stepped_forward():
     assert errors[1] < 1e-2 and errors[1] < 0.4 * errors[0]
 
 
+@pytest.mark.repeat
 def test_a_chosen_solution_of_a_system_says_how_far_off_it_is():
     """No defects are summed: the error of the dates is what another solution on half of them says."""
     problem = turning()
