@@ -21,10 +21,10 @@ from pricing import (
     bounds,
     greeks,
     price,
+    revalue,
     risk,
 )
 from pricing.market import MarketState
-from pricing.portfolio.scenarios.revaluation import revalue
 from pricing.products import SpotOption
 from tests.helpers import double, sample_market, surface
 
