@@ -163,7 +163,7 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
     except UnreadableFile as error:
         refuse(str(error))
     quoted: dict[Model, Any] = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
-    models = [name for name in quoted if underlying in quoted[name]]
+    models: list[Model] = [name for name in quoted if underlying in quoted[name]]
     if not models:
         paths = [f"equities.{underlying}.", f"curves.{underlying}."]
         if underlying in quotes.curves:
@@ -174,11 +174,12 @@ def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, t
         names = dict.fromkeys(name for found in reversed(quoted.values()) for name in found)
         known, hint = listed(names), closest(underlying, names)
         refuse(f"{market}: there are no vols of {underlying!r}; {hint}the underlyings are {known}")
-    if model is not None and model not in models:
+    chosen = models[0] if model is None else model
+    if chosen not in models:
         refuse(
             f"--model {model}: {underlying} has vols for {listed(models)}; take one of these, or leave it out"
         )
-    return quotes, _KINDS[model or models[0]]
+    return quotes, _KINDS[chosen]
 
 
 def _summarize(calibration: Calibration, folder: Path) -> None:
