@@ -183,6 +183,7 @@ def held_tape(held, schedule):
     return tape.append(other, jnp.linspace(0.5, 1.0, 9))
 
 
+@pytest.mark.repeat
 @each_held
 def test_of_a_plan_and_a_budget_over_segments_and_a_recording(held, monkeypatch):
     monkeypatch.undo()

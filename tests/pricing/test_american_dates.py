@@ -145,6 +145,7 @@ def quantlib(model: BlackScholes, days: int):
     return np.array([2.0 * of(k, x, 800) - of(k, x, 400) for k in kinds for x in STRIKES]).T
 
 
+@pytest.mark.repeat
 def test_term_structures_give_what_quantlib_gives():
     """Values to 2e-5 of the spot."""
     values, deltas, gammas = quantlib(STEEP, 292)

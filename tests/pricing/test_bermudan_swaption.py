@@ -223,6 +223,7 @@ def test_the_gradient_of_the_tape_is_what_a_recording_reads_off():
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
 
 
+@pytest.mark.repeat
 def test_cotangents_share_the_value_among_the_dates():
     """The value is linear in all discount factors at once, and in all exercise values (Euler)."""
     flows, recording = flows_of(BERMUDAN), tape_of(BERMUDAN).record(start())
