@@ -52,7 +52,7 @@ class Unknown(LognormalSpots):
     rate: Array
     vol: Array
     dividend_yield: float = 0.0
-    correlation: None = None
+    asset_correlation: None = None
 
     def state_variance(self, t):
         return self.vol**2 * t
