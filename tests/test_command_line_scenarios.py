@@ -13,6 +13,8 @@ from pricing.market import Market
 from pricing.models.surface_models import black_scholes
 from tests.test_command_line import BAD, GOOD, HEADER, MARKET, rows_of, run, run_risk
 
+pytestmark = pytest.mark.repeat
+
 SCENARIOS = """{
  "grid": {"spots": [-0.1, 0, 0.1], "vols": [-0.02, 0, 0.02]}, "rates": [-0.01, 0.01],
  "scenarios": {

@@ -57,6 +57,7 @@ def vols(model, num_nodes=NODES):
     return model_vols(model, surface(), num_nodes)
 
 
+@pytest.mark.repeat
 def test_vols_of_models_far_apart_are_those_of_their_prices():
     """400 models, a week to five years, vol of vol to 2, correlation to -.95; strikes to 2.5 deviations."""
     dice = np.random.default_rng(20261124)

@@ -136,6 +136,7 @@ def test_what_cannot_be_done_for_a_batch_is_said():
             jax.vmap(lambda quotes, s=settings: calibrate(quotes, HESTON, **s))(batch)
 
 
+@pytest.mark.repeat
 def test_a_fit_refuses_a_batch_of_markets_and_maps_over_it():
     empty = dataclasses.replace(
         sample_market(), curves={"EUR": RATES.curve}, equities={}, correlations={}

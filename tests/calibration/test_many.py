@@ -69,6 +69,7 @@ def found():
     return calibrate_many(jobs(), num_slots=4)
 
 
+@pytest.mark.repeat
 def test_each_fit_is_that_of_its_quotes_alone():
     together = found()
     assert together.status == ("ok",) * 8

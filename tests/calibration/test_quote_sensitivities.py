@@ -60,6 +60,7 @@ def test_they_are_those_of_a_bump_and_a_new_calibration(found, places):
         assert off < 1e-5 * abs(quotient) or abs(quotient) < 1e-2 * scale
 
 
+@pytest.mark.repeat
 def test_they_are_those_of_the_differentiated_fit(found):
     """All 104 of them, by reverse mode through `fit`, which expands the loss by other means."""
     sensitivities = quote_sensitivities(found, worth)

@@ -118,6 +118,7 @@ def test_an_objective_that_cannot_be_compared_is_not_resumed(tmp_path, monkeypat
         calibrate_many(jobs()[:1], resume=tmp_path, objective=AtTheMoney(), max_steps=1)
 
 
+@pytest.mark.repeat
 def test_a_batch_of_quotes_is_fitted_by_one_model_or_by_one_each():
     surface = surfaces()[0]
     vols = np.stack([surface.vols, surface.vols + 0.01])
@@ -186,6 +187,7 @@ def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
     )
 
 
+@pytest.mark.repeat
 def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch):
     """Of an iterator: what the first tells cannot be known before the last is read."""
     good = jobs()[:2]

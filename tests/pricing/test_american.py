@@ -307,6 +307,7 @@ def test_values_are_monotone_and_convex_in_the_strike_and_grow_with_the_expiry(o
     assert np.all(found >= held - 1e-9)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("option", "rate", "q"),
     [
@@ -356,6 +357,7 @@ def test_vanishing_interest_joins_the_european_option_without_a_jump():
 # --- what is refused ----------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(("option", "rate", "q"), [("put", -0.01, -0.03), ("call", -0.03, -0.01)])
 def test_two_boundaries_are_left_to_quadrature(option, rate, q):
     model, product = BlackScholes(STRIKE, rate, 0.2, q), American(4 * [110.0], 1.0, 4 * [option])

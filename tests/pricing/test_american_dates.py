@@ -155,6 +155,7 @@ def test_term_structures_give_what_quantlib_gives():
     np.testing.assert_allclose(found.gamma, gammas, rtol=0.0, atol=1e-3 / SPOT)
 
 
+@pytest.mark.repeat
 def test_the_gradient_to_every_pillar_is_that_of_central_differences():
     def value(zero_rates, vols):
         terms = model(zero_rates, vols, 0.03)

@@ -125,6 +125,7 @@ def found():
     return risk_of_book(sample_market())
 
 
+@pytest.mark.repeat
 def test_a_book_with_baskets_has_figures_by_asset(found):
     assert [trade.status for trade in found.trades] == ["ok"] * 3
     first, second, _ = (trade.figures for trade in found.trades)
@@ -135,6 +136,7 @@ def test_a_book_with_baskets_has_figures_by_asset(found):
     assert first.delta["DAX"] > 0.1 and second.delta["DAX"] < -0.1
 
 
+@pytest.mark.repeat
 def test_the_book_moves_with_a_correlation_as_its_sensitivity_says(found):
     quote, step = "CORRELATION/DAX/SX5E", 1e-4
 

@@ -134,6 +134,7 @@ def test_agrees_with_monte_carlo():
         assert abs(getattr(found, name) - true) < 3.5 * getattr(found.std_errors, name), name
 
 
+@pytest.mark.repeat
 @double
 def test_rates_are_those_of_the_curve_day_by_day():
     """Negative for three months, then steep: flat to expiry, the value would be 14 standard errors away."""
@@ -194,6 +195,7 @@ def test_american_puts_of_clarke_and_parrott(variance):
     np.testing.assert_allclose(fine, _PUBLISHED[variance], atol=1e-4)
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(
     "product",
@@ -365,6 +367,7 @@ def test_errors_are_large_beside_their_figure_and_by_what_a_move_makes_of_them()
     )
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(("expiry", "barrier"), [(1 / 52, 50.0), (0.25, 60.0), (1.0, 20.0)])
 def test_a_barrier_out_of_reach_changes_nothing(expiry, barrier):

@@ -130,6 +130,7 @@ def test_the_size_of_a_tile_changes_nothing(found):
         risk(small_book(), dax(), black_scholes, budget=10)
 
 
+@pytest.mark.repeat
 def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     """Tiles, and so programs and the order of sums, depend on the budget and the methods alone."""
     answers, tiles = [], []
@@ -177,6 +178,7 @@ def test_a_trade_that_no_method_prices_is_set_aside():
     assert set(nothing.sensitivities.values()) == {0.0}
 
 
+@pytest.mark.repeat
 def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     """A strike so far away that its contract overflows is out of the total and of its derivative."""
     rows = list(small_book().rows)

@@ -54,6 +54,7 @@ def test_a_quadratic_solution_is_found_on_all_dates(gamma):
     assert apart(solution.gamma(t, x), 2.0 / 3.0 * np.eye(3)) < 2e-2
 
 
+@pytest.mark.repeat
 def test_correlated_assets_have_cross_gammas():
     """A product of two lognormal martingales: s is a matrix, and depends on x."""
     factor = np.array([[0.2, 0.0], [0.15, 0.2]])

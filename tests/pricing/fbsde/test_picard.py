@@ -19,6 +19,7 @@ from .backward_problems import asset
 KEY, OTHER = jax.random.split(jax.random.key(0))
 
 
+@pytest.mark.repeat
 def test_a_linear_driver_discounts():
     problem = asset(lambda x: jnp.stack([x[0], 0.0 * x[0] + 1.0]), 4)
     found = multilevel_picard(problem, key=KEY, levels=4, samples=4, repeats=32)

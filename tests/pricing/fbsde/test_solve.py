@@ -38,6 +38,7 @@ FLAT = {
 REGRESSION = GradientRegression(4096, (Hermite(4), PayoffBasis()))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("problem", "solver", "kill_at"),
     [

@@ -68,6 +68,7 @@ def test_single_precision_has_gamma_in_unlike_units(unit):
         assert np.all(off < 4.0 * noise) and np.all(noise < 0.04)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("has_mixing", [True, False])
 def test_weights_are_rounded_alike_in_all_units(has_mixing):
     problem = exchange(1e4)
