@@ -206,12 +206,12 @@ def three_calls() -> tuple[Problem, known.Reference]:
     return problem, known.of_function(closed, np.full(3, 100.0))
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "solver"),
     [
-        pytest.param(CASES["Bermudan put"], GridQuadrature(), marks=pytest.mark.slow),
-        pytest.param(CASES["up-and-out call"], COARSE, marks=pytest.mark.slow),
+        (CASES["Bermudan put"], GridQuadrature()),
+        (CASES["up-and-out call"], COARSE),
         (three_calls, GradientRegression(8192, (Hermite(2), PayoffBasis()))),
     ],
 )
