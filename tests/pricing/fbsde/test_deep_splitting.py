@@ -22,7 +22,7 @@ def test_a_published_value_in_a_hundred_dimensions():
     np.testing.assert_allclose(solution.value(0.0, problem.x0), 0.0527813, rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 def test_it_agrees_with_iterations_that_know_no_dates():
     problem = problems.default_risk()
     keys = jax.random.split(KEY, 4)
