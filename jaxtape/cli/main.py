@@ -70,7 +70,7 @@ def _commands() -> dict[str, EntryPoint]:
 
 def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
     """Refuse where a module of the user's hides a package beside this one: it would be run in its place."""
-    folder = Path(__file__).parent.parent
+    folder = Path(__file__).parents[2]  # beside `jaxtape`
     for name in sorted({found.module.partition(".")[0] for found in commands.values()}):
         package, spec = folder / name, importlib.util.find_spec(name)
         origin = spec.origin if spec is not None else None

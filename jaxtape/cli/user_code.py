@@ -15,7 +15,7 @@ _MOST = 500  # characters of an exception's message
 _TRACEBACK = "Traceback (most recent call last)"
 _NOT_THE_CALLERS = (
     *(str(Path(path)) for path in set(sysconfig.get_paths().values())),
-    str(Path(__file__).parent),
+    str(Path(__file__).parents[1]),  # `jaxtape`
 )
 
 
