@@ -76,7 +76,7 @@ def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, k
         return method.samples(contract.product, model, key=key)
 
     def slopes(at):
-        push = lambda way: jax.jvp(value, (at,), (way,))  # noqa: E731
+        push = lambda way: jax.jvp(value, (at,), (way,))
         return jax.vmap(push, out_axes=(None, 0))(jnp.stack(list(along.values())))
 
     at = jnp.zeros(2)
@@ -85,7 +85,7 @@ def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, k
     else:
         (found, (delta, vega)), gamma = slopes(at), None
     samples = {"value": found, "delta": delta, "vega": vega, "gamma": gamma}
-    error = lambda x: jnp.std(x, ddof=1) / jnp.sqrt(x.size)  # noqa: E731
+    error = lambda x: jnp.std(x, ddof=1) / jnp.sqrt(x.size)
     return tuple({name: of(samples[name]) for name in figures} for of in (jnp.mean, error))
 
 

@@ -51,7 +51,7 @@ def torch_samples(contract: Contract, figures: tuple[str, ...], paths: int) -> d
             found["gamma"] = (up - down) / (2.0 * bump)
         return found
     with torch.no_grad():
-        at = lambda spot, vol: discounted(contract, noise, SPOT + spot, contract.vol + vol)  # noqa: E731
+        at = lambda spot, vol: discounted(contract, noise, SPOT + spot, contract.vol + vol)
         middle, up, down = at(0.0, 0.0), at(bump, 0.0), at(-bump, 0.0)
         dvol = BUMPS["vol"]
         vega = (at(0.0, dvol) - at(0.0, -dvol)) / (2.0 * dvol)

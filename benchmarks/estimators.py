@@ -88,7 +88,7 @@ class Contract:
     def _naive(self, gamma: Callable[..., Array], paths: int) -> Ladder:
         times, by_score = self.times, gamma is naive.pathwise_then_likelihood_ratio
         at_once = by_score and not isinstance(self.product, Barrier)
-        discounted = lambda spots: self.model.discount(times[-1]) * self.payoff(spots)  # noqa: E731
+        discounted = lambda spots: self.model.discount(times[-1]) * self.payoff(spots)
 
         @jax.jit
         def ladder(key):
@@ -105,9 +105,9 @@ class Contract:
     def _ours(self, method: MonteCarlo) -> Ladder:
         @jax.jit
         def ladder(key):
-            at = lambda s: self.model.shifted(underlying=s)  # noqa: E731
-            value = lambda s: method.samples(self.product, at(s), key=key)  # noqa: E731
-            first = lambda s: jax.jvp(value, (s,), (jnp.ones_like(s),))  # noqa: E731
+            at = lambda s: self.model.shifted(underlying=s)
+            value = lambda s: method.samples(self.product, at(s), key=key)
+            first = lambda s: jax.jvp(value, (s,), (jnp.ones_like(s),))
             (samples, _), (_, gamma) = jax.jvp(first, (jnp.zeros(()),), (jnp.ones(()),))
             return samples, gamma
 

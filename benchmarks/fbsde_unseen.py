@@ -75,7 +75,7 @@ def positive(x):
 
 def on_one_asset(product: Callable[[], Any]) -> Case:
     """A contract on one asset, which `pricing` values by quadrature."""
-    model = lambda: BlackScholes(100.0, 0.05, 0.2)  # noqa: E731 # pyright: ignore
+    model = lambda: BlackScholes(100.0, 0.05, 0.2)  # pyright: ignore
     return Case(
         lambda: from_product(product(), model(), 50),
         lambda: known.of_pricing(product(), model()),
@@ -88,7 +88,7 @@ def barrier(level: float, kind: str) -> Case:
 
 def closed(dim: int, maturity: float, payoff: Callable, value: Callable, **options: Any) -> Case:
     """A payoff whose value is known in closed form, discounted at .05."""
-    make = lambda: on_assets(dim, maturity, payoff, discounting, **options)  # noqa: E731
+    make = lambda: on_assets(dim, maturity, payoff, discounting, **options)
     return Case(make, lambda: known.of_function(value, np.full(dim, 100.0)))
 
 
@@ -126,7 +126,7 @@ def spread_at_two_rates(dim: int = 1) -> Case:
         held = z / own
         return -lend * y - (borrow - lend) * held + (borrow - lend) * np.maximum(held - y, 0.0)
 
-    paid = lambda x: np.maximum(x - 95.0, 0.0) - 2.0 * np.maximum(x - 105.0, 0.0)  # noqa: E731
+    paid = lambda x: np.maximum(x - 95.0, 0.0) - 2.0 * np.maximum(x - 105.0, 0.0)
 
     def reference() -> Reference:
         one = known.of_recursion(Lognormal(drift, own), 0.25, 100.0, paid, on_grid)
@@ -143,7 +143,7 @@ def defaultable() -> Case:
         return 0.02 + 0.18 / (1.0 + module.exp((y - 90.0) / 5.0))
 
     own, drift = known.geometric_law(dim, 0.02, vol, 0.0)
-    driver = lambda y, z: -(loss(y, np) / 3.0 + 0.02) * y  # noqa: E731
+    driver = lambda y, z: -(loss(y, np) / 3.0 + 0.02) * y
 
     def reference() -> Reference:
         one = known.of_recursion(Lognormal(drift, own), 1.0, 100.0, lambda x: x, driver)
@@ -197,8 +197,8 @@ def best_of_three() -> Case:
 def heston_put(spot: float) -> Case:
     """Ikonen and Toivanen's put, exercised on fifty dates."""
     dates = 0.25 * FIFTY
-    option = lambda: Bermudan(European(10.0, 0.25, "put"), dates)  # noqa: E731 # pyright: ignore
-    model = lambda: Heston(spot, 0.1, 0.0625, 5.0, 0.16, 0.9, 0.1)  # noqa: E731 # pyright: ignore
+    option = lambda: Bermudan(European(10.0, 0.25, "put"), dates)  # pyright: ignore
+    model = lambda: Heston(spot, 0.1, 0.0625, 5.0, 0.16, 0.9, 0.1)  # pyright: ignore
     fine = FiniteDifference(num_spots=400, num_variances=120, num_steps=200)
     return Case(
         lambda: from_product(option(), model(), 50),

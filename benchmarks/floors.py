@@ -97,7 +97,7 @@ def pull_alone(problem: Problem, p, source, ring, bar):
 
 def first_states(problem: Problem, p, source):
     """The first states of the chain, stacked."""
-    f = lambda state, x: (problem.step(p, source, state, x), state)  # noqa: E731
+    f = lambda state, x: (problem.step(p, source, state, x), state)
     xs = jax.tree.map(lambda a: a[:RING], problem.xs(source))
     return lax.scan(f, problem.start(p), xs)[1]
 

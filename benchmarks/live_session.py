@@ -45,13 +45,13 @@ MODELS = {"black_scholes": lambda _: black_scholes, "heston": heston}
 
 def moved(market: Market, step: int) -> Market:
     """Return the market with another spot."""
-    spot = lambda m: m.equities["DAX"].spot  # noqa: E731
+    spot = lambda m: m.equities["DAX"].spot
     return eqx.tree_at(spot, market, spot(market) * (1.0 + 0.001 * step))
 
 
 def requoted(market: Market, step: int) -> Market:
     """Return the market with one other vol."""
-    vols = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+    vols = lambda m: m.equities["DAX"].surface.vols
     return eqx.tree_at(vols, market, vols(market).at[3, 5].add(1e-4 * step))
 
 

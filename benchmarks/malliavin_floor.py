@@ -74,7 +74,7 @@ def by_jax(product: Product, count: int) -> Callable[[], jax.Array]:
 
     @jax.jit
     def many(one, other):
-        onward = lambda a, _: (a.at[0, 0].set((a @ other)[0, 0]), None)  # noqa: E731, the next needs this one
+        onward = lambda a, _: (a.at[0, 0].set((a @ other)[0, 0]), None)  # the next needs this one
         return jax.lax.scan(onward, one, None, length=count)[0]
 
     return lambda: many(one, other)

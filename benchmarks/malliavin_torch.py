@@ -122,7 +122,7 @@ def slope_by_hand(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, 
 
 def slope_by_autograd(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
     """The same, for any driver."""
-    along = lambda v: driver(z + v @ matrix + diagonal * v)  # noqa: E731
+    along = lambda v: driver(z + v @ matrix + diagonal * v)
     gain, back, *_ = torch.func.vjp(along, torch.zeros_like(z))
     return gain, back(torch.ones_like(gain))[0]
 
@@ -283,7 +283,7 @@ class Scheme:
         terms = quadratic(lesson.seen)
         told = terms if date > 0 else terms[:, :1]  # one state tells its level alone
         fitted, rest = self.ways.fit(told), terms.shape[1] - told.shape[1]
-        padded = lambda targets: torch.nn.functional.pad(fitted(targets), (0, 0, 0, rest))  # noqa: E731
+        padded = lambda targets: torch.nn.functional.pad(fitted(targets), (0, 0, 0, rest))
         return [padded, self.ways.fit(lesson.dw / math.sqrt(DT))]
 
     @torch.no_grad()

@@ -90,7 +90,7 @@ def fitted_by_quantlib(vols: np.ndarray) -> np.ndarray:
     market, found = sample(), []
     names = list(Heston.free_parameters)
     for of_one in vols:
-        at = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+        at = lambda m: m.equities["DAX"].surface.vols
         moved = eqx.tree_at(at, market, jnp.asarray(of_one))
         fitted = HestonMarket(moved, "DAX", start_of(moved)).calibration()()
         found.append([float(fitted[name]) for name in names])

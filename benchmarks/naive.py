@@ -51,7 +51,7 @@ class Paths(NamedTuple):
 
 def twice_pathwise(payoff: Payoff, paths: Paths, spot: float) -> Samples:
     """The second derivative of each sample: nothing of what happens at a kink or a jump is seen."""
-    value = lambda s: payoff(s * paths.growth)  # noqa: E731
+    value = lambda s: payoff(s * paths.growth)
     return _derivative(_derivative(value))(jnp.asarray(spot))
 
 

@@ -92,7 +92,7 @@ class Test(NamedTuple):
         return cls(states, known(0.0, np.zeros(dim)).value, deltas, gammas)
 
     def errors(self, value: np.ndarray, deltas: np.ndarray, gammas: np.ndarray) -> Errors:
-        apart = lambda found, known: float(np.linalg.norm(found - known) / np.linalg.norm(known))  # noqa: E731
+        apart = lambda found, known: float(np.linalg.norm(found - known) / np.linalg.norm(known))
         return {
             "value": value.item() / self.value - 1.0,
             "delta": apart(deltas, self.deltas),

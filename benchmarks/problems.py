@@ -120,7 +120,7 @@ class Problem:
 
     def _drawn(self, key):
         """A node's normals, each Brownian motion's from a key of its own: who needs one draws one."""
-        draw = lambda key: jax.random.normal(key, (self.paths,))  # noqa: E731
+        draw = lambda key: jax.random.normal(key, (self.paths,))
         if not self.model.noise_shape:
             return draw(key)
         return tuple(draw(key) for key in jax.random.split(key, self.model.noise_shape))
@@ -140,5 +140,5 @@ class Problem:
 
     def value(self, scan: Callable, p, source):
         """The mean payoff, the paths run by `scan(f, init, xs)`, which returns the last state."""
-        f = lambda state, x: (self.step(p, source, state, x), None)  # noqa: E731
+        f = lambda state, x: (self.step(p, source, state, x), None)
         return payoff(jnp, scan(f, self.start(p), self.xs(source))[0])

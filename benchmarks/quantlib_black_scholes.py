@@ -21,7 +21,7 @@ def closed_form(product, model):
         def at(spot, vol):
             return method.samples(product, model.shifted(underlying=spot, vol=vol))
 
-        in_spot = lambda spot: jax.jvp(lambda s: at(s, zero), (spot,), (one,))  # noqa: E731
+        in_spot = lambda spot: jax.jvp(lambda s: at(s, zero), (spot,), (one,))
         (value, delta), (_, gamma) = jax.jvp(in_spot, (zero,), (one,))
         _, vega = jax.jvp(lambda vol: at(zero, vol), (zero,), (one,))
         return {"value": value, "delta": delta, "gamma": gamma, "vega": vega}

@@ -97,7 +97,7 @@ class Sides:
     def of(cls, market: Market, model: Heston) -> "Sides":
         refit = fit(model)
         still = jax.tree.map(jnp.zeros_like, market)
-        vols = lambda m: m.equities[NAME].surface.vols  # noqa: E731
+        vols = lambda m: m.equities[NAME].surface.vols
         up = eqx.tree_at(vols, still, jnp.ones_like(vols(still)))
         models, tangents = jax.jvp(refit, (market,), (up,))
         direction = np.array([float(getattr(tangents[NAME], name)) for name in ORDER])

@@ -78,7 +78,7 @@ class Flat:
     def bumped(self, options: Sequence[ql.Instrument]) -> Figures:
         """Five prices a contract: spot -/+ 0.01 %, vol -/+ 1e-4, base."""
         vol = self.vol.value()
-        move_vol = lambda shift: self.vol.setValue(vol + shift)  # noqa: E731
+        move_vol = lambda shift: self.vol.setValue(vol + shift)
         return _by_bumps(lambda: _prices(options), self.spot, move_vol)
 
     def _on(self, day: int) -> ql.EuropeanExercise:

@@ -66,7 +66,7 @@ def refusals(served: Served, max_body: int, body_seconds: float) -> list[Refusal
         found = [
             _timed(case, wanted, lambda rest=rest: ask(*rest)) for case, wanted, *rest in asked
         ]
-        stream = lambda: ask("PUT", _BOOK, _chunks(large), _CSV | own)  # noqa: E731
+        stream = lambda: ask("PUT", _BOOK, _chunks(large), _CSV | own)
         found.append(_timed("a stream of too many bytes", 413, stream))
     slowly = f"PUT {_BOOK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
     slowly += f"Authorization: {own['authorization']}\r\nContent-Length: 900\r\n\r\n"

@@ -101,7 +101,7 @@ def fitted(quotes: PriceQuotes, options) -> dict:
 
 
 def model_at(parameters: Array) -> Heston:
-    where = lambda model: [getattr(model, name) for name in NAMES]  # noqa: E731
+    where = lambda model: [getattr(model, name) for name in NAMES]
     return eqx.tree_at(where, heston(START), list(parameters))
 
 

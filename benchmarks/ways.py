@@ -66,7 +66,7 @@ def nested(levels: int, keep_block: bool, f, init, xs):
     Nodes read `xs` by index, for cutting it into blocks would copy it. With `keep_block` the
     innermost block keeps what the pullbacks of its nodes read: one forward step a node less.
     """
-    read = lambda state, k: f(state, jax.tree.map(lambda a: a[k], xs))  # noqa: E731
+    read = lambda state, k: f(state, jax.tree.map(lambda a: a[k], xs))
     node = read if keep_block else jax.checkpoint(read, prevent_cse=False)
 
     def run(level, state, ks):

@@ -238,11 +238,11 @@ def _identified_in_trace(
     assert problem.weak_prior is not None
     is_open = (first.result == RESULTS.not_identified) & ~problem.is_held
     held = problem.held(first.stats["noise"])
-    noise = lambda p: p.weak_prior.noise  # noqa: E731
+    noise = lambda p: p.weak_prior.noise
     problem = eqx.tree_at(noise, problem, jnp.where(is_open, noise(held), noise(problem)))
     points = jnp.where(is_open, points, problem.parameters.free(first.model)[None])
     second = _found(problem, points, *settings)
-    chosen = lambda new, old: jnp.where(is_open, new, old)  # noqa: E731
+    chosen = lambda new, old: jnp.where(is_open, new, old)
     second.stats["not_identified"] |= first.stats["not_identified"]
     return problem, jax.tree.map(chosen, second, first)
 
@@ -326,7 +326,7 @@ def _run(
 ) -> Search:
     """Return every search at its end or after `max_steps`; one alone runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
-    onward = lambda search: search.run(problem, optimizer, rtol, max_steps)  # noqa: E731
+    onward = lambda search: search.run(problem, optimizer, rtol, max_steps)
     if searches.num_steps.shape[0] > 1:
         return jax.vmap(onward)(searches)
     alone = jax.tree.map(lambda leaf: leaf[0], searches)

@@ -268,7 +268,7 @@ def _profiled(problem: LeastSquaresProblem, model, points, held, optimizer, rtol
     """Return the ends of the searches in the order of `points`, their losses, and the loss of the model."""
     optimizer = optax.with_extra_args_support(optimizer)
     optimum = problem.parameters.free(model)
-    coordinate = lambda free: free @ held.astype(free.dtype)  # noqa: E731
+    coordinate = lambda free: free @ held.astype(free.dtype)
 
     def onward(ends, at):
         point, place = at

@@ -144,12 +144,12 @@ class LeastSquaresProblem(eqx.Module):
     ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
         """Return residuals and their Jacobian, by forward mode: parameters are few, residuals many."""
         basis = jnp.eye(free.size, dtype=free.dtype)
-        push = lambda direction: jax.jvp(self.residual, (free,), (direction,))  # noqa: E731
+        push = lambda direction: jax.jvp(self.residual, (free,), (direction,))
         return jax.vmap(push, out_axes=(None, 1))(basis)
 
     def curvature(self, free: Vector, direction: Vector) -> Vector:
         """Return J'r'', r'' the second derivative of the residuals along the direction."""
-        along = lambda x: jax.jvp(self.residual, (x,), (direction,))[1]  # noqa: E731
+        along = lambda x: jax.jvp(self.residual, (x,), (direction,))[1]
         _, second = jax.jvp(along, (free,), (direction,))
         _, pull = jax.vjp(self.residual, free)
         return pull(second)[0]
@@ -294,7 +294,7 @@ class Search(eqx.Module):
             history = history.with_trial(trial, loss, length, self.optimizer_state)
         keep = converged | (loss < self.loss) | (self.num_steps < 0)
         found, known = (free, residual, jacobian), (self.free, self.residual, self.jacobian)
-        best = lambda new, old: jnp.where(keep, new, old)  # noqa: E731
+        best = lambda new, old: jnp.where(keep, new, old)
         free, residual, jacobian = map(best, found, known)
         finite = jnp.all(jnp.isfinite(proposal))
         count = self.num_steps + 1

@@ -1,5 +1,6 @@
 """Calibrate the underlyings of a market, and keep those that fail as data."""
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +49,7 @@ class MarketModels:
     model: ModelName = "heston"
     seconds: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def fit(self) -> Callable[[Market], dict[str, AbstractModel]]:
         """The function market -> {underlying: model}, differentiable through the fits.
 

@@ -126,7 +126,7 @@ class FreeParameters(eqx.Module):
 
     def model(self, template: AbstractModel, free: Vector) -> AbstractModel:
         """Return `template` with its free parameters replaced."""
-        where = lambda model: [_numbers(model, name) for name in self.names]  # noqa: E731
+        where = lambda model: [_numbers(model, name) for name in self.names]
         return eqx.tree_at(where, template, self._fields(free))
 
     def _fields(self, free: Vector) -> list[Real]:
@@ -174,7 +174,7 @@ def random_starts(
         return _raveled(transform.to_free(x) for transform, x in pairs)
 
     low, high = ends("low"), ends("high")
-    draw = lambda key: jax.random.uniform(key, own.shape[1:], own.dtype, low, high)  # noqa: E731
+    draw = lambda key: jax.random.uniform(key, own.shape[1:], own.dtype, low, high)
     return jnp.concatenate([own, jax.vmap(draw)(jax.random.split(key, num_starts - 1))])
 
 

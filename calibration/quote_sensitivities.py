@@ -173,8 +173,8 @@ def _adjoint(
     """
     free = problem.parameters.free(model)
     numbers, rest = eqx.partition(problem, which(problem))
-    of = lambda numbers: eqx.combine(numbers, rest)  # noqa: E731
-    value = lambda x, numbers: value_fn(of(numbers).model(x))  # noqa: E731
+    of = lambda numbers: eqx.combine(numbers, rest)
+    value = lambda x, numbers: value_fn(of(numbers).model(x))
     slope, direct = jax.grad(value, (0, 1))(free, numbers)
     if hessian == "exact":
         slopes = jax.grad(lambda x, numbers: of(numbers).loss(x), (0, 1))
@@ -184,6 +184,6 @@ def _adjoint(
     else:
         _, jacobian = problem.linearized(free)
         direction = pseudo_inverse(jacobian) @ slope
-        along = lambda numbers: jax.jvp(of(numbers).loss, (free,), (direction,))[1]  # noqa: E731
+        along = lambda numbers: jax.jvp(of(numbers).loss, (free,), (direction,))[1]
         indirect = jax.grad(along)(numbers)
     return jax.tree.map(jnp.subtract, direct, indirect)

@@ -241,7 +241,7 @@ def mismatched_files(folder: Path) -> list[str]:
     """
     files = _read_manifest(Path(folder) / MANIFEST)["files"]
     places = {name: Path(folder) / name for name in files}
-    changed = lambda name: not places[name].is_file() or _digest(places[name]) != files[name]  # noqa: E731
+    changed = lambda name: not places[name].is_file() or _digest(places[name]) != files[name]
     return [name for name in files if changed(name)]
 
 

@@ -22,7 +22,7 @@ def hvp(f: Callable, primals: Any, tangents: Any) -> tuple:
             held, and whatever stands there, None included, is ignored.
 
     Returns:
-        The product H v in the structure of `primals`, with None in the place of the leaves that are held.
+        The product H v in the structure of `primals`, with None for the leaves that are held.
 
     Examples:
         >>> import jaxtape as jt

@@ -213,7 +213,7 @@ def dates(
     grow = "times that do not decrease" if repeated else "increasing times"
     wanted = f"{grow} {'from 0 on' if today else 'above 0'}, in years"
     ordered = _increasing(name, wanted, from_zero=today, repeated=repeated)
-    convert = lambda value: None if value is None and optional else ordered(value)  # noqa: E731
+    convert = lambda value: None if value is None and optional else ordered(value)
     return _field(convert, core=1, time=True, **kwargs)
 
 

@@ -104,7 +104,7 @@ def greeks(
         '-3.970 0.198 0.0'
     """
     model = in_working_precision(model)
-    run = lambda product, method: _greeks(product, model, method, key)  # noqa: E731
+    run = lambda product, method: _greeks(product, model, method, key)
     chosen = select_method(product, model, method, key=key)
     method, (means, errors), refusals = estimated(
         run, product, model, chosen, may_refine=method is None
@@ -159,7 +159,7 @@ def sensitivities(
     else:
         (samples, slopes), cross = first(at), None
     count = at.size
-    of_spot = lambda x: jnp.moveaxis(x[:count], 0, samples.ndim) if at.ndim else x[0]  # noqa: E731
+    of_spot = lambda x: jnp.moveaxis(x[:count], 0, samples.ndim) if at.ndim else x[0]
     vega, rho, theta = slopes[count:]
     gamma = None if cross is None else _symmetric(of_spot(cross), at.ndim)
     vanna = cross[count] if cross is not None and "vanna" in orders else None
@@ -181,7 +181,7 @@ def _underlying_directions(model: AbstractModel) -> list[PyTree]:
     """Return the tangents of a model along each of its underlyings."""
     at = jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
-    shifted = lambda shift: model.shifted(underlying=shift)  # noqa: E731
+    shifted = lambda shift: model.shifted(underlying=shift)
     return [jax.jvp(shifted, (at,), (one,))[1] for one in basis]
 
 
@@ -194,7 +194,7 @@ def with_gamma(
     """Return the method's samples of the value, and the mean gamma where the method gives it."""
     if "gamma" not in method.second_order(product, model):
         return samples(model), None
-    at = lambda spot: samples(model.shifted(underlying=spot))  # noqa: E731
+    at = lambda spot: samples(model.shifted(underlying=spot))
     value, _, gamma = _ladder(at, jnp.zeros_like(model.underlying))
     return value, jnp.mean(gamma, axis=0) if method.is_random else gamma
 
@@ -218,7 +218,7 @@ def means_and_errors(
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
     """Return f and df/dx of a function of one real, or of a vector: then the derivative has its axis last."""
-    along = lambda direction: jax.jvp(function, (at,), (direction,))  # noqa: E731
+    along = lambda direction: jax.jvp(function, (at,), (direction,))
     if at.ndim == 0:
         return along(jnp.ones_like(at))
     return jax.vmap(along, out_axes=(None, -1))(jnp.eye(at.size, dtype=at.dtype))

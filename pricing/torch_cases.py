@@ -129,8 +129,8 @@ def _swaption(xp: Any, market: Any, noise: Any, reversion: float, payments: int)
 def _regressed(xp: Any, pays: Any, features: Any, rates: Any):
     """Return values at each date, the latest first, and today's: cubic regressions, exercise where it pays."""
     one = xp.ones_like(features[0])
-    over = lambda value, date: value * xp.exp(-(rates if rates.ndim == 0 else rates[date]))  # noqa: E731
-    positive = lambda x: xp.where(x > 0.0, x, 0.0 * x)  # noqa: E731
+    over = lambda value, date: value * xp.exp(-(rates if rates.ndim == 0 else rates[date]))
+    positive = lambda x: xp.where(x > 0.0, x, 0.0 * x)
     last = len(pays) - 1
     value, nodes = positive(pays[last]), []
     nodes.append(value.mean())

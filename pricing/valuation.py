@@ -78,7 +78,7 @@ def price(
         >>> [f"{value:.2f}" for value in found.value]
         ['15.43', '9.41', '5.29']
     """
-    run = lambda product, method: _value(product, model, method, key)  # noqa: E731
+    run = lambda product, method: _value(product, model, method, key)
     chosen = select_method(product, model, method, key=key)
     method, (value, std_error), refusals = estimated(
         run, product, model, chosen, may_refine=method is None

@@ -29,7 +29,7 @@ def file_of(module: str) -> str | None:
 
 @functools.cache
 def names(file: str) -> dict[str, tuple[str, str | None]]:
-    """Return what a file imports, by its name in the file: the module, and the name there or None."""
+    """Return the imports of a file: its name for each, the module, and the name there (None: the module)."""
     path = Path(file)
     package = path.parent.parts
     found: dict[str, tuple[str, str | None]] = {}
@@ -77,7 +77,7 @@ def reached(file: str) -> set[str]:
 def changed_since(base: str) -> Iterator[str]:
     """Yield the files that differ from the commit at which the work began; of data, the modules beside it."""
     git = ["git", "-C", str(ROOT)]
-    ask = lambda *words: subprocess.check_output([*git, *words], text=True).split("\n")  # noqa: E731
+    ask = lambda *words: subprocess.check_output([*git, *words], text=True).split("\n")
     start = ask("merge-base", base, "HEAD")[0]
     others = ask("ls-files", "--others", "--exclude-standard")
     for file in filter(None, ask("diff", "--name-only", start) + others):

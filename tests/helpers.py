@@ -83,7 +83,7 @@ def neural() -> NeuralLocalVol:
     """Of random weights, the same in both precisions."""
     network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(5))
     dice = np.random.default_rng(5)
-    drawn = lambda x: jnp.asarray(0.3 * dice.normal(size=x.shape), x.dtype)  # noqa: E731
+    drawn = lambda x: jnp.asarray(0.3 * dice.normal(size=x.shape), x.dtype)
     weights, rest = eqx.partition(network, eqx.is_inexact_array)
     network = eqx.combine(jax.tree.map(drawn, weights), rest)
     return NeuralLocalVol(100.0, curve(), network, 0.02, 0.25)

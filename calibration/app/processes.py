@@ -43,7 +43,7 @@ def started(count: int) -> NoReturn:
         subprocess.Popen([*command, "--process-id", str(index)], env=env, start_new_session=True)
         for index in range(count)
     ]
-    ends_all = lambda *_: _end(children)  # noqa: E731
+    ends_all = lambda *_: _end(children)
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, ends_all)
     statuses = _statuses(children)

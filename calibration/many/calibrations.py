@@ -60,9 +60,9 @@ class Calibrations:
     ) -> "Calibrations":
         """Return the ends of jobs, at their places, in the order of the jobs, with those that were refused."""
         (codes,) = jax.tree.leaves(ends.result)
-        item = lambda code: jax.tree.map(lambda _: np.asarray(code), RESULTS.converged)  # noqa: E731
+        item = lambda code: jax.tree.map(lambda _: np.asarray(code), RESULTS.converged)
         words = {code: RESULTS[item(code)] for code in np.unique(codes)}
-        is_code = lambda result: codes == jax.tree.leaves(result)[0]  # noqa: E731
+        is_code = lambda result: codes == jax.tree.leaves(result)[0]
         is_open = is_code(RESULTS.not_identified)
         good = is_code(RESULTS.converged) | is_open
         status = np.full(len(jobs), "ok", object)
@@ -128,7 +128,7 @@ class Calibrations:
         pairs = zip(self.ids, self.status, strict=True)
         out = np.array([id in reasons and not now.startswith("failed") for id, now in pairs])
         pairs = zip(self.ids, self.status, out, strict=True)
-        cut = lambda column: np.where(out, np.nan, column)  # noqa: E731
+        cut = lambda column: np.where(out, np.nan, column)
         return replace(
             self,
             parameters={name: cut(column) for name, column in self.parameters.items()},

@@ -78,7 +78,7 @@ def _power_of_two(count: int) -> int:
 def shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
     """Return a key that is equal for trees that one program serves, whatever their `batch_axes` first axes."""
     leaves, structure = jax.tree.flatten(tree)
-    of_arrays = lambda x: (x.shape[batch_axes:], x.dtype) if hasattr(x, "shape") else x  # noqa: E731
+    of_arrays = lambda x: (x.shape[batch_axes:], x.dtype) if hasattr(x, "shape") else x
     return structure, tuple(map(of_arrays, leaves))
 
 

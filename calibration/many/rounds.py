@@ -203,7 +203,7 @@ def _ends(
             words = ends.encode()[:_MOST_WORDS].ljust(_MOST_WORDS)
             lost.append((where, np.tile(np.frombuffer(words, np.uint8), (where.size, 1))))
         say(where.size)
-    joined = lambda *parts: np.concatenate(parts)  # noqa: E731
+    joined = lambda *parts: np.concatenate(parts)
     failed, reasons = workers.gathered(*jax.tree.map(joined, *lost))
     reasons = (row.tobytes().decode(errors="ignore").strip() for row in reasons)
     return *workers.gathered(*jax.tree.map(joined, *found)), dict(
@@ -222,7 +222,7 @@ def _moved(
     """Return a model at these parameters; unchanged where there are none, or one is at the end of its range."""
     if to is None or model is None:
         return model
-    where = lambda m: [getattr(m, name) for name in parameters.names]  # noqa: E731
+    where = lambda m: [getattr(m, name) for name in parameters.names]
     moved = eqx.tree_at(where, model, list(map(jnp.asarray, to)))
     return moved if jnp.all(jnp.isfinite(parameters.free(moved))) else model
 

@@ -82,9 +82,9 @@ def searched(
     def once(state):
         is_left, points, noises, mended, defects, found = state
         ends = _ends(jobs, is_left, points, noises, defects, num_slots)
-        of_job = lambda x: x.reshape(jobs.size, jobs.num_starts, *x.shape[1:])  # noqa: E731
+        of_job = lambda x: x.reshape(jobs.size, jobs.num_starts, *x.shape[1:])
         of_all = numbers, noises, defects, jax.tree.map(of_job, ends)
-        best = lambda of_one: jobs.best(*of_one)  # noqa: E731
+        best = lambda of_one: jobs.best(*of_one)
         new, noise, deviations = jax.lax.map(best, of_all, batch_size=at_once)
         found = _where(is_left, new._replace(steps=found.steps + new.steps), found)
         is_open = is_left & (new.result == RESULTS.not_identified) & (noises == 0.0)
@@ -116,7 +116,7 @@ def _ends(
     optimizer = optax.with_extra_args_support(settings.optimizer)
     count = jnp.sum(is_left) * jobs.num_starts
     in_turn = jnp.argsort(~jnp.repeat(is_left, jobs.num_starts), stable=True)
-    place_of = lambda turn: in_turn[jnp.minimum(turn, size - 1)]  # noqa: E731
+    place_of = lambda turn: in_turn[jnp.minimum(turn, size - 1)]
 
     def begun(turn):
         place = place_of(turn)
@@ -209,7 +209,7 @@ class _JobBatch(eqx.Module):
 
 def _where(chosen: Array, new: PyTree, old: PyTree) -> PyTree:
     """Return the rows of one tree where they are chosen, and those of another elsewhere."""
-    of_rows = lambda x: chosen.reshape(-1, *(1,) * (x.ndim - 1))  # noqa: E731
+    of_rows = lambda x: chosen.reshape(-1, *(1,) * (x.ndim - 1))
     return jax.tree.map(lambda new, old: jnp.where(of_rows(new), new, old), new, old)
 
 
@@ -224,7 +224,7 @@ def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuot
         weights = jnp.ones_like(quotes.vols)
     else:
         log_moneyness, weights = quotes.log_moneyness, quotes.weights
-    of_market = lambda m: (m.spot, m.rate, m.dividend_yield)  # noqa: E731
+    of_market = lambda m: (m.spot, m.rate, m.dividend_yield)
     zero = jnp.zeros_like(model.spot)
     unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
     return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights), unit

@@ -116,7 +116,7 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
     """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
-    of_market = lambda m: [m.spot, m.rate, m.dividend_yield]  # noqa: E731
+    of_market = lambda m: [m.spot, m.rate, m.dividend_yield]
     in_numpy = jax.tree.map(np.asarray, _start_of(kind))
     leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, in_numpy, [0, 1, 2]))
 

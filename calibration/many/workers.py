@@ -130,7 +130,7 @@ class Workers:
         with _named_if_lost():
             counts = multihost_utils.process_allgather(np.asarray(places.size))
             more = int(np.max(counts)) - places.size
-            wide = lambda x: np.pad(x, [(0, more), *((0, 0),) * (x.ndim - 1)])  # noqa: E731
+            wide = lambda x: np.pad(x, [(0, more), *((0, 0),) * (x.ndim - 1)])
             found = multihost_utils.process_allgather(jax.tree.map(wide, (places, ends)))
         is_job = np.arange(np.max(counts)) < counts[:, None]
         return jax.tree.map(lambda x: np.asarray(x)[is_job], found)

@@ -160,7 +160,7 @@ class SimulatedPriceError(AbstractObjective):
 
         def pullback(model: AbstractModel):
             few, first = self.in_blocks_of(_LEAST), jnp.zeros((), jnp.int32)
-            samples = lambda m: few.block_samples(m, quotes, few.setups(m, quotes), first)  # noqa: E731
+            samples = lambda m: few.block_samples(m, quotes, few.setups(m, quotes), first)
             return eqx.filter_vjp(samples, model)[1]
 
         kept = jax.tree.leaves(eqx.filter_eval_shape(pullback, model))
@@ -204,7 +204,7 @@ class SimulatedPriceError(AbstractObjective):
 
     def setups(self, model: AbstractModel, quotes: PriceQuotes) -> list[PyTree]:
         """Return the values that all blocks share, for every batch of contracts."""
-        of_one = lambda one, by: by.setup(one, model, key=self.key)  # noqa: E731
+        of_one = lambda one, by: by.setup(one, model, key=self.key)
         pairs = zip(quotes.products, self.methods, strict=True)
         return [jax.vmap(of_one, (0, _axis(by)))(batch, by) for batch, by in pairs]
 

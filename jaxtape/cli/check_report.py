@@ -149,7 +149,7 @@ def _cells(check: Check) -> tuple[str, ...]:
 
 
 def _record(group: str, check: Check) -> dict[str, Any]:
-    finite = lambda x: x if math.isfinite(x) else None  # noqa: E731
+    finite = lambda x: x if math.isfinite(x) else None
     return {
         "group": group,
         "table": check.source.name,

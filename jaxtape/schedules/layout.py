@@ -69,9 +69,9 @@ def marked_table(
 ) -> ScheduleTable:
     """Join the tables of the chunks between marks, one after the other, to one.
 
-    The chunks share the schedule's `own` slots (None: as many as they need) but for the first of each,
-    which holds where it starts: that is the mark's own slot. The first sweep keeps the marked states
-    on its way to the last chunk.
+    The first slot of each chunk holds the state where it starts, and belongs to its mark. The chunks share
+    the other slots: `own` of the schedule, or the number that they need if that is None. The first sweep
+    keeps the marked states on its way to the last chunk.
     """
     starts = [0, *(mark for mark in marks if 0 < mark < length)]
     sizes = np.diff([*starts, length]).tolist()
@@ -100,7 +100,7 @@ def _placed(table: ScheduleTable, start: int, first_slot: int, rows: int) -> Sch
 
     Where the chunk starts is held in `first_slot` instead of slot 0.
     """
-    in_own = lambda slot: np.where(slot == 0, first_slot, slot)  # noqa: E731
+    in_own = lambda slot: np.where(slot == 0, first_slot, slot)
     first, last = table.sweep_rows
     return dataclasses.replace(
         table,

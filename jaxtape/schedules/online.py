@@ -68,7 +68,7 @@ class OnlineTable:
         later turn keeps its first state for good, in slot `slots - j`, and each of those after it for a while,
         in the slots from 1 up to that of the next turn, and there the last again.
         """
-        flag = lambda holds: holds.astype(part.dtype)  # noqa: E731
+        flag = lambda holds: holds.astype(part.dtype)
         last = self.slots - 1 - turn
         among = part - flag(part > last)
         return flag(part > 0) * among + flag((part == 0) & (turn > 0)) * (last + 1)

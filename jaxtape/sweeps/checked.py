@@ -59,7 +59,7 @@ def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays
     one_node, n = arrays._replace(xs=first_node(arrays.xs)), len(arrays.init)
     apart = tuple(type(part)() for part in context)
     found = []
-    look = lambda *inputs: found.append(_check_function(apart, enabled, error, node, *inputs)[0])  # noqa: E731
+    look = lambda *inputs: found.append(_check_function(apart, enabled, error, node, *inputs)[0])
     jax.make_jaxpr(look)(*one_node)
     error = with_placeholders(error, kinds_of_effects(found[-1]))
     flags, tree = jax.tree.flatten(error)

@@ -126,7 +126,7 @@ def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
     found = []
 
     def node(*inputs):
-        step = lambda *picked: chain.step(*map(merge, active.inputs, picked, inputs))  # noqa: E731
+        step = lambda *picked: chain.step(*map(merge, active.inputs, picked, inputs))
         picked = tuple(map(pick, active.inputs, inputs))
         found.append(moving_jvp(step, picked, picked)[-1])
 

@@ -78,7 +78,7 @@ def pull_leaves(f: Callable, args: list, bars: list) -> list:
     pulled = pick(asked, bars)
 
     def pull(chosen: Mask):
-        of_chosen = lambda *picked: pick(asked, f(*merge(chosen, picked, args)))  # noqa: E731
+        of_chosen = lambda *picked: pick(asked, f(*merge(chosen, picked, args)))
         return jax.vjp(of_chosen, *pick(chosen, args))[1](pulled)
 
     error = None
@@ -91,9 +91,9 @@ def pull_leaves(f: Callable, args: list, bars: list) -> list:
     def alone(i: int):
         """Return None or `UNDEFINED`, or whether there is a cotangent of one argument."""
         one = tuple(i == j for j in range(len(args)))
-        of_one = lambda arg: list(f(*merge(one, (arg,), args)))  # noqa: E731
+        of_one = lambda arg: list(f(*merge(one, (arg,), args)))
         found = []
-        look = lambda arg: found.append(moving_jvp(of_one, (arg,), (arg,))[-1])  # noqa: E731
+        look = lambda arg: found.append(moving_jvp(of_one, (arg,), (arg,))[-1])
         try:
             jax.make_jaxpr(look)(args[i])
             if any(map(and_, found[-1], undefined)):

@@ -40,7 +40,7 @@ class Forward:
     @classmethod
     def of_all(cls, chain: Chain, arrays: Arrays) -> "Forward":
         """Return steps that carry `(state, ys)`."""
-        needed = lambda carry: pick(chain.needed, carry[0])  # noqa: E731
+        needed = lambda carry: pick(chain.needed, carry[0])
         return cls(step_of_all(chain, arrays), needed, StateStore.of(chain, arrays.init))
 
     @classmethod

@@ -106,7 +106,7 @@ class Measure:
 
         The states of `marks` are kept beside them. `ValueError` is raised if not one state fits.
         """
-        work = lambda kept: self.footprint(kept).work + marks * self.state  # noqa: E731
+        work = lambda kept: self.footprint(kept).work + marks * self.state
         return slots_within(budget, length, work, self.state, self._fewest_to_broadcast)
 
 
@@ -284,7 +284,7 @@ def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
     Cotangents are computed from the values, as for a loss: if they were arguments, the compiler could run the
     value's last step beside the way back, and both would need memory.
     """
-    stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)  # noqa: E731
+    stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)
     xs = tuple(map(stacked, arrays.xs))
     return _temp_bytes(sweeps, Arrays(shapes(arrays.consts), shapes(arrays.init), xs))
 

@@ -24,10 +24,10 @@ def empty(leaves: tuple, count: int) -> tuple:
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
     """Return both stacks with other leaves in a slot; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
-    moved = lambda host: tuple(  # noqa: E731
+    moved = lambda host: tuple(
         _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, _to_host(leaves), strict=True)
     )
-    kept = lambda device: put(device, leaves, here)  # noqa: E731
+    kept = lambda device: put(device, leaves, here)
     # a loop of one or no turn writes in place, where a branch would copy the stack
     return _if(on_host, moved, host), _if(1 - on_host, kept, device)
 
@@ -35,9 +35,7 @@ def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, 
 def get_of_two(host: tuple, device: tuple, slot) -> tuple:
     """Return the leaves in a slot, on the device; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
-    fetched = lambda _: tuple(  # noqa: E731
-        jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host
-    )
+    fetched = lambda _: tuple(jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host)
     return _if(on_host, fetched, get(device, here))
 
 

@@ -34,7 +34,7 @@ def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[C
 
 
 def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExecutor:
-    """Return the executor with slots in the place of a budget, now that the states are known.
+    """Return the executor with its budget replaced by slots, now that the states are known.
 
     Raises:
         ValueError: If a shape is symbolic.

@@ -96,7 +96,7 @@ class LoopPrimitive(Primitive):
         dots = leaves_or_zeros(tangents)
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
-        outputs = lambda *moved: self.smooth(*merge_leaves(moving, moved, primals))  # noqa: E731
+        outputs = lambda *moved: self.smooth(*merge_leaves(moving, moved, primals))
         out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
         dots = pick(moves, jax.tree.leaves(out_dots))
         zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)

@@ -71,14 +71,14 @@ class SharedValues(NamedTuple):
         consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
         if not values_bar:
             return consts_bar
-        lift = lambda *picked: self.lift(merge(self.active.consts, picked, self.consts))  # noqa: E731
+        lift = lambda *picked: self.lift(merge(self.active.consts, picked, self.consts))
         _, pullback = jax.vjp(lift, *consts)
         return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
 
 
 def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
     """Return the least number of kept states beside which lifted shared values are small."""
-    lift = lambda consts: lifted_values(chain, active.consts, consts)  # noqa: E731
+    lift = lambda consts: lifted_values(chain, active.consts, consts)
     size = leaf_bytes(jax.eval_shape(lift, arrays.consts))
     of_a_state = _MOST_BROADCAST * slot_bytes(chain, arrays.init)
     return math.ceil(size / of_a_state) if size and of_a_state else math.inf

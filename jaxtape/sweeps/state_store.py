@@ -70,7 +70,7 @@ class StateStore:
         return self.decode(tuple(lax.select(position == 0, *pair) for pair in pairs))
 
     def unpack(self, slots: tuple) -> tuple:
-        """Return slots with floats in the place of the integers that `packed` makes of them."""
+        """Return slots with the integers that `packed` makes turned back into floats."""
         types = for_each_stack(slots, jax.eval_shape(self.encode, self.first))
         return jax.tree.map(lambda stack, aval: with_bits_of(stack, aval.dtype), slots, types)
 
@@ -100,11 +100,9 @@ def for_each_stack(slots: tuple, values: tuple) -> tuple:
 
 def packed(chain: Chain, stacks):
     """Return stacks with narrow floats as integers, as a sweep holds them."""
-    return (
-        jax.tree.map(_as_bits, stacks)
-        if chain.in_bits and not host_slots(chain.executor)
-        else stacks
-    )
+    if not chain.in_bits or host_slots(chain.executor):
+        return stacks
+    return jax.tree.map(_as_bits, stacks)
 
 
 @jax.custom_jvp

@@ -41,7 +41,7 @@ def batch_chain(
     over_batch = functools.partial(over_axis(axis), in_axes=axes[:2])
     continues = over_batch(chain.continues, out_axes=0 if ends_apart else None)
     step = _guarded(step, continues, masks[0]) if ends_apart else step
-    any_goes_on = lambda consts, state: jnp.any(continues(consts, state))  # noqa: E731
+    any_goes_on = lambda consts, state: jnp.any(continues(consts, state))
     condition = LoopCondition.of(any_goes_on, arrays.consts, arrays.init)
     return dataclasses.replace(chain.derive(step, arrays), condition=condition), arrays, batched
 
@@ -107,7 +107,7 @@ def _guarded(step, continues, batched_consts: Mask):
 
     def guarded(consts, state, x):
         live = continues(consts, state)
-        of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])  # noqa: E731
+        of_live = lambda leaf: jnp.where(_along(live, leaf), leaf, leaf[jnp.argmax(live)])
         lent = tuple(of_live(c) if b else c for c, b in zip(consts, batched_consts, strict=True))
         moved, y = step(lent, tuple(map(of_live, state)), x)
         still = zip(moved, state, strict=True)

@@ -97,12 +97,12 @@ class WhileExecutor(AbstractExecutor):
             if table.refreshes:
                 near = steps + jnp.minimum(stop - steps, online.REFRESH)
                 stop = jnp.where(steps < online.REFRESHED, stop, near)
-            on = lambda carry: carry[2] & (carry[0] < stop)  # noqa: E731
+            on = lambda carry: carry[2] & (carry[0] < stop)
             reached = steps, state, more
             k, state, more = node(reached) if table.dense else lax.while_loop(on, node, reached)
             return _row_after(table, at, k), (slots, position, k), state, more
 
-        on = lambda carry: carry[3] & (carry[1][2] < chain.length)  # noqa: E731
+        on = lambda carry: carry[3] & (carry[1][2] < chain.length)
         zero, none = jnp.int32(0), jnp.full(table.slots, -1, jnp.int32)
         kept = store.empty(), none, zero
         start = (zero, zero, zero), kept, arrays.init, chain.continues(consts, arrays.init)
@@ -135,7 +135,7 @@ class WhileExecutor(AbstractExecutor):
     ) -> tuple[SnapshotStack, tuple]:
         """Advance towards position k while Revolve keeps another state before it, and keep those states."""
         betas = jnp.asarray(self.table.betas)
-        free = lambda stack: self.table.slots - stack.top  # noqa: E731
+        free = lambda stack: self.table.slots - stack.top
 
         def is_long(carry):
             """Return True if there are slots for some of the states before k, but not for all."""

@@ -142,7 +142,7 @@ def _peak(segments: Segments, schedules: list[AbstractSchedule], measures: Measu
 
 
 def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
-    """Return the schedules, with these numbers of slots in the place of the budgets."""
+    """Return the schedules, with each budget replaced by a number of slots."""
     numbers = iter(slots)
     return [
         schedule

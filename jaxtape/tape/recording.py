@@ -287,7 +287,7 @@ def pull_chunk(given: tuple, bars: tuple) -> tuple[tuple, Any]:
     )
     nodes_bar, state_bar = jax.tree.unflatten(tree, pull_leaves(run, leaves, asked))
     params_bar, shared_bar = bars
-    scatter = lambda bar, new: bar.at[chunk.places].add(new)  # noqa: E731
+    scatter = lambda bar, new: bar.at[chunk.places].add(new)
     params_bar = _added(scatter, params_bar, nodes_bar.params)
     return (params_bar, _added(jnp.add, shared_bar, nodes_bar.shared)), state_bar
 

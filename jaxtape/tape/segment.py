@@ -126,7 +126,7 @@ class Segment(eqx.Module):
 
         Returns the chain, its arrays, and the tree structure of y.
         """
-        node = lambda state, params: (state, self.step(params, state))  # noqa: E731
+        node = lambda state, params: (state, self.step(params, state))
         chain, arrays, _, tree = trace(node, state, self.params, StaticExecutor.of(StoreAll(), 1))
         return chain, arrays, tree
 

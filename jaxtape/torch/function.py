@@ -105,7 +105,7 @@ class _Program:
 
             def pulled_again(leaves: list, bars: list, x_bar_bars: list):
                 varied, held = eqx.partition(leaves, list(call.active))
-                of_both = lambda varied, bars: gradient(eqx.combine(varied, held), bars)  # noqa: E731
+                of_both = lambda varied, bars: gradient(eqx.combine(varied, held), bars)
                 found, bars_bar = jax.vjp(of_both, varied, bars)[1](x_bar_bars)
                 return [x for x in found if x is not None], bars_bar
 

@@ -104,7 +104,7 @@ def module_case(
                 hook.remove()
         return sink
 
-    draw = lambda rng: (state, *inputs)  # noqa: E731
+    draw = lambda rng: (state, *inputs)
     count = sum(
         eqx.is_inexact_array_like(x) for x in jax.tree.leaves(jax.eval_shape(ours, state, *inputs))
     )

@@ -160,7 +160,7 @@ def _exercise_value(
 ) -> Float[Array, "*contracts"]:
     """Return the exercise value, below zero where exercise would cost."""
     market = model.observed(t, x)
-    pays = lambda product: product.exercise_value(t, market)  # noqa: E731
+    pays = lambda product: product.exercise_value(t, market)
     for _ in product.batch_shape:
         pays = jax.vmap(pays)
     return pays(product)

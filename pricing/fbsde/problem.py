@@ -179,7 +179,7 @@ class Problem(eqx.Module):
         moved = x + self.drift(t, x) * dt + self.diffused(t, x, dw)
         if self.scheme == "euler":
             return moved
-        diagonal = lambda x: jnp.broadcast_to(self.diffusion(t, x), x.shape)  # noqa: E731
+        diagonal = lambda x: jnp.broadcast_to(self.diffusion(t, x), x.shape)
         s, slope = jax.jvp(diagonal, (x,), (jnp.ones_like(x),))
         return moved + 0.5 * s * slope * (dw**2 - dt)
 

@@ -116,7 +116,7 @@ def _samples(
     floor = exercise_floor(solution.problem).reshape(solution.problem.contracts)
 
     def of_block(key: PRNGKeyArray):
-        on_path = lambda x, dw: _on_path(solution, floor, x, dw, gamma)  # noqa: E731
+        on_path = lambda x, dw: _on_path(solution, floor, x, dw, gamma)
         return jax.vmap(on_path, (1, 1), -1)(*simulate(solution.problem, _BLOCK, key=key))
 
     return over_blocks(of_block, blocks, key)
@@ -177,7 +177,7 @@ def _after_step(
     """Return the money after a step with p held, and the discount over it."""
 
     def rates(t, x, money):
-        f = lambda y: problem.driver(t, x, y, problem.z_of(t, x, p))  # noqa: E731
+        f = lambda y: problem.driver(t, x, y, problem.z_of(t, x, p))
         slope, growth = jax.jvp(f, (money,), (jnp.ones_like(money),))
         return -slope - p @ problem.drift(t, x), growth
 
@@ -190,7 +190,7 @@ def _after_step(
 
 def _gamma_gain(problem: Problem, date: Array, x: State, dw: State, hessian: Gamma) -> Value:
     """Return (dW . C dW - dt tr C) / 2."""
-    times_s = lambda matrix: problem.z_of(problem.times[date], x, matrix)  # noqa: E731
+    times_s = lambda matrix: problem.z_of(problem.times[date], x, matrix)
     c = times_s(jnp.swapaxes(times_s(hessian), -1, -2))
     return 0.5 * (c @ dw @ dw - problem.dt * jnp.trace(c, axis1=-2, axis2=-1))
 

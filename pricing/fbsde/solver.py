@@ -106,7 +106,7 @@ def weighted_sum(
 
     def add(total, of_date):
         date, weight = of_date
-        more = lambda: total + weight.astype(like.dtype) * function(date)  # noqa: E731
+        more = lambda: total + weight.astype(like.dtype) * function(date)
         return jax.lax.cond(weight == 0.0, lambda: total, more), None
 
     total, _ = jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), (dates, weights))

@@ -75,7 +75,7 @@ def train(
         pace = 1 if is_watched else count if checkpoints is None else every
         while done < count:
             stages = jnp.asarray(min(pace, count - done), jnp.int32)
-            further = lambda training, key, stages=stages: step(  # noqa: E731
+            further = lambda training, key, stages=stages: step(
                 problem, solver, training, stages, key=key
             )
             training = over_keys(further)(training, key)
@@ -105,7 +105,7 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
     chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
-    rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
+    rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)
     return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 

@@ -72,7 +72,7 @@ def _claims(
     """
     phi, eta, h = product.side, product.barrier_direction, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0
-    value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)  # noqa: E731
+    value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)
     a, b = value(*law.beyond(phi, k)), value(*law.beyond(phi, h))
     c = value(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
     d = value(*law.reflected(eta, h))

@@ -185,7 +185,7 @@ def _solution_jvp(num_dates, num_nodes, numbers, tangents):
     rate, dividend, std = numbers
     grid = mesh(num_dates, num_nodes)
     excess, inverse = _solution(rate, dividend, std, num_dates, num_nodes)
-    held = lambda rate, dividend, std: _equation(excess, rate, dividend, std, grid)[0]  # noqa: E731
+    held = lambda rate, dividend, std: _equation(excess, rate, dividend, std, grid)[0]
     _, error = jax.jvp(held, numbers, tangents)
     _, jacobian = _equation(excess, rate, dividend, std, grid)
     fixed = jax.lax.stop_gradient(inverse)

@@ -99,5 +99,5 @@ def _solve(target: Real, x: Real) -> Real:
 
     # its cube is below eps: the step after would change nothing
     last = jnp.finfo(x.dtype).eps ** 0.4
-    go_on = lambda search: search[1] & (search[2] < _MOST_STEPS)  # noqa: E731
+    go_on = lambda search: search[1] & (search[2] < _MOST_STEPS)
     return jax.lax.while_loop(go_on, step, (inflection, jnp.asarray(True), jnp.asarray(0)))[0]

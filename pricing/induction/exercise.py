@@ -117,7 +117,7 @@ def cash_flows(
     def of_date(date: Scalar) -> CashFlow:
         radius = STDS * jnp.sqrt(model.state_variance(date))
         states = radius * jnp.asarray(chebyshev_points(NUM_VALUES), radius.dtype)
-        paid = lambda x: product.exercise_value(date, model.market_state(date, x))  # noqa: E731
+        paid = lambda x: product.exercise_value(date, model.market_state(date, x))
         return CashFlow(date, model.discount(date), jax.vmap(paid)(states))
 
     return jax.vmap(of_date)(dates[::-1])

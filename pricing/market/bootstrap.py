@@ -114,7 +114,7 @@ class CurveQuotes(eqx.Module):
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
         counts = range(1, rates.size + 1)
-        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count)).zero_rates)))  # noqa: E731
+        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count)).zero_rates)))
         return bisect.bisect_left(counts, True, key=fails)
 
     def _first(self, count: int) -> Instruments:

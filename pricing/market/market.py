@@ -137,7 +137,7 @@ class Market(eqx.Module):
             raise ValueError(
                 "the values are no tree like this market: give, for example, a gradient"
             )
-        flat = lambda tree: itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(tree)))  # noqa: E731
+        flat = lambda tree: itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(tree)))
         pairs = zip(flat(self.quote_ids()), flat(jax.device_get(values)), strict=True)
         return {quote: float(x) for quote, x in pairs if quote}
 

@@ -180,7 +180,7 @@ class FiniteDifference(AbstractMethod):
         times = product.expiry * (1.0 - jnp.asarray(shares, u.dtype))
         excess = forward_rates(model, times) - operator.rate
         is_first = jnp.arange(self.num_steps) == 0
-        step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)  # noqa: E731
+        step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)
         u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self.schedule)
         return _read(u, y, v, distance, model)
 

@@ -230,7 +230,7 @@ class MonteCarlo(AbstractMethod):
         """Return the steps between the dates of one contract."""
         substeps = self._substeps(model, dates)
         steps = model.walk(noise.normals[0], refined(dates, substeps), self.schedule)
-        joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)  # noqa: E731
+        joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)
         return jax.tree.map(joined, steps)
 
 

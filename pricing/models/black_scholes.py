@@ -132,7 +132,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         """The model of the one asset of an array of assets, or the model itself."""
         if self.spot.ndim == 0:
             return self
-        first = lambda x: jnp.ravel(x)[0]  # noqa: E731
+        first = lambda x: jnp.ravel(x)[0]
         return replace(
             self,
             spot=first(self.spot),

@@ -240,7 +240,7 @@ def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
     ones = [jnp.ones_like(x) for x in at]
 
     def slope(place: int):
-        along = lambda x: _with_slopes((*at[:place], x, *at[place + 1 :]), moves)  # noqa: E731
+        along = lambda x: _with_slopes((*at[:place], x, *at[place + 1 :]), moves)
         return jax.jvp(along, (at[place],), (ones[place],))[1]
 
     found = _with_slopes(at, moves)

@@ -93,7 +93,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return self.vol
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
-        mean = lambda t: 0.5 * (self.vol * self._rate_slope(t)) ** 2  # noqa: E731
+        mean = lambda t: 0.5 * (self.vol * self._rate_slope(t)) ** 2
         decay = jnp.exp(-self.mean_reversion * dt)
         return decay * (x - mean(t)) + mean(t + dt) + jnp.sqrt(self._rate_variance(dt) / dt) * dw
 

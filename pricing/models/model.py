@@ -188,7 +188,7 @@ class AbstractEquityModel(AbstractModel):
 
     def on_market(self, market: Market, name: str) -> Any:
         found = _market_fields(market, name)
-        where = lambda model: [getattr(model, field) for field in found]  # noqa: E731
+        where = lambda model: [getattr(model, field) for field in found]
         return eqx.tree_at(where, self, list(found.values()))
 
     @classmethod
@@ -229,7 +229,7 @@ class BlackVol(AbstractEquityModel):
 
     def smile(self, t: Scalar, strike: Scalar) -> tuple[Scalar, Scalar]:
         """Return the implied volatility and its slope in strike, at a kink the mean of both sides."""
-        slope = lambda strike: jax.jvp(lambda k: self.black_vol(t, k), (strike,), (one,))[1]  # noqa: E731
+        slope = lambda strike: jax.jvp(lambda k: self.black_vol(t, k), (strike,), (one,))[1]
         one, step = jnp.ones_like(strike), 4.0 * jnp.finfo(strike.dtype).eps
         sides = jnp.stack([strike * (1.0 - step), strike * (1.0 + step)])
         return self.black_vol(t, strike), jnp.mean(jax.vmap(slope)(sides))

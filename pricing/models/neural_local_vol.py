@@ -100,9 +100,9 @@ class NeuralLocalVol(LocalVolatility):
             The model.
         """
         network = eqx.nn.MLP(_FEATURES, "scalar", width, depth, jnp.tanh, key=key)
-        last = lambda network: network.layers[-1].weight  # noqa: E731
+        last = lambda network: network.layers[-1].weight
         network = eqx.tree_at(last, network, replace_fn=jnp.zeros_like)
-        bias = lambda network: network.layers[-1].bias  # noqa: E731
+        bias = lambda network: network.layers[-1].bias
         network = eqx.tree_at(bias, network, replace_fn=jnp.zeros_like)
         return cls(spot, rate, network, dividend_yield, vol)
 

@@ -85,7 +85,7 @@ class BondState(AbstractRateModel, GaussianState):
         return self.deflated_bond(t, t, x)
 
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
-        bonds = lambda maturities: self.deflated_bond(t, maturities, x) / self.deflator(t, x)  # noqa: E731
+        bonds = lambda maturities: self.deflated_bond(t, maturities, x) / self.deflator(t, x)
         return MarketState(bonds=bonds)
 
 

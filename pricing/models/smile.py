@@ -110,7 +110,7 @@ def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
     """
     gaps = jnp.diff(nodes)
     rises = jnp.diff(values) / gaps
-    ends = lambda inner: jnp.pad(inner, 1)  # noqa: E731
+    ends = lambda inner: jnp.pad(inner, 1)
     lower, upper = ends(gaps[:-1]) / 6.0, ends(gaps[1:]) / 6.0
     diagonal = jnp.pad((gaps[:-1] + gaps[1:]) / 3.0, 1, constant_values=1.0)
     matrix = Tridiagonal(lower[:, None], diagonal[:, None], upper[:, None])

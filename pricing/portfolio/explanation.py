@@ -265,12 +265,12 @@ def _explanation(
 ) -> Explanation:
     """Return the change of the trades in one currency, all of which have figures."""
     own = [row.trade and currency_of(row.trade, market) == currency for row in two.before.rows]
-    of_currency = lambda trades: list(itertools.compress(trades, own))  # noqa: E731
+    of_currency = lambda trades: list(itertools.compress(trades, own))
     before, after = then.by_currency[currency], now.by_currency.get(currency)
     payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
     slopes = before.gradient
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
-    total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))  # noqa: E731
+    total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))
     equities, curves = contributions.equities.values(), contributions.curves.values()
     quotes = [leaf for curve in curves for leaf in curve.quotes]
     others = [x for x in jax.tree.leaves(tuple(curves)) if all(x is not leaf for leaf in quotes)]

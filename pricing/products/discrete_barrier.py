@@ -102,5 +102,5 @@ def discrete_barrier(
     **levels: Float[Array, "..."],
 ) -> DiscreteBarrier:
     """Return the contract with the same corridor and the same payments at all dates."""
-    on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))  # noqa: E731
+    on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))
     return DiscreteBarrier(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)

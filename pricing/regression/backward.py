@@ -86,7 +86,7 @@ def fit(
     )
     today = at_date(bases.half_spaces, slice(1))
     planes = jax.tree.map(lambda *parts: jnp.concatenate(parts), today, planes)
-    none_after = lambda rows: jnp.concatenate([rows, jnp.zeros_like(rows[:1])])  # noqa: E731
+    none_after = lambda rows: jnp.concatenate([rows, jnp.zeros_like(rows[:1])])
     return ExercisePolicy(
         eqx.tree_at(lambda f: f.half_spaces, bases, planes),
         none_after(continuation),

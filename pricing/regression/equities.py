@@ -90,8 +90,8 @@ def _claims(product: SpotOption, discount: Array, means: Array, covariances: Arr
     normals = [side * (rising - falling) for _, rising, _, falling in pairs]
     levels = [side * jnp.log(sold / bought) for bought, _, sold, _ in pairs]
     dates, count = len(means), len(pairs)
-    spread = lambda rows: jnp.broadcast_to(jnp.stack(rows), (dates, count, *rows[0].shape))  # noqa: E731
-    over_claims = lambda x: jnp.broadcast_to(x[:, None], (dates, count, *x.shape[1:]))  # noqa: E731
+    spread = lambda rows: jnp.broadcast_to(jnp.stack(rows), (dates, count, *rows[0].shape))
+    over_claims = lambda x: jnp.broadcast_to(x[:, None], (dates, count, *x.shape[1:]))
     return Claims(
         spread(amounts),
         spread(slopes),

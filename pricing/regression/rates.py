@@ -70,7 +70,7 @@ def _shift(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"])
     def of_date(amounts, slopes, reach):
         root, _ = _root(amounts, slopes, reach)
         held = jax.lax.stop_gradient((amounts, slopes))
-        value = lambda amounts, slopes, x: amounts @ jnp.exp(slopes * x)  # noqa: E731
+        value = lambda amounts, slopes, x: amounts @ jnp.exp(slopes * x)
         _, steepness = jax.jvp(lambda x: value(*held, x), (root,), (jnp.ones_like(root),))
         gap = value(amounts, slopes, root) - value(*held, root)
         return -gap / jnp.where(steepness == 0.0, 1.0, steepness)
@@ -91,7 +91,7 @@ def _claims(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]
     )
     left = larger(covariances[at][None] - covariances[:, None], 0.0)
     lives = (at[None] >= jnp.arange(dates)[:, None]).astype(amounts.dtype)
-    spread = lambda x: jnp.broadcast_to(x, (dates, *x.shape))  # noqa: E731
+    spread = lambda x: jnp.broadcast_to(x, (dates, *x.shape))
     return Claims(
         spread(amounts),
         spread(slopes),
@@ -109,7 +109,7 @@ def _root(amounts: Array, slopes: Array, reach: Array) -> tuple[Array, Array]:
     By bisection on [-reach, reach], whose end it is if there is no change of sign.
     """
     amounts, slopes, reach = jax.lax.stop_gradient((amounts, slopes, reach))
-    value = lambda x: amounts @ jnp.exp(slopes * x)  # noqa: E731
+    value = lambda x: amounts @ jnp.exp(slopes * x)
     side = jnp.where(value(reach) > value(-reach), 1.0, -1.0).astype(reach.dtype)
 
     def halve(_, ends):

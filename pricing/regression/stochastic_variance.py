@@ -152,9 +152,9 @@ def _option(
     product: SpotOption, model: StochasticVariance, times: Times, log_forward: Times
 ) -> _Option:
     left = times[-1] - times
-    mean = lambda v: model.mean_integral(v, left)  # noqa: E731
+    mean = lambda v: model.mean_integral(v, left)
     level, slope = jax.jvp(mean, (jnp.zeros_like(left),), (jnp.ones_like(left),))
-    repeated = lambda x: jnp.broadcast_to(x, times.shape)  # noqa: E731
+    repeated = lambda x: jnp.broadcast_to(x, times.shape)
     return _Option(
         repeated(product.side),
         repeated(product.strike),

@@ -184,7 +184,7 @@ def by_expiry(positions: Sequence[Position], asof: date) -> TextTable:
         days = (position.trade.expiry - asof).days
         return next(name for name, last in _BUCKETS if days <= last)
 
-    place = lambda position: order.get(bucket_of(position), len(order))  # noqa: E731
+    place = lambda position: order.get(bucket_of(position), len(order))
     return _grouped("Expiry", sorted(positions, key=place), bucket_of)
 
 

@@ -17,7 +17,7 @@ def _vols(checks: Sequence[Check]) -> list[Check]:
     """Return checks with their vols, all of one form of the formula in one call."""
     from ..models import sabr_vol
 
-    form = lambda known: known.method or "obloj"  # noqa: E731
+    form = lambda known: known.method or "obloj"
     vols: dict[str, np.ndarray] = {}
     rows = [[float(known.cells[name]) for name in _ARGUMENTS] for known in checks]
     for leading in {form(known) for known in checks}:

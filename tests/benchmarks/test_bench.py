@@ -65,7 +65,7 @@ def test_the_page_stands_alone(kept_page):
 def test_ratios_of_older_files_are_what_their_rows_say():
     """By hand, from the rows of three files of different forms."""
     older = "2026-11-22-{}-2-cores-cpu.json".format
-    read = lambda name: Kept.read(harness.RESULTS / older(name))  # noqa: E731
+    read = lambda name: Kept.read(harness.RESULTS / older(name))
     kept = read("heston-gradient")
     rows = {row["way"]: row for row in kept.figures["rows"]}
     peers = {row.peer: row for row in kept.comparisons}

@@ -78,7 +78,7 @@ def test_the_scale_of_the_law_is_its_second_cumulant_without_the_leverage():
     t = jnp.asarray(0.7)
 
     def variance(model):
-        cumulant = lambda s: jnp.real(model.log_characteristic(-1j * s[None], t))[0]  # noqa: E731
+        cumulant = lambda s: jnp.real(model.log_characteristic(-1j * s[None], t))[0]
         return jax.grad(jax.grad(cumulant))(jnp.asarray(0.01))
 
     heston, bates = Heston(100.0, 0.0, *_HESTON), Bates(100.0, 0.0, *_HESTON, *_JUMPS)

@@ -181,7 +181,7 @@ def test_leverage_is_how_a_fitted_vol_follows_its_own_quote():
     own = eqx.tree_at(lambda q: q.vols, matrix(), matrix().vols + of_matrix().residuals)
     again = calibrate(own, START)
     for place in ((0, 0), (4, 4), (2, 3)):
-        vol = lambda model, at=place: SwaptionVolError().vols(model, own)[at]  # noqa: E731
+        vol = lambda model, at=place: SwaptionVolError().vols(model, own)[at]
         followed = quote_sensitivities(again, vol)[place]
         np.testing.assert_allclose(leverage(again)[place], followed, rtol=1e-5)
 

@@ -119,8 +119,8 @@ def test_delta_holds_the_parameters_and_the_spot_quote_does_not(found):
 
 def test_a_fit_is_differentiable_both_ways(fitted):
     """Forward and reverse give one Jacobian, and do not go through the optimizer's steps."""
-    parameters = lambda model: jnp.stack([model.vol_of_vol, model.correlation])  # noqa: E731
-    free = lambda market: parameters(fitted(market)["DAX"])  # noqa: E731
+    parameters = lambda model: jnp.stack([model.vol_of_vol, model.correlation])
+    free = lambda market: parameters(fitted(market)["DAX"])
     _, push = jax.linearize(free, dax())
     tangent = jax.tree.map(jnp.ones_like, dax())
     weights = jnp.asarray([1.0, -2.0])
@@ -148,7 +148,7 @@ def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
     """To 1e-6 at bumps of 1e-3 and of 1e-5: the fit ends at the rounding of the gradient, not of the loss."""
     quote = f"EQUITY_OPTION/RATE_LNVOL/DAX/{quote}"
     level = dict(dax().flat_quotes())[quote]
-    reversion = lambda market: fitted(market)["DAX"].mean_reversion  # noqa: E731
+    reversion = lambda market: fitted(market)["DAX"].mean_reversion
     derivative = dax().by_quote(jax.grad(reversion)(dax()))[quote]
     for step in (1e-3, 1e-5):
         up, down = (reversion(dax().with_quotes({quote: level + s})) for s in (step, -step))

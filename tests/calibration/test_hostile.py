@@ -82,7 +82,7 @@ def test_no_fit_is_nonsense(count):
 def squared_vol_points(job: Job, parameters: dict[str, float]) -> float:
     """The sum over the quotes of squared errors, on 192 nodes."""
     names = list(parameters)
-    where = lambda model: [getattr(model, name) for name in names]  # noqa: E731
+    where = lambda model: [getattr(model, name) for name in names]
     model = eqx.tree_at(where, job.model, [jnp.asarray(parameters[name]) for name in names])
     return 1e4 * float(np.nansum((np.asarray(vols_of(model, job.quotes)) - job.quotes.vols) ** 2))
 

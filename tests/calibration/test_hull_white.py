@@ -112,7 +112,7 @@ def test_legs_on_a_calendar_are_those_of_the_published_swaps():
     """Of 4x2: exercised on 20 February 2006, entered two business days later, paid on 22s and 21s."""
     legs = published_legs()
     assert legs.payment_dates.shape == (5, 5, 10)
-    day = lambda t: (365.0 * t).round().astype(int).tolist()  # noqa: E731
+    day = lambda t: (365.0 * t).round().astype(int).tolist()
     assert (day(legs.exercise[3]), day(legs.start[3])) == (1462, 1464)
     assert day(legs.payment_dates[3, 1]) == [1464] * 6 + [1645, 1829, 2010, 2194]
     accruals = np.array([0, 0, 0, 0, 0, 0, 181, 184, 181, 184]) / 360.0
@@ -249,11 +249,11 @@ def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, count, stri
     assert len(found) == 25 + 9
     products = [products_of([trade], market) for trade in book.trades]
     quantities = jnp.asarray([trade.quantity for trade in book.trades])
-    value = lambda market: value_of(products, quantities, model_of(market)["EUR"])  # noqa: E731
+    value = lambda market: value_of(products, quantities, model_of(market)["EUR"])
     np.testing.assert_allclose(result.value, value(market), rtol=1e-9)
     bumped = []
     for quote, level in market.flat_quotes()[::stride]:
-        bump = lambda h, q=quote, x=level: value(market.with_quotes({q: x + h}))  # noqa: E731
+        bump = lambda h, q=quote, x=level: value(market.with_quotes({q: x + h}))
         bumped.append(first_difference(bump, 4e-4))
     floor = 1e-7 * np.max(np.abs(bumped))
     np.testing.assert_allclose(list(found.values())[::stride], bumped, rtol=1e-6, atol=floor)

@@ -39,7 +39,7 @@ def curvature_of(residual_fn):
     """What geodesic acceleration asks for: J'r'' along a direction."""
 
     def curvature(x, v):
-        along = lambda x: jax.jvp(residual_fn, (x,), (v,))[1]  # noqa: E731
+        along = lambda x: jax.jvp(residual_fn, (x,), (v,))[1]
         return jax.jacfwd(residual_fn)(x).T @ jax.jvp(along, (x,), (v,))[1]
 
     return curvature
@@ -185,7 +185,7 @@ def test_acceleration_that_is_not_small_is_left_out():
     x = jnp.asarray([1.0, 0.2])
     residual, jacobian = exponential(x), jax.jacfwd(exponential)(x)
     plain, geodesic = levenberg_marquardt(), levenberg_marquardt(geodesic=True)
-    large = lambda x, v: 1e6 * jnp.ones_like(x)  # noqa: E731
+    large = lambda x, v: 1e6 * jnp.ones_like(x)
     extra = {"residual": residual, "jacobian": jacobian, "curvature": large}
     steps = [
         optimizer.update(jacobian.T @ residual, optimizer.init(x), x, **extra)[0]
@@ -235,7 +235,7 @@ def test_boundaries_that_do_not_go_between_are_refused(boundaries):
 def test_an_acceleration_is_taken_up_to_three_quarters_of_the_step(size, is_taken):
     """A residual x - 1 of one parameter: its step is 1, and the second-order one `size` of it."""
     optimizer, at = levenberg_marquardt(1e-12, geodesic=True), jnp.zeros(1)
-    curvature = lambda x, v: size * v  # noqa: E731
+    curvature = lambda x, v: size * v
     extra = {"residual": at - 1.0, "jacobian": jnp.ones((1, 1)), "curvature": curvature}
     step, _ = optimizer.update(at - 1.0, optimizer.init(at), at, **extra)
     np.testing.assert_allclose(step, [1.0 - 0.5 * size * is_taken], rtol=1e-9)

@@ -30,7 +30,7 @@ def write_surfaces(path: Path, count: int) -> None:
     level, slope, bend = dice.uniform((0.15, -0.3, 0.1), (0.35, -0.1, 0.6), (count, 3)).T
     shape = count, EXPIRIES.size, K.size
     t, k = EXPIRIES[:, None], K[None, :]
-    of_each = lambda x: x[:, None, None]  # noqa: E731
+    of_each = lambda x: x[:, None, None]
     vols = of_each(level) + of_each(slope) * k / np.sqrt(t) * 0.3 + of_each(bend) * k**2
     vols = np.maximum(vols + dice.normal(0.0, 1e-3, shape), 0.03)
     names = np.repeat([f"S{i}" for i in range(count)], EXPIRIES.size * K.size)

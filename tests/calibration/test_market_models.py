@@ -75,11 +75,11 @@ def test_the_main_job_in_python_finds_the_figures_of_the_command(tmp_path, monke
 
 def test_what_cannot_be_calibrated_is_data(monkeypatch):
     monkeypatch.setattr(market_models, "calibrate_precisely", unfinished)
-    told = []
+    calls = []
     models = calibrate_market(
-        market(), Book.from_text(TRADES), progress=lambda *each: told.append(each), file="dax.json"
+        market(), Book.from_text(TRADES), progress=lambda *each: calls.append(each), file="dax.json"
     )
-    assert told == [(0, 1, "DAX"), (1, 1, "")] and set(models.seconds) == {"DAX"}
+    assert calls == [(0, 1, "DAX"), (1, 1, "")] and set(models.seconds) == {"DAX"}
     error = models.failed["DAX"]
     assert error.file == "dax.json" and error.field == "equities.DAX.implied_vols"
     assert "Heston could not be calibrated" in error.message and "black-scholes" in error.remedy

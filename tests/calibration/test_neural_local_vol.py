@@ -107,7 +107,7 @@ def test_gradients_of_schedules_agree_with_differences():
     for other in of[1:]:
         for a, b in zip(jax.tree.leaves(of[0]), jax.tree.leaves(other), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-    weight = lambda m: jax.tree.leaves(m.network)[0]  # noqa: E731
+    weight = lambda m: jax.tree.leaves(m.network)[0]
     direction = jnp.asarray(np.random.default_rng(4).normal(size=weight(model).shape))
     loss = jax.jit(
         lambda h: SimulatedVolError(256, 4).loss(

@@ -228,8 +228,8 @@ def test_what_is_identified_is_as_without_a_weak_prior():
 @pytest.mark.repeat
 def test_a_batch_says_the_same_as_each_by_itself():
     vols = jnp.stack([TWO.vols, jnp.stack([jnp.full(5, 0.2), jnp.full(5, jnp.nan)])])
-    surface = lambda vols: VolSurface(TWO.expiries, STRIKES, vols)  # noqa: E731
-    of_one = lambda vols: calibrate(surface(vols), START, throw=False)  # noqa: E731
+    surface = lambda vols: VolSurface(TWO.expiries, STRIKES, vols)
+    of_one = lambda vols: calibrate(surface(vols), START, throw=False)
     both = jax.vmap(of_one)(vols)
     for place in range(2):
         alone = of_one(vols[place])

@@ -268,11 +268,11 @@ def test_a_fit_and_its_sensitivities_are_those_of_a_bump(name):
     objective, gaps = every_objective()[name], with_gaps()
     there = start().on_market(market(gaps), "DAX")
     found = calibrate(surface(gaps), there, objective=objective)
-    value = lambda model: jnp.sum(model.vol.vols * jnp.asarray([1.0, -2.0, 3.0]))  # noqa: E731
+    value = lambda model: jnp.sum(model.vol.vols * jnp.asarray([1.0, -2.0, 3.0]))
     sensitivities = np.asarray(quote_sensitivities(found, value))
     assert np.all(sensitivities[np.isnan(gaps)] == 0.0)
     fits = fit(there, objective=objective)
-    bumped = lambda bump: float(value(fits(market(bump))["DAX"]))  # noqa: E731
+    bumped = lambda bump: float(value(fits(market(bump))["DAX"]))
     np.testing.assert_allclose(bumped(gaps), value(found.model), rtol=1e-4)
     for place in ((0, 2), (2, 3)):
         bump = np.zeros_like(gaps)
@@ -329,7 +329,7 @@ def test_heston_on_the_dax(name, total):
     again = calibrate(dax().equities["DAX"].surface, dax_heston(), objective=objective)
     np.testing.assert_allclose(totals(again), totals(found), rtol=1e-8)
     if name == "prices":
-        long = lambda model: float(  # noqa: E731
+        long = lambda model: float(
             jnp.sum(residuals_of(objective, model, dax().equities["DAX"].surface) ** 2)
         )
         assert long(found.model) < 0.95 * long(dax_heston())

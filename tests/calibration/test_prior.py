@@ -90,7 +90,7 @@ def test_the_fit_is_the_mode_of_the_posterior():
     step = np.linalg.solve(bend, slope)
     np.testing.assert_array_less(np.abs(step), 1e-4 * np.sqrt(np.diag(np.linalg.inv(bend))))
     # its covariance, by Gauss and Newton, but for the noise, which is estimated
-    residuals = lambda theta: OBJECTIVE.residuals(HullWhite(TRUTH.curve, *theta), quotes).ravel()  # noqa: E731
+    residuals = lambda theta: OBJECTIVE.residuals(HullWhite(TRUTH.curve, *theta), quotes).ravel()
     jacobian = np.asarray(jax.jit(jax.jacfwd(residuals))(at))
     information = jacobian.T @ jacobian / NOISE**2 + np.diag(errors**-2.0)
     scaled = found.stats["covariance"] * (NOISE / found.stats["noise"]) ** 2
@@ -162,13 +162,13 @@ def test_the_derivative_to_quotes_through_a_fit_with_a_prior():
     believed = Prior.of(dax_heston(), {"mean_reversion": 1.0, "vol_of_vol": 0.3}, 0.01)
     moved = eqx.tree_at(lambda p: p.mean, believed, believed.mean * 0.9)
     model_of = fit(dax_heston(), prior={"DAX": moved})
-    value = lambda market: model_of(market)["DAX"].mean_reversion  # noqa: E731
+    value = lambda market: model_of(market)["DAX"].mean_reversion
     free = fit(dax_heston())(dax())["DAX"].mean_reversion
     assert abs(value(dax()) - free) > 0.01 * free
     slopes = dax().by_quote(jax.grad(value)(dax()))
     for quote in ("EQUITY_OPTION/RATE_LNVOL/DAX/2002-07-18/5000", "EQUITY/PRICE/DAX"):
         level = dict(dax().flat_quotes())[quote]
-        bump = lambda h, q=quote, x=level: float(value(dax().with_quotes({q: x * (1.0 + h)})))  # noqa: E731
+        bump = lambda h, q=quote, x=level: float(value(dax().with_quotes({q: x * (1.0 + h)})))
         np.testing.assert_allclose(level * slopes[quote], first_difference(bump, 1e-3), rtol=1e-5)
 
 

@@ -64,7 +64,7 @@ def test_they_are_those_of_a_bump_and_a_new_calibration(found, places):
 def test_they_are_those_of_the_differentiated_fit(found):
     """All 104 of them, by reverse mode through `fit`, which expands the loss by other means."""
     sensitivities = quote_sensitivities(found, worth)
-    surface = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+    surface = lambda m: m.equities["DAX"].surface.vols
 
     def value(vols):
         return worth(model_of(eqx.tree_at(surface, dax(), vols))["DAX"])
@@ -128,7 +128,7 @@ def recalibrated(market):
     template = problem.template.on_market(market, "EUR")
     problem = dataclasses.replace(problem, quotes=market.swaption_vols, template=template)
     slope = jax.grad(problem.loss)
-    newton = lambda _, x: x - jnp.linalg.solve(jax.jacfwd(slope)(x), slope(x))  # noqa: E731
+    newton = lambda _, x: x - jnp.linalg.solve(jax.jacfwd(slope)(x), slope(x))
     start = problem.parameters.free(hull_white().model)
     return worth_of_swaption(problem.model(jax.lax.fori_loop(0, 5, newton, start)))
 
@@ -139,7 +139,7 @@ def bumped_market():
     market, found = rates_market(), {}
     for quote, level in market.flat_quotes():
         step = 1e-2 if "FUTURE" in quote else 1e-4
-        of = lambda h, q=quote, x=level: float(recalibrated(market.with_quotes({q: x + h})))  # noqa: E731
+        of = lambda h, q=quote, x=level: float(recalibrated(market.with_quotes({q: x + h})))
         found[quote] = first_difference(of, step)
     return found
 
@@ -171,7 +171,7 @@ def test_of_a_bermudan_swaption_to_the_25_quotes_of_a_matrix():
 @pytest.mark.repeat
 def test_of_a_bermudan_swaption_to_deposits_futures_and_swaps():
     """Through the curve that the model stands on, and through the fit on that curve."""
-    is_vol = lambda quote: quote.startswith("SWAPTION")  # noqa: E731
+    is_vol = lambda quote: quote.startswith("SWAPTION")
     curve, vols = (
         [{q: x for q, x in of.items() if is_vol(q) == wanted} for of in (to_the_market(), bumped_market())]
         for wanted in (False, True)

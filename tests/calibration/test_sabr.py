@@ -69,7 +69,7 @@ def test_a_pillar_has_the_vol_of_the_formula():
 
 def test_between_expiries_the_variance_is_linear_at_the_moneyness_and_outside_the_vol_is_flat():
     model = sabr()
-    at = lambda t, m: float(vol(model, t, m * model.forward(jnp.asarray(t))))  # noqa: E731
+    at = lambda t, m: float(vol(model, t, m * model.forward(jnp.asarray(t))))
     for moneyness in (0.8, 1.0, 1.3):
         ends = [at(t, moneyness) ** 2 * t for t in (0.25, 0.75)]
         inside = at(0.4, moneyness) ** 2 * 0.4
@@ -242,7 +242,7 @@ def test_arrays_survive_the_free_space():
 def test_the_fit_is_differentiable_through_the_optimum(on_dax):
     """A quote bumped by a hundredth of a point moves the fit by what the derivative says."""
     market, fitted = dax(), fit(on_dax.model)
-    place = lambda m: m.equities["DAX"].surface.vols  # noqa: E731
+    place = lambda m: m.equities["DAX"].surface.vols
     direction = np.zeros(place(market).shape)
     direction[3, 5] = 1.0
 
@@ -262,7 +262,7 @@ def test_the_fit_is_differentiable_through_the_optimum(on_dax):
 @pytest.mark.repeat
 def test_a_batch_is_refused_and_may_be_mapped_over():
     truths = [sabr(1), sabr(2)]
-    stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)  # noqa: E731
+    stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
     batch, quotes = stacked([start(t) for t in truths]), stacked([quotes_of(t) for t in truths])
     with pytest.raises(ValueError, match=r"Sabr has a spot of shape \(2,\)"):
         calibrate(quotes_of(truths[0]), batch)

@@ -448,7 +448,7 @@ def test_a_service_that_cannot_start_says_why(market, tmp_path, monkeypatch, own
 
 def test_books_are_bounded_in_bytes_in_trades_and_in_number(market, tmp_path):
     http = service(market, tmp_path, ServiceLimits(body_bytes=400, trades=3, books=1))
-    put = lambda name, text: http.put(f"/v1/books/{name}", content=text, headers=CSV | OWN)  # noqa: E731
+    put = lambda name, text: http.put(f"/v1/books/{name}", content=text, headers=CSV | OWN)
     found = put("desk", BOOK + "#" * 400)
     assert (found.status_code, found.headers["connection"]) == (413, "close")
     rows = "".join(f"E{n},european,DAX,1,call,4500,2003-03-18\n" for n in range(4))

@@ -73,7 +73,7 @@ def test_the_reverse_gradient_is_that_of_the_forward_jacobian_and_of_differences
     np.testing.assert_allclose(slope, residuals @ jacobian, rtol=1e-9)
     dice = np.random.default_rng(1)
     direction = POINT * dice.normal(size=5)
-    along = lambda h: float(compiled()(POINT + h * direction)[0])  # noqa: E731
+    along = lambda h: float(compiled()(POINT + h * direction)[0])
     # a step so small that no path of these changes its branch of the scheme
     np.testing.assert_allclose(first_difference(along, 1e-8), slope @ direction, rtol=1e-4)
 

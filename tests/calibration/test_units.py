@@ -97,7 +97,7 @@ def test_many_fits_keep_the_unit_of_each(tmp_path):
 
 def _part(found: Calibrations, place: int) -> Calibrations:
     """One job of several."""
-    cut = lambda x: x[place : place + 1]  # noqa: E731
+    cut = lambda x: x[place : place + 1]
     return replace(
         found,
         ids=cut(found.ids),

@@ -107,5 +107,5 @@ class Stacked(AbstractApproximation):
         return jax.tree.map(lambda leaf: leaf[self.num_steps - 1 - date], self.polynomials)(x[0])
 
     def portfolio(self, quantities):
-        of_one = lambda p: p.coefficients * quantities[0]  # noqa: E731
+        of_one = lambda p: p.coefficients * quantities[0]
         return eqx.tree_at(lambda s: s.polynomials.coefficients, self, of_one(self.polynomials))

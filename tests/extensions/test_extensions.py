@@ -161,7 +161,7 @@ def test_a_schedule_keeps_as_many_states_as_the_length_has_digits():
     def last(scan, xs):
         return scan(lambda state, x: (jnp.sin(x * state), None), jnp.asarray(1.0), xs)[0]
 
-    by_schedule = lambda *args: jt.scan(*args, schedule=Logarithmic())  # noqa: E731
+    by_schedule = lambda *args: jt.scan(*args, schedule=Logarithmic())
     exact, found = (jax.grad(last, argnums=1)(scan, xs) for scan in (lax.scan, by_schedule))
     np.testing.assert_allclose(found, exact, rtol=1e-12)
     assert Logarithmic().table(100).slots == 8  # one is for the state before the last node

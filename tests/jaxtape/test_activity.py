@@ -18,7 +18,7 @@ A = jnp.float64(0.7)
 
 def root(k):
     """Newton's method for the square root of 2, plus 1: a loop that has no reverse mode."""
-    off = lambda v: jnp.abs(v * v - 2.0) > 1e-9  # noqa: E731
+    off = lambda v: jnp.abs(v * v - 2.0) > 1e-9
     return lax.while_loop(off, lambda v: 0.5 * (v + 2.0 / v), k) + 1.0
 
 
@@ -45,7 +45,7 @@ def loss(scan, held, a, xs):
 def derivatives(held):
     def case(scan, a):
         f = functools.partial(loss, scan, held, xs=jnp.linspace(0.0, 1.0, 5))
-        of_two = lambda a: jnp.sum(jax.vmap(f)(a * jnp.array([1.0, 1.1])))  # noqa: E731
+        of_two = lambda a: jnp.sum(jax.vmap(f)(a * jnp.array([1.0, 1.1])))
         return [
             jax.grad(f)(a),
             jax.jvp(f, (a,), (a,))[1],
@@ -77,7 +77,7 @@ def after(held, scan, a):
 @each_held
 def test_what_leaves_a_chain_without_a_tangent_has_none(held, monkeypatch):
     monkeypatch.undo()
-    gradient = lambda scan: jax.grad(functools.partial(after, held, scan))(A)  # noqa: E731
+    gradient = lambda scan: jax.grad(functools.partial(after, held, scan))(A)
     assert_close(gradient(functools.partial(jt.scan, schedule=jt.Revolve(2))), gradient(lax.scan))
 
 
@@ -117,7 +117,7 @@ def test_the_states_of_a_leaf_without_a_tangent_are_not_kept(differentiated):
             h, k = carry
             return (jnp.sin(k) + h, 1.1 * k), None
 
-        run = lambda h, k: jnp.sum(jt.scan(step, (h, k), None, 99, schedule=jt.Revolve(30))[0][0])  # noqa: E731
+        run = lambda h, k: jnp.sum(jt.scan(step, (h, k), None, 99, schedule=jt.Revolve(30))[0][0])
         return jax.grad(run, (0, 1) if differentiated else 0)(h, k)
 
     size = jax.jit(gradient).lower(x, x).compile().memory_analysis().temp_size_in_bytes
@@ -137,7 +137,7 @@ def watched(held):
             (h, _), (hs, _) = scan(step, (0.5 * a, A), jnp.linspace(0.0, 1.0, 5))
             return h + jnp.sum(hs * hs)
 
-        of_two = lambda a: jnp.sum(jax.vmap(f)(a * jnp.array([1.0, 1.1])))  # noqa: E731
+        of_two = lambda a: jnp.sum(jax.vmap(f)(a * jnp.array([1.0, 1.1])))
         return [
             jax.grad(f)(a),
             jax.linearize(f, a)[1](a),
@@ -161,7 +161,7 @@ def test_a_cotangent_that_cannot_be_pulled_back_is_refused(leaf):
     """`h` reads `k`, which passes a loop: neither has a gradient if `k` varies."""
 
     def gradient(scan):
-        step = lambda c, _: ((jnp.sin(c[0]) * c[1], root(c[1])), None)  # noqa: E731
+        step = lambda c, _: ((jnp.sin(c[0]) * c[1], root(c[1])), None)
         return jax.grad(lambda k: scan(step, (A, k), None, 4)[0][leaf])(A)
 
     for scan in (lax.scan, functools.partial(jt.scan, schedule=jt.Revolve(2))):
@@ -191,7 +191,7 @@ def test_of_a_plan_and_a_budget_over_segments_and_a_recording(held, monkeypatch)
 
     def gradient(schedule):
         tape = held_tape(held, schedule)
-        run = lambda params, h: jnp.sum(tape.replace(0, 40, params)((h, A))[0])  # noqa: E731
+        run = lambda params, h: jnp.sum(tape.replace(0, 40, params)((h, A))[0])
         return jax.grad(run, (0, 1))(tape.segments[0].params, x[0])
 
     desired = gradient(jt.StoreAll())
@@ -219,7 +219,7 @@ def test_what_reaches_an_undefined_cotangent_has_none_either():
     after = held_tape(root, jt.Revolve(3))
     tape = jt.Tape(schedule=jt.Revolve(3)).append(drift, params) + after
     state_bar, tape_bar = tape.record((A, A)).pullback((1.0, 1.0))
-    run = lambda a: tape.replace(0, 3, params | {"a": a})((A, A))[0]  # noqa: E731
+    run = lambda a: tape.replace(0, 3, params | {"a": a})((A, A))[0]
     assert_close(tape_bar.segments[0].params["a"], jax.grad(run)(params["a"]))
     assert tape_bar.segments[0].params["b"] is None and state_bar[1] is None
 

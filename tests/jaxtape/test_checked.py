@@ -58,8 +58,8 @@ def test_what_only_the_gradient_makes_is_reported():
 def test_the_gradient_of_a_checked_chain_keeps_to_its_schedule():
     def temporaries(schedule):
         def f(x):
-            step = lambda c, _: (jnp.sin(c * c), None)  # noqa: E731
-            run = lambda x: jt.scan(step, x, None, 99, schedule=schedule)[0]  # noqa: E731
+            step = lambda c, _: (jnp.sin(c * c), None)
+            run = lambda x: jt.scan(step, x, None, 99, schedule=schedule)[0]
             return jnp.sum(checkify.checkify(run, errors=checkify.nan_checks)(x)[1])
 
         return jax.jit(jax.grad(f)).lower(jnp.ones(1000)).compile().memory_analysis()
@@ -146,7 +146,7 @@ def test_a_loop_and_what_is_known_in_a_chain():
     assert_close(jax.linear_transpose(loop, V)(V)[0], 16.0 * V)
 
     def known(scan, v):
-        step = lambda c, x: ((c[0] * c[1] + x, jnp.cos(c[1])), c[0])  # noqa: E731
+        step = lambda c, x: ((c[0] * c[1] + x, jnp.cos(c[1])), c[0])
         return scan(step, (v[0], A), v[1:])[1]
 
     f, g = (functools.partial(known, s) for s in (with_schedule(jt.Revolve(2)), lax.scan))
@@ -173,7 +173,7 @@ def test_gmres_with_a_chain_in_its_matvec():
     f = functools.partial(solution, with_schedule(jt.Revolve(2)))
     columns = jax.jacfwd(lambda v: v + 0.1 * linear_by_hand(A, v))(V)
     assert_close(f(A), jnp.sum(jnp.linalg.solve(columns, V)), rtol=1e-10)
-    by_hand = lambda a: jnp.sum(  # noqa: E731
+    by_hand = lambda a: jnp.sum(
         jnp.linalg.solve(jax.jacfwd(lambda v: v + 0.1 * linear_by_hand(a, v))(V), V)
     )
     assert_close(jax.grad(f)(A), jax.grad(by_hand)(A), rtol=1e-10)
@@ -199,7 +199,7 @@ def linear_by_hand(a, v):
 )
 def test_a_chain_that_is_not_linear_is_refused(step):
     def f(v):
-        node = lambda c, x: (step(c, x), None)  # noqa: E731
+        node = lambda c, x: (step(c, x), None)
         return jt.scan(node, v[0], v[1:], schedule=jt.Revolve(2))[0]
 
     with pytest.raises(NotImplementedError, match=r"not linear .*linearize the chain first"):
@@ -207,6 +207,6 @@ def test_a_chain_that_is_not_linear_is_refused(step):
 
 
 def test_a_loop_that_ends_by_what_is_transposed_is_refused():
-    f = lambda v: jt.while_loop(lambda v: jnp.sum(v) < 40.0, lambda v: 2.0 * v, v, 9)  # noqa: E731
+    f = lambda v: jt.while_loop(lambda v: jnp.sum(v) < 40.0, lambda v: 2.0 * v, v, 9)
     with pytest.raises(NotImplementedError, match="not linear"):
         jax.linear_transpose(f, V)(V)

@@ -319,7 +319,7 @@ def test_both_modes_of_an_edited_tape():
     plain = jt.Tape().append(
         turn, jax.tree.map(lambda p: p[tape.segments[0].places], tape.segments[0].params)
     )
-    square = lambda tape: lambda x: jnp.sum(tape(x) ** 2)  # noqa: E731
+    square = lambda tape: lambda x: jnp.sum(tape(x) ** 2)
     for derivative in (
         jax.grad,
         jax.jacfwd,
@@ -372,7 +372,7 @@ def test_marked_states_are_kept_and_the_pieces_between_them_scheduled():
         return x, None
 
     probe.defvjp(forward, lambda _, bar: (bar,))
-    step = lambda params, state: probe(turn(params, state))  # noqa: E731
+    step = lambda params, state: probe(turn(params, state))
     n, marks = 60, (10, 25, 47)
     tape = jt.Tape().with_schedule(jt.Revolve(3)).append(step, stacked([(0.9, 0.1)] * n))
     tape = functools.reduce(jt.Tape.mark, marks, tape)

@@ -69,7 +69,7 @@ class TestApart:
         """Slots vary and are sharded as the state is."""
 
         def loss(a, xs, schedule=STAGES):
-            step = lambda c, x: (jnp.sin(c) * x, None)  # noqa: E731
+            step = lambda c, x: (jnp.sin(c) * x, None)
             return jnp.sum(jt.scan(step, a, xs, schedule=schedule)[0])
 
         a, xs = jnp.linspace(0.1, 0.9, 4), jnp.ones((9, 4))
@@ -110,8 +110,8 @@ def test_under_the_checks_of_jax(name):
 @one_memory
 def test_in_a_batched_cond():
     def branch(x, schedule):
-        step = lambda c, z: (jnp.sin(c) * z, c)  # noqa: E731
-        run = lambda x: jt.scan(step, x, jnp.ones(9), schedule=schedule)[0]  # noqa: E731
+        step = lambda c, z: (jnp.sin(c) * z, c)
+        run = lambda x: jt.scan(step, x, jnp.ones(9), schedule=schedule)[0]
         return lax.cond(x > 0.5, run, lambda x: x, x)
 
     gradient = jax.vmap(jax.grad(branch), (0, None))

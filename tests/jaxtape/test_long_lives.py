@@ -56,7 +56,7 @@ def test_a_million_nodes_run_and_are_edited():
         found = jax.tree.map(lambda bar: bar[segment.places], tape_bar.segments[0].params)
         assert_close(found, bars, rtol=1e-9)
 
-    on_both = lambda both: both[0](both[1])  # noqa: E731
+    on_both = lambda both: both[0](both[1])
     check(tape, params)
     more = {"keep": jnp.array([0.5]), "add": jnp.array([0.25])}
     edited = tape.drop(7).erase(400_000, 600_000).mark(5).append(decay, more)

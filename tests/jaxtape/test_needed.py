@@ -107,7 +107,7 @@ def test_of_heston_the_variance_alone_is_kept():
 def test_of_log_euler_black_scholes_nothing_is_kept():
     def value(parameters, noise):
         drift, vol = parameters
-        step = lambda x, z: (x + drift + vol * z, None)  # noqa: E731
+        step = lambda x, z: (x + drift + vol * z, None)
         x, _ = jt.scan(step, jnp.zeros(PATHS), noise, schedule=SCHEDULE)
         return jnp.mean(jnp.exp(x))
 
@@ -142,7 +142,7 @@ def test_a_leaf_that_is_handed_on_is_in_no_slot(loop):
 
     weights, x = jnp.cos(jnp.arange(128.0 * 128)).reshape(128, 128) / 10, jnp.ones(128)
     gradient = jax.jit(jax.grad(run, (0, 1)))
-    plain = lambda w, x: jnp.sum(lax.scan(lambda x, _: (jnp.tanh(w @ x), None), x, None, 40)[0])  # noqa: E731
+    plain = lambda w, x: jnp.sum(lax.scan(lambda x, _: (jnp.tanh(w @ x), None), x, None, 40)[0])
     assert_close(gradient(weights, x), jax.grad(plain, (0, 1))(weights, x), rtol=1e-10)
     memory = gradient.lower(weights, x).compile().memory_analysis().temp_size_in_bytes
     assert memory < weights.nbytes  # kept in every slot, they took 14 times as much

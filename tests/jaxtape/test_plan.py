@@ -225,7 +225,7 @@ def test_a_named_budget_over_segments_is_not_passed():
     """The loops of each segment count, too."""
     tape = jt.Tape()
     for i in range(5):
-        step = lambda p, state, i=i: jnp.tanh((i + state) * p)  # noqa: E731
+        step = lambda p, state, i=i: jnp.tanh((i + state) * p)
         tape = tape.append(step, jnp.linspace(0.5, 1.0, 20))
     x = jnp.ones(10)
     with pytest.raises(ValueError, match="give at least") as refused:
@@ -304,7 +304,7 @@ def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
 def test_where_a_budget_keeps_states_alone():
     """Where no product is saved, nodes are appended to a recording, or it is asked for."""
     budget = 2**26
-    kept = lambda tape, x: {type(one) for one in jt.plan(tape, x, budget=budget).schedules}  # noqa: E731
+    kept = lambda tape, x: {type(one) for one in jt.plan(tape, x, budget=budget).schedules}
     tape, x = network(12)
     assert kept(heston_tape(40, 64), heston_state(64)) == {jt.Revolve}
     of_states = jt.plan(tape.with_schedule(jt.Budget(budget, residuals=False)), x)

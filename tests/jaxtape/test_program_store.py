@@ -105,7 +105,7 @@ def in_another_process(folder, function=swapped):
 
 def equal(a, b) -> bool:
     same = jax.tree.structure(a) == jax.tree.structure(b)
-    data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x  # noqa: E731
+    data = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return same and all(
         np.array_equal(data(x), data(y)) if eqx.is_array(x) else x == y for x, y in leaves
@@ -134,7 +134,7 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
     """They are asked for at the top alone: JAX refuses them within another function's program."""
     asked = []
     for module in (store, program):
-        options = lambda: asked.append("top") or {"xla_embed_ir_in_executable": True}  # noqa: E731
+        options = lambda: asked.append("top") or {"xla_embed_ir_in_executable": True}
         monkeypatch.setattr(module, "quick_options", options)
     jt.set_program_store(folder if is_kept else None)
     quick, key = jt.stored_jit(quick_to_compile=True)(swapped), jax.random.key(1)
@@ -216,7 +216,7 @@ def test_a_device_makes_no_other_program(folder):
 
 
 def test_other_code_settings_and_flags_make_another_program(folder, monkeypatch):
-    run = lambda: in_another_process(folder)(a_leg(), key=jax.random.key(1))  # noqa: E731
+    run = lambda: in_another_process(folder)(a_leg(), key=jax.random.key(1))
     run()
     with jax.default_matmul_precision("highest"):
         run()
@@ -393,7 +393,7 @@ def test_sources_that_changed_since_the_process_began(folder, monkeypatch):
 
 
 def test_the_size_is_bounded_and_what_is_used_stays(folder):
-    run = lambda size: in_another_process(folder)(a_leg(size=size), key=jax.random.key(1))  # noqa: E731
+    run = lambda size: in_another_process(folder)(a_leg(size=size), key=jax.random.key(1))
     for size, seconds in ((1, 100), (2, 300), (3, 200)):
         run(size)
         newest = max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
@@ -493,7 +493,7 @@ class Discounting(eqx.Module):
 @pytest.mark.parametrize("function", [discounted, lambda x: discounted(x), Discounting()])
 def test_a_global_that_a_function_reads_is_part_of_its_program(folder, monkeypatch, function):
     """In a module, a script or a notebook a constant changes while the source stays as it is."""
-    run = lambda: float(in_another_process(folder, called)(Holder(function), jnp.ones(())))  # noqa: E731
+    run = lambda: float(in_another_process(folder, called)(Holder(function), jnp.ones(())))
     assert run() == run() == 0.98
     assert traced.count("discounted") == 1
     monkeypatch.setitem(globals(), "RATE", 0.1)

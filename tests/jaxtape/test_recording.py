@@ -301,7 +301,7 @@ def test_a_diagnosis_finds_what_no_kept_state_shows():
 def test_a_piece_is_pulled_back_in_room_for_its_own_nodes(schedule, most):
     """In states: of the 32 nodes or the schedule's slots, not of the thousand that the tape has room for."""
     n, x = 1024, jnp.ones(4096)
-    scale = lambda params, state: jnp.sin(state) * params  # noqa: E731
+    scale = lambda params, state: jnp.sin(state) * params
     tape = jt.Tape().with_schedule(schedule).append(scale, jnp.ones(n)).drop(3).mark(110)
     given = Chunk.of(tape, 100, 132), x, x
     compiled = pull_chunk.lower(given, (jnp.ones(n), [])).compile().compiled

@@ -110,7 +110,7 @@ def test_agrees_with_lax_scan(way):
 )
 def test_under_every_schedule(schedule):
     def value(a, schedule):
-        step = lambda c, x: (jnp.sin(a * c) + x, c)  # noqa: E731
+        step = lambda c, x: (jnp.sin(a * c) + x, c)
         return jt.scan(step, a, jnp.linspace(0.1, 1.0, 7), schedule=schedule)[0]
 
     second = jax.jit(jax.grad(jax.grad(value)), static_argnums=1)
@@ -129,10 +129,10 @@ def test_a_loop_of_unknown_length():
         return state[1]
 
     def by_scan(holds, body, init):
-        step = lambda c, _: (jax.tree.map(functools.partial(jnp.where, holds(c)), body(c), c), None)  # noqa: E731
+        step = lambda c, _: (jax.tree.map(functools.partial(jnp.where, holds(c)), body(c), c), None)
         return lax.scan(step, init, None, 12)[0]
 
-    second = lambda loop: jax.vmap(jax.grad(jax.grad(functools.partial(looped, loop))))  # noqa: E731
+    second = lambda loop: jax.vmap(jax.grad(jax.grad(functools.partial(looped, loop))))
     bounded = functools.partial(jt.while_loop, max_steps=12)
     rates = jnp.array([1.3, 1.5])
     assert_close(second(bounded)(rates), second(by_scan)(rates), rtol=1e-11)

@@ -269,8 +269,8 @@ def eager_scan(schedule):
 
 def eager_loop():
     a = jnp.float64(0.7)
-    body = lambda state: (jnp.sin(a * state[0]) + state[0], state[1] + 1)  # noqa: E731
-    cond = lambda state: state[1] < 9.0 * a  # noqa: E731
+    body = lambda state: (jnp.sin(a * state[0]) + state[0], state[1] + 1)
+    cond = lambda state: state[1] < 9.0 * a
     return lambda init: jt.while_loop(cond, body, (init, 0), 9, slots=2)[0]
 
 
@@ -355,7 +355,7 @@ def test_a_policy_is_a_function():
 @pytest.mark.parametrize("slots", [5, 4])
 def test_a_chain_that_keeps_every_state_holds_its_step_once_each_way(slots):
     def run(init):
-        step = lambda c, _: (jnp.sin(c), None)  # noqa: E731
+        step = lambda c, _: (jnp.sin(c), None)
         return jt.scan(step, init, None, length=5, schedule=jt.Revolve(slots))[0]
 
     program = jax.jit(jax.grad(run)).lower(1.0).as_text()
@@ -441,7 +441,7 @@ def test_second_derivatives_and_batches_through_slots_of_half_precision():
     """Slots hold bits, which have no tangent: forward mode pushes through floats instead."""
 
     def loss(schedule, a, x):
-        step = lambda c, z: (jnp.sin(a * c) + z, c)  # noqa: E731
+        step = lambda c, z: (jnp.sin(a * c) + z, c)
         c, ys = jt.scan(step, x, jnp.linspace(0.0, 1.0, 7), schedule=schedule)
         return jnp.sum(c**2) + jnp.sum(ys)
 
@@ -496,7 +496,7 @@ def test_a_python_scalar_is_closed_over():
     """Unjitted, JAX hands it to the rules of a primitive as it is."""
 
     def run(a, schedule):
-        step = lambda c, x: (jnp.sin(a * c) * x, None)  # noqa: E731
+        step = lambda c, x: (jnp.sin(a * c) * x, None)
         return jt.scan(step, 1.0, jnp.ones(5), schedule=schedule)[0]
 
     for schedule in (jt.Budget(bytes=2**20), jt.Revolve(2)):
@@ -505,7 +505,7 @@ def test_a_python_scalar_is_closed_over():
 
 def test_only_what_depends_on_the_batch_is_batched():
     def run(x, y, schedule):
-        step = lambda c, z: ((jnp.sin(c[0]) * z, c[1] * x), (c[0], c[1]))  # noqa: E731
+        step = lambda c, z: ((jnp.sin(c[0]) * z, c[1] * x), (c[0], c[1]))
         return jt.scan(step, (y, y), jnp.linspace(0.1, 1.0, 6), schedule=schedule)
 
     over = functools.partial(
@@ -518,7 +518,7 @@ def test_a_place_along_a_batch_is_batched():
     """No argument of the step shows that it depends on its place."""
 
     def run(x, schedule):
-        step = lambda c, z: (jnp.sin(c) * z + lax.axis_index("members").astype(c.dtype), None)  # noqa: E731
+        step = lambda c, z: (jnp.sin(c) * z + lax.axis_index("members").astype(c.dtype), None)
         return jt.scan(step, 0.5, jnp.linspace(0.1, 1.0, 6), schedule=schedule)[0] * x
 
     over = jax.vmap(run, (0, None), axis_name="members")
@@ -535,7 +535,7 @@ def test_explicit_sharding():
         for schedule in (jt.Revolve(3), jt.Budget(bytes=2**20)):
 
             def loss(x, xs, schedule=schedule):
-                step = lambda c, z: (jnp.sin(c) * z + c, c.sum())  # noqa: E731
+                step = lambda c, z: (jnp.sin(c) * z + c, c.sum())
                 c, ys = jt.scan(step, x, xs, schedule=schedule)
                 return jnp.sum(c**2) + jnp.sum(ys)
 
@@ -568,7 +568,7 @@ def test_auto_axes_in_a_step_under_an_explicit_mesh():
 @pytest.mark.repeat
 def test_a_program_checked_for_leaks():
     def gradient(a):
-        step = lambda c, x: (jnp.sin(a * c) + x, None)  # noqa: E731
+        step = lambda c, x: (jnp.sin(a * c) + x, None)
         return jt.scan(step, a, jnp.arange(4.0), schedule=jt.Revolve(2))[0]
 
     desired = jax.jit(jax.grad(gradient))(0.7)
@@ -584,7 +584,7 @@ def test_a_program_checked_for_leaks():
 def test_export_with_a_symbolic_batch():
     def gradient(schedule):
         def loss(x, a):
-            step = lambda c, z: (jnp.sin(a * c) * z, jnp.sum(c))  # noqa: E731
+            step = lambda c, z: (jnp.sin(a * c) * z, jnp.sum(c))
             return jnp.sum(jt.scan(step, x, jnp.ones(6), schedule=schedule)[0])
 
         return jax.jit(jax.grad(loss, (0, 1)))

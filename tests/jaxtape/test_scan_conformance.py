@@ -141,7 +141,7 @@ def carried_through(init, xs, step=None):
 
             return jax.tree.map(grow, carry), (x, jax.tree.map(lambda leaf: leaf * 1, carry))
 
-        run = lambda a: scan(step or f, jax.tree.map(lambda x: x * a, init), xs, 3)  # noqa: E731
+        run = lambda a: scan(step or f, jax.tree.map(lambda x: x * a, init), xs, 3)
         return run(a), jax.grad(lambda a: summed(run(a)))(a)
 
     return case
@@ -182,7 +182,7 @@ def of_a_type(dtype):
             s = s * a + jnp.real(other).astype(a.dtype) * jnp.real(x).astype(a.dtype)
             return (s, other), (other, s)
 
-        run = lambda a: scan(f, (a, jnp.ones((), dtype)), xs)  # noqa: E731
+        run = lambda a: scan(f, (a, jnp.ones((), dtype)), xs)
         return run(a), jax.grad(lambda a: summed(run(a)))(a)
 
     return case
@@ -215,7 +215,7 @@ def test_keys(schedule):
             s = s * a + jax.random.normal(draw) * jax.random.normal(key)
             return (s, own), (s, draw)
 
-        run = lambda a: scan(f, (a, jax.random.key(1)), jax.random.split(jax.random.key(2), 3))  # noqa: E731
+        run = lambda a: scan(f, (a, jax.random.key(1)), jax.random.split(jax.random.key(2), 3))
         (_, key), (_, keys) = run(a)
         return key, keys, jax.value_and_grad(lambda a: summed((run(a)[0][0], run(a)[1][0])))(a)
 
@@ -345,7 +345,7 @@ def test_closures(schedule):
 
 @each_program
 def test_without_jit(schedule):
-    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE))  # noqa: E731
+    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE))
     found, desired = (
         jax.value_and_grad(functools.partial(run, scan))(A)
         for scan in (with_schedule(schedule), lax.scan)
@@ -355,7 +355,7 @@ def test_without_jit(schedule):
 
 @few_schedules
 def test_disable_jit(schedule):
-    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE[:2]))  # noqa: E731
+    run = lambda scan, a: summed(scan(functools.partial(turn, a), a, THREE[:2]))
     desired = jax.value_and_grad(functools.partial(run, lax.scan))(A)
     with jax.disable_jit():
         found = jax.value_and_grad(functools.partial(run, with_schedule(schedule)))(A)
@@ -378,6 +378,6 @@ def test_shapes_and_programs_without_a_run(schedule):
 @each_schedule
 def test_what_is_saved_is_what_was_given(schedule):
     """No copy of `xs` waits for the way back."""
-    run = lambda xs: with_schedule(schedule)(lambda c, x: (c * x, c), jnp.ones(2), xs)  # noqa: E731
+    run = lambda xs: with_schedule(schedule)(lambda c, x: (c * x, c), jnp.ones(2), xs)
     _, pullback = jax.vjp(run, XS)
     assert any(leaf is XS for leaf in jax.tree.leaves(pullback))

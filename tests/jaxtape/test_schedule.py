@@ -173,7 +173,7 @@ def test_slots_within_a_budget():
 
 def test_slots_within_a_budget_where_more_of_them_take_more_work():
     """The work of a node takes 10 bytes, and 50 beside 4 states of 30 bytes or more."""
-    fit = lambda budget: slots_within(budget, 9, lambda kept: 50 if kept >= 4 else 10, 30, 4)  # noqa: E731
+    fit = lambda budget: slots_within(budget, 9, lambda kept: 50 if kept >= 4 else 10, 30, 4)
     assert [fit(budget) for budget in (70, 100, 169, 170, 200, 319, 350)] == [1, 2, 2, 3, 4, 7, 9]
     with pytest.raises(ValueError, match="so give at least 70"):
         fit(69)

@@ -122,7 +122,7 @@ def test_gradients_are_those_of_lax_scan(step):
 def test_second_derivatives_and_batches(step):
     def second(schedule):
         gradient = jax.grad(functools.partial(loss, step, schedule))
-        along = lambda p: jax.jvp(lambda p: gradient(p, XS), (p,), (VARIED,))[1]  # noqa: E731
+        along = lambda p: jax.jvp(lambda p: gradient(p, XS), (p,), (VARIED,))[1]
         batch = jax.tree.map(lambda leaf: jnp.stack([leaf, 1.1 * leaf]), VARIED)
         return along(VARIED), jax.vmap(lambda p: gradient(p, XS))(batch)
 
@@ -197,7 +197,7 @@ def test_no_sum_over_the_paths_is_left_in_the_loop():
         call = functools.partial(heston_call, scan, dt=1 / 40)
         return jax.make_jaxpr(jax.grad(call))(heston, heston_noise(40, 64)).jaxpr
 
-    by_tape = lambda slots: functools.partial(jt.scan, schedule=jt.Revolve(slots))  # noqa: E731
+    by_tape = lambda slots: functools.partial(jt.scan, schedule=jt.Revolve(slots))
     assert sums(jaxpr(by_tape(30))) == 0
     assert sums(jaxpr(by_tape(3))) > 0  # few states are kept: little room for more
     assert sums(jaxpr(lax.scan)) > 0

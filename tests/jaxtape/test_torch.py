@@ -202,7 +202,7 @@ def test_a_second_derivative_through_a_schedule():
     """Reverse over reverse, by JAX's own rule."""
 
     def chain(x):
-        step = lambda x, w: (jnp.sin(x) * w, None)  # noqa: E731
+        step = lambda x, w: (jnp.sin(x) * w, None)
         return jnp.sum(jt.scan(step, x, jnp.linspace(0.5, 1.5, 6), schedule=jt.Revolve(2))[0])
 
     x = leaf(2)
@@ -248,7 +248,7 @@ def test_the_transforms_of_pytorch():
     }
     for name, transform in transforms.items():
         found, expected = transform(f), transform(mixed_in_torch)
-        message = lambda text, name=name: f"{name}: {text}"  # noqa: E731
+        message = lambda text, name=name: f"{name}: {text}"
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14, msg=message)
     with pytest.raises(RuntimeError, match="has no forward mode in PyTorch: take it in JAX"):
         torch.func.jvp(f, (x[0], y[0]), (x[0], y[0]))
@@ -275,7 +275,7 @@ def test_arguments_by_name():
 def test_keys_among_what_is_kept():
     def noisy(x, seed):
         keys = jax.random.split(jax.random.key(seed), 4)
-        step = lambda x, key: (jnp.sin(x) + jax.random.normal(key, x.shape, x.dtype), None)  # noqa: E731
+        step = lambda x, key: (jnp.sin(x) + jax.random.normal(key, x.shape, x.dtype), None)
         return jnp.sum(jt.scan(step, x, keys, schedule=jt.Revolve(2))[0])
 
     x = leaf(3)

@@ -67,12 +67,12 @@ def test_value_and_gradient_are_those_of_the_unrolled_loop(slots):
 @pytest.mark.parametrize("slots", range(1, 10))
 def test_every_length_with_any_number_of_slots(slots):
     def sine(a, n, x):
-        step = lambda s: (jnp.sin(a * s[0]) + 0.1 * s[0], s[1] + 1)  # noqa: E731
+        step = lambda s: (jnp.sin(a * s[0]) + 0.1 * s[0], s[1] + 1)
         start = x, jnp.int32(0)
         return jnp.sum(jt.while_loop(lambda s: s[1] < n, step, start, 9, slots=slots)[0] ** 2)
 
     def plain(a, n, x):
-        step = lambda x, k: (jnp.where(k < n, jnp.sin(a * x) + 0.1 * x, x), None)  # noqa: E731
+        step = lambda x, k: (jnp.where(k < n, jnp.sin(a * x) + 0.1 * x, x), None)
         return jnp.sum(jax.lax.scan(step, x, jnp.arange(9, dtype=jnp.int32))[0] ** 2)
 
     lengths = jnp.arange(-1, 12, dtype=jnp.int32)
@@ -85,7 +85,7 @@ def test_every_length_with_any_number_of_slots(slots):
 @pytest.mark.parametrize("slots", [8, 1])
 def test_as_many_steps_as_can_be_counted_take_no_memory(slots):
     """The bound is the greatest int32, and the loop stops after 22 steps."""
-    value = lambda rate: grown(6.0, rate, X, slots, 2**31 - 1)[0]  # noqa: E731
+    value = lambda rate: grown(6.0, rate, X, slots, 2**31 - 1)[0]
     found = jax.jit(jax.value_and_grad(value))
     assert found.lower(RATE).compile().memory_analysis().temp_size_in_bytes < 2**20
     assert_close(found(RATE), jax.value_and_grad(lambda rate: unrolled(rate, X, 22))(RATE))
@@ -98,7 +98,7 @@ def test_a_last_state_that_moves_along(monkeypatch):
     monkeypatch.setattr(jaxtape.tape.loops, "online_table", online.online_table.__wrapped__)
     assert online.online_table.__wrapped__(MOST, 3).refreshes
     for level in (6.0, 1e9):
-        value = lambda rate: grown(level, rate, X, 3)[0]  # noqa: B023, E731
+        value = lambda rate: grown(level, rate, X, 3)[0]  # noqa: B023
         desired = jax.value_and_grad(lambda rate: unrolled(rate, X, LEVELS[level]))  # noqa: B023
         assert_close(jax.jit(jax.value_and_grad(value))(RATE), desired(RATE))
 
@@ -108,8 +108,8 @@ def test_more_steps_than_can_be_counted():
         jt.while_loop(lambda x: x < 1.0, lambda x: x, 0.0, 2**31, slots=3)
 
 
-LOSS = lambda rate, slots=None: grown(6.0, rate, X, slots)[0]  # noqa: E731
-PLAIN = lambda rate: unrolled(rate, X, 22)  # noqa: E731
+LOSS = lambda rate, slots=None: grown(6.0, rate, X, slots)[0]
+PLAIN = lambda rate: unrolled(rate, X, 22)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_every_way_to_differentiate(derivative, slots):
 @pytest.mark.parametrize("slots", [None, 3])
 def test_each_of_a_batch_stops_by_itself(slots):
     levels = jnp.array(list(LEVELS))
-    grown_to = lambda level, rate: grown(level, rate, X, slots)[0]  # noqa: E731
+    grown_to = lambda level, rate: grown(level, rate, X, slots)[0]
     both = jax.vmap(lambda level: jax.value_and_grad(lambda r: grown_to(level, r))(RATE))
     desired = [jax.value_and_grad(unrolled)(RATE, X, steps) for steps in LEVELS.values()]
     assert_close(both(levels), tuple(map(jnp.stack, zip(*desired, strict=True))), rtol=1e-11)
@@ -167,7 +167,7 @@ def test_work_is_what_is_said(slots):
     """Of at most 2,000 steps those that are taken: each is pulled back once, and advanced as often as said."""
     counter = Counter()
     step = functools.partial(probed, counter)
-    loss = lambda r, level: grown(level, r, X, slots, 2000, step)  # noqa: E731
+    loss = lambda r, level: grown(level, r, X, slots, 2000, step)
     gradient = jax.jit(jax.grad(loss, has_aux=True))
     for level in (0.5, 1.2, 6.0, 400.0):
         counter.counts.clear()
@@ -228,7 +228,7 @@ def test_the_fallback_without_the_primitive_agrees(monkeypatch):
 
 
 def test_misuse():
-    go = lambda x: x < 3.0  # noqa: E731
+    go = lambda x: x < 3.0
     with pytest.raises(ValueError, match=r"slots is 0: .*at least 1"):
         jt.while_loop(go, lambda x: x + 1.0, 0.0, 60, slots=0)
     with pytest.raises(ValueError, match=r"max_steps is 0: .*at least 1"):
@@ -276,6 +276,6 @@ def test_devices_stop_by_themselves(varied):
             jax.grad(total)(1.5, xs)
         return
     steps = [int(jnp.ceil(jnp.log(10.0 / x) / jnp.log(1.5))) for x in xs]
-    plain = lambda rate: sum(x * rate**n for x, n in zip(xs, steps, strict=True))  # noqa: E731
+    plain = lambda rate: sum(x * rate**n for x, n in zip(xs, steps, strict=True))
     found = jax.jit(jax.value_and_grad(total))(1.5, xs)
     assert_close(found, jax.value_and_grad(plain)(1.5), rtol=1e-11)

@@ -128,7 +128,7 @@ def _row(name: str, copies: Queue, seconds: float, mutant_of: tuple[str, Mutant]
 def summary(rows: Sequence[dict]) -> dict:
     """The share that was killed, of all and of each target, without what is equivalent."""
     counted = [row for row in rows if not row["outcome"].startswith("equivalent")]
-    killed = lambda rows: sum(row["outcome"].startswith("killed") for row in rows)  # noqa: E731
+    killed = lambda rows: sum(row["outcome"].startswith("killed") for row in rows)
     shares = {}
     for name in dict.fromkeys(row["target"] for row in counted):
         own = [row for row in counted if row["target"] == name]

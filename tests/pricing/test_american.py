@@ -94,7 +94,7 @@ def ladder(contracts) -> np.ndarray:
 @jax.jit
 def _ladder(contracts):
     def each(row):
-        at = lambda spot, expiry: american_value(spot, row[1], expiry, *row[3:])  # noqa: E731
+        at = lambda spot, expiry: american_value(spot, row[1], expiry, *row[3:])
         value, (delta, by_expiry) = jax.value_and_grad(at, (0, 1))(row[0], row[2])
         gamma = jax.jvp(lambda spot: jax.grad(at)(spot, row[2]), (row[0],), (jnp.ones(()),))[1]
         return jnp.stack([value, delta, gamma, by_expiry])
@@ -177,7 +177,7 @@ def _tree(row, num_steps: int) -> float:
     dt = t / num_steps
     up = np.exp(vol * np.sqrt(dt))
     chance = (np.exp((r - q) * dt) - 1.0 / up) / (up - 1.0 / up)
-    at = lambda i: spot * up ** np.arange(-i, i + 1, 2.0)  # noqa: E731
+    at = lambda i: spot * up ** np.arange(-i, i + 1, 2.0)
     last = at(num_steps - 1)
     rows = np.stack(np.broadcast_arrays(last, strike, dt, r, q, vol, side), axis=1)
     found = np.maximum(european(rows), side * (last - strike))
@@ -245,7 +245,7 @@ def slopes(contracts):
     """Derivatives in all numbers but the side: first [contracts, 6] and second [contracts, 6, 6]."""
 
     def each(row):
-        at = lambda numbers: american_value(*numbers, row[6])  # noqa: E731
+        at = lambda numbers: american_value(*numbers, row[6])
         return jax.grad(at)(row[:6]), jax.hessian(at)(row[:6])
 
     return jax.lax.map(each, jnp.asarray(contracts), batch_size=20)

@@ -33,7 +33,7 @@ pytestmark = double
 CALL, MODEL, KEY = European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2), jax.random.key(0)
 BOOK = Book.from_text("id,type,underlying,option,strike,expiry")
 MARKET = sample_market()
-FIT = lambda market: {}  # noqa: E731
+FIT = lambda market: {}
 WRONG = {
     "a method's name": (
         lambda: price(CALL, MODEL, "MonteCarlo"),

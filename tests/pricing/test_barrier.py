@@ -61,7 +61,7 @@ def test_knock_outs_are_integrals_of_the_killed_density(side, level, vol, rate, 
     """Reflection: density n(y) - exp(2 mu h) n(y - 2 h) on the living side, mu = (r - q)/sigma^2 - 1/2."""
     t, model = 0.75, BlackScholes(SPOT, rate, vol, q)
     std, drift, h = vol * np.sqrt(t), rate - q - 0.5 * vol**2, np.log(level / SPOT)
-    density = lambda y: np.exp(-0.5 * ((y - drift * t) / std) ** 2) / (std * np.sqrt(2.0 * np.pi))  # noqa: E731
+    density = lambda y: np.exp(-0.5 * ((y - drift * t) / std) ** 2) / (std * np.sqrt(2.0 * np.pi))
     nodes, weights = np.polynomial.legendre.leggauss(100)
     for strike, option, found in zip(
         STRIKES, OPTIONS, value(barriers(side, "out", level), model), strict=True
@@ -225,7 +225,7 @@ def test_the_third_derivative_through_price():
 def test_no_gradient_is_lost_in_what_a_contract_does_not_use(rate):
     """The unused powers of (barrier / spot) overflow here, and nothing times infinity is no number."""
     both = [barriers(side, "out", level, 3.0) for side, level in (("down", 90.0), ("up", 110.0))]
-    total = lambda model: sum(price(each, model, throw=False).value.sum() for each in both)  # noqa: E731
+    total = lambda model: sum(price(each, model, throw=False).value.sum() for each in both)
     gradient = eqx.filter_jit(eqx.filter_vmap(jax.grad(total)))
     spots = jnp.asarray([1e-2, 90.5, 109.5, 200.0])
     models = eqx.filter_vmap(lambda spot: BlackScholes(spot, rate, 1e-3))(spots)

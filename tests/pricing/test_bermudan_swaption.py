@@ -97,7 +97,7 @@ def test_sensitivities_to_the_level_of_rates():
     assert found == pytest.approx(12.9258599208, rel=1e-8)
     assert first == pytest.approx(1935.5095, rel=1e-6)
     assert second == pytest.approx(223574.16, rel=1e-6)
-    parallel = lambda h: value_at(rates=h)  # noqa: E731
+    parallel = lambda h: value_at(rates=h)
     np.testing.assert_allclose(first, first_difference(parallel, 3e-4), rtol=1e-9)
     np.testing.assert_allclose(second, second_difference(parallel, 3e-4), rtol=1e-8)
     _, (by_pillar, *_) = value_and_gradient()
@@ -110,7 +110,7 @@ def test_one_sweep_gives_the_sensitivity_to_every_pillar():
     moving = np.flatnonzero(by_pillar)
     assert moving.size == 12  # on both sides of 1 ... 6, where the contract reads the curve
     for pillar in (*moving, 100):
-        bump = lambda h, k=pillar: value_at(rates=h * np.eye(PILLARS.size)[k])  # noqa: E731
+        bump = lambda h, k=pillar: value_at(rates=h * np.eye(PILLARS.size)[k])
         np.testing.assert_allclose(by_pillar[pillar], first_difference(bump, 2e-4), rtol=1e-6)
 
 

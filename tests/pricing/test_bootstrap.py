@@ -28,7 +28,7 @@ TIMES = np.array([0.002, 0.1, 0.4, 0.83, 1.7, 4.0, 9.3, 25.0, 40.0])
 def implied(discount, instruments) -> np.ndarray:
     """Return the rates that discount factors mean, by the definitions of the instruments."""
     deposits, futures, swaps = instruments
-    of_periods = lambda x: (discount(x.start) / discount(x.end) - 1.0) / x.accruals  # noqa: E731
+    of_periods = lambda x: (discount(x.start) / discount(x.end) - 1.0) / x.accruals
     paid = discount(swaps.payment_dates)
     par = (discount(swaps.start) - paid[:, -1]) / np.sum(swaps.accruals * paid, axis=1)
     return np.concatenate([of_periods(deposits), of_periods(futures) + futures.convexity, par])
@@ -80,7 +80,7 @@ def test_quantlib_bootstraps_the_same_curve_from_the_same_calendar():
     ours = Market.from_text(text).curves["EUR"]
 
     ql.Settings.instance().evaluationDate = ql.Date.from_date(ASOF)
-    handle = lambda x: ql.QuoteHandle(ql.SimpleQuote(x))  # noqa: E731
+    handle = lambda x: ql.QuoteHandle(ql.SimpleQuote(x))
     deposits = [
         ql.DepositRateHelper(
             *(handle(rate), ql.Period(tenor), 2, ql.TARGET()),
@@ -158,7 +158,7 @@ def test_discount_factors_move_with_quotes_as_differences_say():
 @pytest.mark.repeat
 def test_second_derivatives_are_those_of_the_gradient():
     at = np.concatenate(quotes().quotes)
-    total = lambda values: jnp.sum(discounts(values))  # noqa: E731
+    total = lambda values: jnp.sum(discounts(values))
     gradient = jax.jit(jax.grad(total))
     wanted = central(gradient, at, STEPS)
     for hessian in (jax.hessian(total), jax.jacrev(jax.jacrev(total))):

@@ -75,7 +75,7 @@ def test_a_surface_with_an_arbitrage_says_so():
 
 def test_a_batch_says_which_of_its_contracts_it_is():
     batch = European([[90.0, 100.0, 110.0], [95.0, 105.0, 115.0]], 1.0)
-    at = lambda product: product.strike  # noqa: E731
+    at = lambda product: product.strike
     hopeless = eqx.tree_at(at, batch, batch.strike.at[1, 2].set(jnp.nan))
     model = BlackScholes(100.0, 0.03, 0.2)
     for verb in (price, greeks):

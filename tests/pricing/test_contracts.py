@@ -51,7 +51,7 @@ def figures(product, model, method, key=None):
 @eqx.filter_jit
 def _means_and_errors(product, model, method, key):
     """As a book has them: without volga."""
-    along = lambda shifted: jax.jvp(shifted, (jnp.zeros(()),), (jnp.ones(()),))[1]  # noqa: E731
+    along = lambda shifted: jax.jvp(shifted, (jnp.zeros(()),), (jnp.ones(()),))[1]
     vol, rate = (along(lambda by, k=k: model.shifted(**{k: by})) for k in ("vol", "rate"))
     return means_and_errors(sensitivities(product, model, method, key, vol, rate), method)
 

@@ -53,10 +53,10 @@ def test_complex_functions_and_their_slopes(ours, numpys):
 def test_the_derivatives_of_a_logarithm_over_its_argument(size):
     """By its series, and by its quotient: the first, which comes with the value, and two more."""
     z = size * (DICE.uniform(0.5, 2.0, 10) + 1j * DICE.uniform(-2.0, 2.0, 10))
-    along = lambda f: lambda z: jax.jvp(f, (z,), (jnp.ones_like(z),))[1]  # noqa: E731
-    first = lambda z: log1p_over(z)[1]  # noqa: E731
+    along = lambda f: lambda z: jax.jvp(f, (z,), (jnp.ones_like(z),))[1]
+    first = lambda z: log1p_over(z)[1]
     with mpmath.workdps(40):
-        exact = lambda x, n: complex(mpmath.diff(lambda y: mpmath.log1p(y) / y, x, n))  # noqa: E731
+        exact = lambda x, n: complex(mpmath.diff(lambda y: mpmath.log1p(y) / y, x, n))
         wanted = np.array([[exact(x, n) for x in z.tolist()] for n in (1, 2, 3)])
     for ours, theirs in zip((first, along(first), along(along(first))), wanted, strict=True):
         np.testing.assert_allclose(ours(jnp.asarray(z)), theirs, rtol=1e-11)

@@ -61,8 +61,8 @@ def ladder(product, model, method, seed=1):
 
 @eqx.filter_jit
 def _ladder(product, model, method, key):
-    value = lambda s: method.samples(product, model.shifted(underlying=s), key=key)  # noqa: E731
-    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
+    value = lambda s: method.samples(product, model.shifted(underlying=s), key=key)
+    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))
     (values, delta), (_, gamma) = along(along(value))(jnp.zeros(()))
     return jnp.stack([values, delta, gamma])
 
@@ -171,7 +171,7 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
         model = BlackScholes(100.0 + 10.0 * shift, 0.05 - 0.1 * shift, 0.3 + 0.1 * shift)
         return method.samples(product, model, key=key)
 
-    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))  # noqa: E731
+    along = lambda f: lambda s: jax.jvp(f, (s,), (jnp.ones_like(s),))
     both = jax.jit(along(along(samples)))  # ((value, slope), (slope, curvature))
     _, (slope, curvature) = both(0.0)
     once, twice = (first_difference(lambda h, i=i: both(h)[0][i], 1e-3) for i in range(2))
@@ -281,7 +281,7 @@ def slopes(samples, at):
 
 @functools.cache
 def slopes_by_fourier():
-    value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value  # noqa: E731
+    value = lambda x: price(CALL, stochastic(x), Fourier(), throw=False).value
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 

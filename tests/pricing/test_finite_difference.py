@@ -49,8 +49,8 @@ _EVERY_KIND = Barrier(
 
 @eqx.filter_jit
 def value_delta_and_gamma(product, model, method):
-    at = lambda spot: method.samples(product, model.shifted(underlying=spot))  # noqa: E731
-    along = lambda f: lambda spot: jax.jvp(f, (spot,), (jnp.ones_like(spot),))  # noqa: E731
+    at = lambda spot: method.samples(product, model.shifted(underlying=spot))
+    along = lambda f: lambda spot: jax.jvp(f, (spot,), (jnp.ones_like(spot),))
     (value, delta), (_, gamma) = along(along(at))(jnp.zeros(()))
     return value, delta, gamma
 
@@ -100,7 +100,7 @@ def test_a_spot_beyond_the_barrier_has_touched_it(kind, expected):
 def test_derivatives_are_those_of_the_discrete_value():
     """Grids stand still under small bumps, so central differences see what differentiation sees."""
     method = FiniteDifference(60, 24, 16)
-    value = lambda model: method.samples(_UP_AND_OUT, model)  # noqa: E731
+    value = lambda model: method.samples(_UP_AND_OUT, model)
     value_and_grad = jax.jit(jax.value_and_grad(value))
     _, bar = value_and_grad(_MODEL)
     for name in (
@@ -111,7 +111,7 @@ def test_derivatives_are_those_of_the_discrete_value():
         "vol_of_vol",
         "correlation",
     ):
-        at = lambda model, name=name: getattr(model, name)  # noqa: E731
+        at = lambda model, name=name: getattr(model, name)
         step = 1e-4 * abs(at(_MODEL))
         moved = (eqx.tree_at(at, _MODEL, at(_MODEL) + by) for by in (step, -step))
         up, down = (value_and_grad(model)[0] for model in moved)
@@ -126,7 +126,7 @@ def test_agrees_with_monte_carlo():
 
     @jax.jit
     def along(spot, rate):
-        value = lambda h: price(barrier, _MODEL.shifted(underlying=h * spot, rate=h * rate)).value  # noqa: E731
+        value = lambda h: price(barrier, _MODEL.shifted(underlying=h * spot, rate=h * rate)).value
         return jax.jvp(value, (0.0,), (1.0,))
 
     (exact, delta), (_, rho) = along(1.0, 0.0), along(0.0, 1.0)
@@ -328,7 +328,7 @@ def test_beside_a_barrier_greeks_tend_to_black_scholes_as_the_variance_stops_mov
 def test_a_grid_whose_error_is_large_is_doubled_for_in_and_out_alike():
     small, vanilla = FiniteDifference(30, 12, 8), price(European(105.0, 0.8, "put"), _MODEL)
     out, into = (Barrier(105.0, 0.8, 85.0, kind, "put") for kind in ("down-and-out", "down-and-in"))
-    run = lambda product, method: valuation._value(product, _MODEL, method, None)  # noqa: E731
+    run = lambda product, method: valuation._value(product, _MODEL, method, None)
     total = 0.0
     for product in (out, into):
         method, (value, error), _ = valuation.estimated(
@@ -359,7 +359,7 @@ def test_errors_are_large_beside_their_figure_and_by_what_a_move_makes_of_them()
     first, second = jnp.array([0.1, -0.1, 0.01, -1.0, 0.1, 0.1]), jnp.array(1.0)
     figures = Sensitivities(*first, None, second)
     still = jax.tree.map(jnp.zeros_like, figures)
-    with_gamma = lambda error: eqx.tree_at(lambda s: s.gamma, still, jnp.array(error))  # noqa: E731
+    with_gamma = lambda error: eqx.tree_at(lambda s: s.gamma, still, jnp.array(error))
     assert is_close(_ROUND, figures, with_gamma(4e-4))
     assert not is_close(_ROUND, figures, with_gamma(6e-4))
     assert is_close(

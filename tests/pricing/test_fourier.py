@@ -19,14 +19,14 @@ SPOT, RATE, YIELD = 100.0, 0.02, 0.01
 
 def heston(parameters):
     """Rows of (v0, kappa, theta, xi, rho) as a batch of models."""
-    build = lambda row: Heston(SPOT, RATE, *row, YIELD)  # noqa: E731
+    build = lambda row: Heston(SPOT, RATE, *row, YIELD)
     return eqx.filter_vmap(build)(jnp.asarray(parameters))
 
 
 @eqx.filter_jit
 def values(products, models, num_nodes=256):
     """One row for each model, one column for each contract."""
-    each = lambda strike, t, model: price(European(strike, t), model, Fourier(num_nodes)).value  # noqa: E731
+    each = lambda strike, t, model: price(European(strike, t), model, Fourier(num_nodes)).value
     return eqx.filter_vmap(each)(products.strike, products.expiry, models)
 
 

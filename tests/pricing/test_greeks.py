@@ -102,7 +102,7 @@ def test_gamma(batch):
 def test_gamma_and_vanna_are_differences_of_delta(batch):
     """A lower floor: all but three barriers are above it."""
     products, model, found = batch
-    delta = lambda **shifts: np.asarray(greeks(products, model.shifted(**shifts)).delta)  # noqa: E731
+    delta = lambda **shifts: np.asarray(greeks(products, model.shifted(**shifts)).delta)
     half = 0.5 * SPOT_STEP
     gamma = first_difference(lambda step: delta(underlying=step), half)
     vanna = first_difference(lambda step: delta(vol=step), VOL_STEP)
@@ -124,7 +124,7 @@ def test_vega_volga_and_rho(batch):
 def test_theta(batch):
     """Away from the pillars of the curve and the surface, where the value has a kink in time."""
     products, model, found = batch
-    value = lambda age: np.asarray(price(products.rolled(jnp.asarray(age)), model).value)  # noqa: E731
+    value = lambda age: np.asarray(price(products.rolled(jnp.asarray(age)), model).value)
     pillars = np.asarray(dax().curves["EUR"].times)
     expiries = np.asarray(products.expiry)
     smooth = np.min(np.abs(expiries[:, None] - pillars), axis=1) > 1.1 * TIME_STEP

@@ -113,6 +113,6 @@ def test_second_derivatives(std, deviations):
     point, side, steps = out_of_the_money_point(std, deviations)
     found = steps @ np.asarray(hessian(jnp.asarray(point), side)) @ steps
     for i, step in enumerate(steps):
-        slope = lambda h, step=step: steps @ gradient(jnp.asarray(point + h * step), side)  # noqa: E731
+        slope = lambda h, step=step: steps @ gradient(jnp.asarray(point + h * step), side)
         quotient = first_difference(slope, 1.0)
         np.testing.assert_allclose(found[i], quotient, rtol=1e-6, atol=1e-9 * std)

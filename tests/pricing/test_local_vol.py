@@ -94,7 +94,7 @@ def test_an_option_is_sensitive_to_its_own_quote():
 
 @pytest.mark.repeat
 def test_gamma_is_that_of_differences():
-    at = lambda shift: price(CLAIMS, smiling().shifted(underlying=shift)).value[0]  # noqa: E731
+    at = lambda shift: price(CLAIMS, smiling().shifted(underlying=shift)).value[0]
     found = greeks(CLAIMS, smiling())
     assert isinstance(found.stats["method"], FiniteDifference)
     np.testing.assert_allclose(found.gamma[0], second_difference(at, 0.1), rtol=1e-6)

@@ -56,7 +56,7 @@ def _one_of_a_kind():
 
 
 KINDS = _one_of_a_kind()
-COST = lambda triple: list(all_methods).index(triple[2])  # noqa: E731
+COST = lambda triple: list(all_methods).index(triple[2])
 FEW = cover(KINDS, types, COST)
 
 
@@ -90,7 +90,7 @@ def reverse(product, model, method, key):
 def forward(product, model, method, key):
     """The value, its standard error and its derivative to a shift of the underlying, in forward mode."""
     at = jnp.asarray(0.0)
-    shifted = lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)  # noqa: E731
+    shifted = lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)
     value, slope, error = jax.jvp(shifted, (at,), (jnp.ones_like(at),), has_aux=True)
     return value, error, slope
 
@@ -103,7 +103,7 @@ def curvature_and_gamma(product, model, method, key):
         lambda by: _value_and_error(product, model.shifted(underlying=by), method, key)[0]
     )
     _, curvature = jax.jvp(slope, (at,), (jnp.ones_like(at),))
-    samples = lambda at: method.samples(product, at, key=key)  # noqa: E731
+    samples = lambda at: method.samples(product, at, key=key)
     return curvature, with_gamma(samples, product, model, method)[1]
 
 
@@ -178,7 +178,7 @@ def test_the_gradient_is_that_of_central_differences(triple, numbers):
             along = eqx.tree_at(
                 lambda tree, i=i: jax.tree.leaves(tree)[i], still, jnp.asarray(direction)
             )
-            bumped = lambda step, along=along: value(*moved(pair, along, step), method, key)  # noqa: E731
+            bumped = lambda step, along=along: value(*moved(pair, along, step), method, key)
             for step in (1e-6, 1e-5, 1e-4):
                 quotient = first_difference(bumped, step)
                 if np.isclose(slope, quotient, rtol=1e-6, atol=floor):

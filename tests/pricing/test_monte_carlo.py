@@ -118,7 +118,7 @@ def test_a_second_derivative_that_would_be_wrong_raises(twice, function, at, rem
 @double
 def test_double_grad_of_a_call_is_its_gamma():
     """The silent zero of a naive Monte Carlo Gamma: here it is right."""
-    at = lambda spot: BlackScholes(spot, 0.05, 0.2)  # noqa: E731
+    at = lambda spot: BlackScholes(spot, 0.05, 0.2)
     value = _value(European(100.0, 1.0), at, MonteCarlo(2**16, 1))
     gamma = jax.jit(jax.grad(jax.grad(value)))(100.0)
     assert abs(gamma - 0.018762017) < 3e-4

@@ -136,7 +136,7 @@ def test_a_book_on_no_curve_is_set_aside():
 
 def test_a_file_has_instruments_on_the_calendar():
     deposits, futures, swaps = quotes().instruments
-    days = lambda times: [ASOF + dt.timedelta(round(365 * float(t))) for t in times]  # noqa: E731
+    days = lambda times: [ASOF + dt.timedelta(round(365 * float(t))) for t in times]
     spot = dt.date(2024, 1, 9)
     assert days(deposits.start) == [spot] * 3
     assert days(deposits.end) == [dt.date(2024, 1, 10), dt.date(2024, 1, 16), dt.date(2024, 4, 9)]

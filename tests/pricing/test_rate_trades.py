@@ -192,7 +192,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     product, model = products_of(book(row).trades, market), hull_white(market)["EUR"]
     value = jax.jit(lambda rate, age: price(product.rolled(age), model.shifted(rate=rate)).value[0])
     zero, figures = jnp.zeros(()), found.trades[index].figures
-    by_rate = lambda h: value(zero + h, zero)  # noqa: E731
+    by_rate = lambda h: value(zero + h, zero)
     np.testing.assert_allclose(*figures.delta.values(), first_difference(by_rate, 1e-3), rtol=1e-8)
     np.testing.assert_allclose(*figures.gamma.values(), second_difference(by_rate, 1e-3), rtol=1e-6)
     by_age = first_difference(lambda h: value(zero, zero + h), 1e-3)

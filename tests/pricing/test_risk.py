@@ -166,7 +166,7 @@ def test_values_alone_are_those_beside_the_greeks(found):
 
 def test_a_trade_that_no_method_prices_is_set_aside():
     """Without a method for barriers, and with a model for which there is none at all."""
-    fit = lambda market: {"DAX": dax_heston()}  # noqa: E731
+    fit = lambda market: {"DAX": dax_heston()}
     found = risk(small_book(), dax(), fit, methods=(Fourier(),), greeks=False)
     assert [trade.type for trade in found.failed] == ["barrier"] * PER_KIND
     assert all("no terminal claim" in trade.status for trade in found.failed)
@@ -204,7 +204,7 @@ def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
     rows += [f"T{i},european,DAX,put,{k},2002-12-17" for i, k in enumerate(strikes[:-1])]
     rows += ["A,european,DAX,call,4500,2003-06-20"]
     book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows]))
-    fit = lambda market: {"DAX": dax_heston()}  # noqa: E731
+    fit = lambda market: {"DAX": dax_heston()}
     found = risk(book, dax(), fit)
     assert [trade.id for trade in found.failed] == ["S40"]
     valued = [trade for trade in found.trades if trade.figures]
@@ -251,7 +251,7 @@ def test_a_trade_that_its_method_does_not_reach_is_set_aside_with_the_reason():
 near,bermudan,DAX,put,4500,2002-09-05|2002-10-05
 far,bermudan,DAX,put,4500,2003-07-05|2004-07-05
 """
-    fit = lambda market: {"DAX": BlackScholes(4500.0, 0.03, 1.8)}  # noqa: E731
+    fit = lambda market: {"DAX": BlackScholes(4500.0, 0.03, 1.8)}
     near, far = risk(Book.from_text(text), dax(), fit, greeks=False).trades
     assert (near.method, near.status) == ("Quadrature", "ok")
     assert far.figures is None

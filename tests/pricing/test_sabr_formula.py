@@ -127,7 +127,7 @@ EDGES = [
 @functools.cache
 def expansion(leading):
     """Value, gradient and Hessian in all arguments, compiled once."""
-    of = lambda at: sabr_vol(*at, leading=leading)  # noqa: E731
+    of = lambda at: sabr_vol(*at, leading=leading)
     return jax.jit(lambda at: (of(at), jax.grad(of)(at), jax.hessian(of)(at)))
 
 
@@ -157,7 +157,7 @@ def test_derivatives_are_finite_in_every_corner():
     k, beta, rho, nu = (x.ravel() for x in grid)
     same = np.ones_like(k)
     at = np.stack([100.0 * same, k, 0.5 * same, 0.2 * 100.0 ** (1 - beta), beta, rho, nu], axis=1)
-    of = lambda at: sabr_vol(*at)  # noqa: E731
+    of = lambda at: sabr_vol(*at)
     assert np.all(vols(*at.T) > 0.0)
     assert np.all(np.isfinite(jax.vmap(jax.grad(of))(jnp.asarray(at))))
     assert np.all(np.isfinite(jax.vmap(jax.hessian(of))(jnp.asarray(at))))

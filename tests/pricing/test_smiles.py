@@ -75,7 +75,7 @@ def test_a_digital_is_the_limit_of_its_call_spreads(model):
     )  # between quotes, at one, and beyond
     spreads, call = paid_above(model, strikes), calls(model, strikes)
     bond, share = bond_and_share(model)
-    found = lambda *words: price(Digital(strikes, T, *words), model).value  # noqa: E731
+    found = lambda *words: price(Digital(strikes, T, *words), model).value
     np.testing.assert_allclose(found("call"), spreads, rtol=1e-5)
     np.testing.assert_allclose(found("put"), bond - spreads, rtol=1e-5)
     np.testing.assert_allclose(found("call", "asset"), call + strikes * spreads, rtol=1e-5)

@@ -96,7 +96,7 @@ class Store:
             raise self._foreign(str(error)) from None
 
     def keep_book(self, stored: StoredBook) -> None:
-        """Write a book, in the place of one of its name."""
+        """Write a book, and replace the one of the same name."""
         self._write("REPLACE INTO kept VALUES (?, ?, ?)", stored.name, stored.format, stored.text)
 
     def drop_book(self, name: str) -> None:
@@ -104,7 +104,7 @@ class Store:
         self._write("DELETE FROM kept WHERE name = ?", name)
 
     def keep_quotes(self, quotes: KeptQuotes) -> None:
-        """Write the moved quotes, in the place of the last ones."""
+        """Replace the moved quotes."""
         self._write("REPLACE INTO kept VALUES (?, 'json', ?)", _QUOTES, json.dumps(quotes))
 
     def _write(self, statement: str, *values: str) -> None:

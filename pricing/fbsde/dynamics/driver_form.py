@@ -178,8 +178,8 @@ def _are_small(
         at = (y[:, 0], z, gamma.reshape(count, dim, dim)) if problem.reads_gamma else (y[:, 0], z)
 
         def on_date(t, x):
-            f = lambda *at: problem.flat_driver(t, x, *at)  # noqa: E731
-            most = lambda a: jnp.max(jnp.abs(a).reshape(len(a), -1), axis=1)  # noqa: E731
+            f = lambda *at: problem.flat_driver(t, x, *at)
+            most = lambda a: jnp.max(jnp.abs(a).reshape(len(a), -1), axis=1)
             deviations = [test(f, x, *at) for test in tests]
             return [(most(deviation), most(scale)) for deviation, scale in deviations]
 

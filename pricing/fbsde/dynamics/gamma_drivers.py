@@ -91,7 +91,7 @@ class LinearizedDiffusion(eqx.Module):
         """
         dt = self.problem.dt
         noise = factor * dw if self.is_diagonal else factor @ dw
-        move = lambda noise: self.problem.advance(t, x, noise)  # noqa: E731
+        move = lambda noise: self.problem.advance(t, x, noise)
         return move(noise - 0.5 * dt * self._bend(move, factor))
 
     def compensator(self, t: Real, x: State, gamma: Array, factor: Array) -> Real:
@@ -114,7 +114,7 @@ class LinearizedDiffusion(eqx.Module):
         if self.is_diagonal:
             slope, bend = own_derivatives(move, still, jnp.ones_like(still))
             return (factor**2 - 1.0) * bend / slope
-        along = lambda v: jax.jvp(lambda n: jax.jvp(move, (n,), (v,))[1], (still,), (v,))[1]  # noqa: E731
+        along = lambda v: jax.jvp(lambda n: jax.jvp(move, (n,), (v,))[1], (still,), (v,))[1]
         bends = jax.vmap(along)(factor.T) - jax.vmap(along)(jnp.eye(len(still), dtype=still.dtype))
         return jnp.linalg.solve(jax.jacfwd(move)(still), jnp.sum(bends, axis=0))
 
@@ -133,7 +133,7 @@ def with_frozen_gamma(linearized: LinearizedDiffusion, factor: Array, gamma: Arr
     """Return the problem with the driver of errors in the step from today, with the solution's Gamma there."""
     problem = linearized.problem
     own = problem.driver
-    driver = lambda t, x, y, z: own(t, x, y, z, gamma) - linearized.compensator(t, x, gamma, factor)  # noqa: E731
+    driver = lambda t, x, y, z: own(t, x, y, z, gamma) - linearized.compensator(t, x, gamma, factor)
     return eqx.tree_at(lambda p: p.driver, problem, driver)
 
 

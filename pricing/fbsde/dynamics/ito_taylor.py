@@ -55,7 +55,7 @@ def martingale_increments(
 
     def along(field: Callable[[States], States]) -> tuple[list[Array], list[Array]]:
         """Return D F and D^2 F."""
-        first = lambda x: jax.jvp(all_features, (x,), (field(x),))[1]  # noqa: E731
+        first = lambda x: jax.jvp(all_features, (x,), (field(x),))[1]
         return jax.jvp(first, (x,), (field(x),))
 
     each = partial(zip, compositions, strict=True)

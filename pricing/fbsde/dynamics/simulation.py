@@ -55,7 +55,7 @@ def simulate(
         start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
     if initial_dispersion:
         before = initial_dispersion * problem.maturity
-        today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)  # noqa: E731
+        today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
         if own_start is None:  # shift coordinate i to another path, i / dim of all of them away
             shifts = [i * num_paths // problem.dim for i in range(problem.dim)]
@@ -85,8 +85,8 @@ def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarra
 
 def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key: PRNGKeyArray):
     """Return arrays [..., paths], of blocks of paths, each from a key of its own, side by side."""
-    of_block = lambda index: function(jax.random.fold_in(key, index))  # noqa: E731
-    together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)  # noqa: E731
+    of_block = lambda index: function(jax.random.fold_in(key, index))
+    together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)
     return jax.tree.map(together, jax.lax.map(of_block, jnp.arange(num_blocks)))
 
 

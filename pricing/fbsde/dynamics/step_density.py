@@ -87,7 +87,7 @@ class StepDensity(eqx.Module):
         if self.form.factor is None:
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
             return Derivatives(slope, second + slope[:, None] * slope[None])
-        steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))  # noqa: E731
+        steepness = lambda x: jnp.log(jnp.abs(self._slopes(x, self.increments(x))))
         g, h = own_derivatives(self.increments, x0, self.form.scale)
         of_log, its_second = own_derivatives(steepness, x0, self.form.scale)
         precision = self._precision
@@ -100,7 +100,7 @@ class StepDensity(eqx.Module):
         """Return the gradient and Hessian in x of direction . dW, with X_1 fixed."""
         x0 = self.x0
         if self.form.factor is None:
-            total = lambda x: direction @ self.increments(x)  # noqa: E731
+            total = lambda x: direction @ self.increments(x)
             return Derivatives(jax.grad(total)(x0), jax.hessian(total)(x0))
         own = jnp.linalg.solve(self.form.factor.T, direction)
         first, second = own_derivatives(self.increments, x0, self.form.scale)
@@ -126,7 +126,7 @@ class StepDensity(eqx.Module):
         x0 = self.x0
         if self.form.factor is not None:
             scale = self.form.scale
-            steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x, scale)  # noqa: E731
+            steep = lambda x: _by_coordinate(lambda s: self._move(s, self.increments(x)), x, scale)
             first, second = steep(x0), _by_coordinate(steep, x0, scale)
             return slope * first[None], slope[:, :, None] * jnp.diag(second)[None]
 
@@ -175,7 +175,7 @@ def own_derivatives(
     function: Callable[[State], State], x: State, scale: State
 ) -> tuple[State, State]:
     """Return the first and the second derivative of each output in its own input."""
-    first = lambda x: _by_coordinate(function, x, scale)  # noqa: E731
+    first = lambda x: _by_coordinate(function, x, scale)
     return first(x), _by_coordinate(first, x, scale)
 
 
@@ -214,6 +214,6 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
 
 @eqx.filter_jit
 def _jacobians(problem: Problem, t: Real, starts: Array, increments: Array) -> tuple[Array, Array]:
-    move = lambda x, dw: problem.advance(t, x, dw)  # noqa: E731
+    move = lambda x, dw: problem.advance(t, x, dw)
     both = jax.jacfwd(move, (0, 1))
     return jax.vmap(jax.vmap(both, (None, 0)), (0, None))(starts, increments)

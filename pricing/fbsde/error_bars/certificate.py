@@ -208,7 +208,7 @@ def _certificate(
     def of_block(index):
         key_of = jax.random.fold_in(key, index)
         found = samples(solution, own, form, start, quantities, floor, key=key_of)
-        sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)  # noqa: E731
+        sums = lambda power: jax.tree.map(lambda x: jnp.sum(x**power, axis=1), found)
         return sums(1), sums(2)
 
     def add(index, sums: tuple[CertificateSamples, CertificateSamples]):
@@ -218,7 +218,7 @@ def _certificate(
     first, second = jax.lax.fori_loop(0, blocks, add, empty)
     count = (form.pairs * blocks).astype(own.dtype)
     means = jax.tree.map(lambda x: x / count, first)
-    variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)  # noqa: E731
+    variance = lambda x, mean: jnp.maximum(x / count - mean**2, 0.0) / (count - 1)
     errors = jax.tree.map(lambda x, mean: jnp.sqrt(variance(x, mean)), second, means)
     estimates = jax.tree.map(Estimate, means, errors)
     if quantities is not None:
@@ -279,5 +279,5 @@ def _as_one(problem: Problem, quantities: Float[Array, " contracts"]) -> Problem
         each = jnp.broadcast_to(y, shape), jnp.broadcast_to(z, (*shape, dim))
         return problem.driver(t, x, *each).reshape(-1)[0]
 
-    total = lambda x: jnp.sum(quantities * problem.terminal(x).reshape(-1))  # noqa: E731
+    total = lambda x: jnp.sum(quantities * problem.terminal(x).reshape(-1))
     return eqx.tree_at(lambda p: (p.terminal, p.driver), problem, (total, driver))

@@ -240,12 +240,12 @@ def _better(by_weights: Any, by_paths: Any, unit: Array) -> Any:
 
     unit: unit of the entries, which are compared as multiples of it.
     """
-    largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)  # noqa: E731
+    largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)
     noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
     most = cover(noise[0].size)
     agree = largest(jnp.abs(by_weights.mean - by_paths.mean) - most * noise) <= 0.0
     is_less = largest(by_paths.std_error / unit) < largest(by_weights.std_error / unit)
-    pick = lambda path, weight: jnp.where(agree & is_less, path, weight)  # noqa: E731
+    pick = lambda path, weight: jnp.where(agree & is_less, path, weight)
     return jax.tree.map(pick, by_paths, by_weights)
 
 
@@ -294,7 +294,7 @@ def figures_of_today(
     left, tiny = jnp.zeros_like(own), jnp.finfo(own.dtype).tiny
     if problem.reads_gamma:
         left = _OF_SQUARE * ((value - own) / jnp.maximum(jnp.abs(value), tiny)) ** 2
-    shaped = lambda x: x.reshape(*shape, *x.shape[1:])  # noqa: E731
+    shaped = lambda x: x.reshape(*shape, *x.shape[1:])
     figures = shaped(value), shaped(slope), shaped(second)
     return figures, list(map(shaped, errors)), shaped(value - own), shaped(left)
 

@@ -320,13 +320,13 @@ def _halved(
         narrow = jnp.where(count == _NARROW, most(first, last), narrow)
         middle = 0.5 * (low + high)
         between = at(middle)
-        moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit[None], axis=1)  # noqa: E731
+        moved = lambda a, b: jnp.sum(jnp.abs(b - a) / unit[None], axis=1)
         is_left = moved(first, between) > moved(between, last)
-        pick = lambda a, b: jnp.where(is_left.reshape(-1, *(1,) * (a.ndim - 1)), a, b)  # noqa: E731
+        pick = lambda a, b: jnp.where(is_left.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
         cells = pick(low, middle), pick(middle, high), pick(first, between), pick(between, last)
         return cells, narrow
 
-    most = lambda first, last: jnp.max(jnp.abs(last - first), axis=0)  # noqa: E731
+    most = lambda first, last: jnp.max(jnp.abs(last - first), axis=0)
     cells = shares[:-1], shares[1:], outputs[:-1], outputs[1:]
     start_ = cells, jnp.zeros_like(spread)
     cells, narrow = jax.lax.fori_loop(0, _HALVINGS[start.dtype.name], halve, start_)

@@ -207,7 +207,7 @@ class _PathSteps(NamedTuple):
     ):
         """Return the states after steps, [dim, points, paths], and the values held there."""
         problem, found = self.solution.problem, self.solution.approximation
-        own = lambda x, dw: problem.advance(problem.times[date], x, dw)  # noqa: E731
+        own = lambda x, dw: problem.advance(problem.times[date], x, dw)
         move = jax.vmap(own, -1, -1) if along is None else along.advance
         ends = jax.vmap(move, (None, 1), 1)(x, dw)
         ends = jax.vmap(jax.vmap(problem.jumped, (-1, 0), -1), (1, 0), 1)(ends, jumps)
@@ -301,5 +301,5 @@ def _driver_slope(problem: Problem, t, x: States, here: NodeValues) -> States:
 def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
     """Return the change of u over a step from a date without its drift, Gamma's part included."""
     problem, found = solution.problem, solution.approximation
-    value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))  # noqa: E731
+    value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))
     return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]

@@ -133,7 +133,7 @@ def _means_and_errors(
 ) -> tuple[Between, Between]:
     """Return the means of both bounds and of their gap over all paths, and the standard errors."""
     floor = exercise_floor(solution.problem)
-    of_block = lambda key: _samples(solution, floor, key, num_inner)  # noqa: E731
+    of_block = lambda key: _samples(solution, floor, key, num_inner)
     lower, upper = over_blocks(of_block, num_paths // _BLOCK, key)
     samples = jnp.stack([lower, upper, upper - lower])
     errors = jnp.std(samples, axis=-1) / num_paths**0.5
@@ -231,7 +231,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
         step, noise = of_step
         x, log_discount = state
         t = problem.times[first] + step.astype(span.dtype) * span
-        move = lambda x, w: problem.advance(t, x, jnp.sqrt(span) * w, span)  # noqa: E731
+        move = lambda x, w: problem.advance(t, x, jnp.sqrt(span) * w, span)
         after = jax.vmap(move, -1, -1)(x, noise)
         growth = 0.5 * span * (_rate(problem, t, x) + _rate(problem, t + span, after))
         is_on = (first + step < last) | (count == 1)

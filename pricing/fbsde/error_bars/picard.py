@@ -134,7 +134,7 @@ def _iterate(
         def driver(lower, key, when=when, where=where):
             y = _iterate(problem, lower, samples, when, where, key)
             z = jnp.zeros((count, problem.dim), y.dtype)
-            f = lambda t, x, y: problem.flat_driver(t, x, y, z)  # noqa: E731
+            f = lambda t, x, y: problem.flat_driver(t, x, y, z)
             return jax.vmap(f, (0, 0, -1), -1)(when, where, y)
 
         gain = driver(lower, now)

@@ -25,7 +25,7 @@ def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
         >>> uncertain_volatility(8).reads_gamma
         True
     """
-    terminal = lambda x: jnp.maximum(x[0] - 90.0, 0.0) - jnp.maximum(x[0] - 110.0, 0.0)  # noqa: E731
+    terminal = lambda x: jnp.maximum(x[0] - 90.0, 0.0) - jnp.maximum(x[0] - 110.0, 0.0)
     return _uncertain(1, 100.0, terminal, vol, 0.1, 0.2, 0.0, num_steps)
 
 

@@ -25,8 +25,8 @@ def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
         >>> allen_cahn(5).dim
         5
     """
-    driver = lambda t, x, y, z: y - y**3  # noqa: E731
-    terminal = lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2))  # noqa: E731
+    driver = lambda t, x, y, z: y - y**3
+    terminal = lambda x: 0.5 / (1.0 + 0.2 * jnp.sum(x**2))
     return brownian(dim, 0.3, _SQRT_2, driver, terminal, num_steps)
 
 
@@ -44,8 +44,8 @@ def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
         >>> hjb(5).dim
         5
     """
-    driver = lambda t, x, y, z: -0.5 * jnp.sum(z**2)  # noqa: E731
-    terminal = lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2)))  # noqa: E731
+    driver = lambda t, x, y, z: -0.5 * jnp.sum(z**2)
+    terminal = lambda x: jnp.log(0.5 * (1.0 + jnp.sum(x**2)))
     return brownian(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
 
 
@@ -128,7 +128,7 @@ def different_rates_call(num_steps: int = 20) -> Problem:
         >>> different_rates_call(8).num_steps
         8
     """
-    terminal = lambda x: jnp.maximum(x[0] - 100.0, 0.0)  # noqa: E731
+    terminal = lambda x: jnp.maximum(x[0] - 100.0, 0.0)
     return assets(1, 0.5, 0.06, _two_rates, terminal, num_steps)
 
 
@@ -148,8 +148,8 @@ def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
         5
     """
     maturity = 0.2
-    driver = lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z)  # noqa: E731
-    terminal = lambda x: jax.nn.sigmoid(maturity + jnp.mean(x))  # noqa: E731
+    driver = lambda t, x, y, z: (y - (2.0 + dim) / (2.0 * dim)) * jnp.sum(z)
+    terminal = lambda x: jax.nn.sigmoid(maturity + jnp.mean(x))
     return brownian(dim, maturity, float(dim), driver, terminal, num_steps)
 
 
@@ -173,8 +173,8 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
     def solution(t, x):
         return 1.6 + jnp.sin(wave * jnp.sum(x)) * jnp.exp(0.5 * (t - 1.0))
 
-    driver = lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2)  # noqa: E731
-    terminal = lambda x: solution(1.0, x)  # noqa: E731
+    driver = lambda t, x, y, z: jnp.minimum(1.0, (y - solution(t, x)) ** 2)
+    terminal = lambda x: solution(1.0, x)
     return brownian(dim, 1.0, 1.0, driver, terminal, num_steps)
 
 
@@ -193,8 +193,8 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
         5
     """
     x0 = jnp.where(jnp.arange(dim) % 2 == 0, 1.0, 0.5)
-    driver = lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4)  # noqa: E731
-    terminal = lambda x: jnp.sum(x**2)  # noqa: E731
+    driver = lambda t, x, y, z: -0.05 * (y - jnp.sum(z) / 0.4)
+    terminal = lambda x: jnp.sum(x**2)
     return assets(dim, 1.0, 0.0, driver, terminal, num_steps, x0, vol=0.4)
 
 

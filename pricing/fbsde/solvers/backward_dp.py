@@ -175,13 +175,13 @@ class NetworkRegression(AbstractDateRegression):
             driver = self.problem.flat_driver(self.time, x, y, z)
             return 0.5 * driver * self.problem.dt / self.scale
 
-        along = lambda dw: jax.jvp(gain, (x,), (self.problem.diffused(self.time, x, dw),))  # noqa: E731
+        along = lambda dw: jax.jvp(gain, (x,), (self.problem.diffused(self.time, x, dw),))
         return jax.vmap(along, out_axes=(None, 0))(dw)
 
     def _along_noise(self, function: Callable, x: State, dw: Float[Array, "pairs dim"]) -> Array:
         """Return the derivative of a function of the standardized state along s dW."""
         noise = jax.vmap(self.problem.diffused, (None, None, 0))(self.time, x, dw)
-        along = lambda v: jax.jvp(function, (self.standardized(x),), (v,))[1]  # noqa: E731
+        along = lambda v: jax.jvp(function, (self.standardized(x),), (v,))[1]
         return jax.vmap(along)(noise * self.whitening)
 
     @property

@@ -56,7 +56,7 @@ def value_at_step_end(
     def with_gradient(function: Callable[[Real, State], Array]):
         return flat(function(t, x), jax.jacrev(function, argnums=1)(t, x))
 
-    over = lambda: flat(problem.terminal(x), problem.terminal_gradient(x))  # noqa: E731
+    over = lambda: flat(problem.terminal(x), problem.terminal_gradient(x))
     y, z = jax.lax.cond(date == problem.num_steps, over, lambda: continuation(x))
     if problem.exercise_value is not None:
         paid, z_paid = with_gradient(problem.exercise_value)
@@ -353,7 +353,7 @@ class AbstractBackwardSolver(AbstractSolver):
         optimizer = self._optimizer(index, problem.x0.dtype)
         first = OptimizerState.init(optimizer, networks)
         last, losses = minimize(loss, optimizer, first, self.num_iterations, key=batches)
-        trained = lambda new, old: jnp.where(date > 0, new, old)  # noqa: E731, today has one state only
+        trained = lambda new, old: jnp.where(date > 0, new, old)  # today has one state only
         networks = jax.tree.map(trained, last.parameters, networks)
         parameters = with_best_linear_parts(with_networks(networks))
         return (pool, parameters), parameters, losses

@@ -288,7 +288,7 @@ class HiddenLayer(AbstractBasis):
         self, parameters: PyTree[Array], targets: BasisTargets, *, key: PRNGKeyArray
     ) -> PyTree[Array]:
         standardizer, layer = parameters
-        standardized = lambda x: standardizer(_coordinates(x, self.logs))  # noqa: E731
+        standardized = lambda x: standardizer(_coordinates(x, self.logs))
         u, du = jax.jvp(standardized, (targets.x,), (targets.noise,))
 
         def loss(

@@ -162,7 +162,7 @@ class DeepBSDE(AbstractSolver):
         problem, (states, increments) = found.problem, paths
         times, z = problem.times, found.z_on_paths(states)
         driver = jax.vmap(problem.driver, (None, 0, 0, 0))
-        z_of = lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x))  # noqa: E731
+        z_of = lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x))
         z = jnp.concatenate([z, jax.vmap(z_of)(states[-1])[None]])
         gains = jnp.sum(z[:-1] * _with_contract_axes(increments, z), axis=-1)
 
@@ -241,7 +241,7 @@ class PathwiseApproximation(AbstractApproximation):
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "PathwiseApproximation":
         parameters, old = self.parameters, self.normalization
         weights = quantities * old.scale.reshape(-1)
-        of = lambda z: sum_over_contracts(z.reshape(len(z), -1), weights)  # noqa: E731
+        of = lambda z: sum_over_contracts(z.reshape(len(z), -1), weights)
         value = quantities @ old.value_today(parameters.y0).reshape(-1)
         zero, one = jnp.zeros_like(value), jnp.ones_like(value)
         level, slope = of(parameters.level), of(parameters.slope)

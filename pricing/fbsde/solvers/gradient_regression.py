@@ -218,8 +218,8 @@ class GradientRegression(AbstractSolver):
         def of_block(block: tuple[States, States]):
             return martingale_increments(problem, parts, t, *block, self.order)
 
-        blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)  # noqa: E731
-        together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)  # noqa: E731
+        blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)
+        together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)
         return jax.tree.map(together, jax.lax.map(of_block, (blocks(x), blocks(dw))))
 
     def _driver_at(
@@ -304,7 +304,7 @@ class _LeastSquares(NamedTuple):
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """Return a fit to the target, plus one to its residual, which removes the ridge's bias."""
-        fit = lambda target: ((target * self.weights[None]) @ self.columns.T) @ self.inverse  # noqa: E731
+        fit = lambda target: ((target * self.weights[None]) @ self.columns.T) @ self.inverse
         first = fit(target)
         return first + fit(target - first @ self.columns)
 

@@ -202,7 +202,7 @@ class GridQuadrature(AbstractSolver):
             jumped = _after_jumps(problem, state, after, held_at, noise, weights)
 
         def of_node(x: State):
-            move = lambda noise: problem.advance(t, x, jnp.sqrt(dt) * noise)  # noqa: E731
+            move = lambda noise: problem.advance(t, x, jnp.sqrt(dt) * noise)
             ends = jax.vmap(move, 0, -1)(noise)
             later, driver = held_at(ends)
             values = later.worth + driver
@@ -276,7 +276,7 @@ def _held_after(
     found, *known = splines
     driver = None
     if known:
-        driver = lambda x: flat(jax.vmap(partial(known[0].value, date), -1, -1)(x))  # noqa: E731
+        driver = lambda x: flat(jax.vmap(partial(known[0].value, date), -1, -1)(x))
     later = node_values(problem, found, date, x, driver=driver, floor=state.floor)
     return later, ends_of_step(problem, date - 1)[0] * problem.dt * later.driver
 
@@ -295,7 +295,7 @@ def _after_jumps(
 
     def after_one(worth: Callable[[States], Array]) -> Values:
         """Return the mean after a jump from each node."""
-        mean = lambda x: worth(jax.vmap(jumps.size, (None, 0), -1)(x, noise)) @ weights  # noqa: E731
+        mean = lambda x: worth(jax.vmap(jumps.size, (None, 0), -1)(x, noise)) @ weights
         means = jax.lax.map(mean, nodes, batch_size=max(1, _BLOCK // len(weights)))
         return _spline(means.T.reshape(-1, *(count,) * problem.dim))
 
@@ -304,7 +304,7 @@ def _after_jumps(
         return later.worth + driver
 
     def again(rows: Values, chance: Array) -> tuple[Values, Values]:
-        place = lambda x: state.axes.place(date, x)  # noqa: E731
+        place = lambda x: state.axes.place(date, x)
         rows = after_one(lambda x: jax.vmap(lambda x: _interpolated(rows, place(x)), -1, -1)(x))
         return rows, chance * rows
 

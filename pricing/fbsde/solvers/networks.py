@@ -30,7 +30,7 @@ class Perceptron(eqx.Module):
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "Perceptron":
         """Return the network of the sum of quantity times outputs, which are in order of their contracts."""
-        last = lambda n: (n.weights[-1], n.biases[-1])  # noqa: E731
+        last = lambda n: (n.weights[-1], n.biases[-1])
         return eqx.tree_at(
             last, self, tuple(sum_over_contracts(leaf, quantities) for leaf in last(self))
         )

@@ -141,14 +141,14 @@ class MalliavinRegression(AbstractDateRegression):
             found = later._network_estimate(parameters, x)
             continuation = partial(later._y_and_z, parameters, found)
             y, z = value_at_step_end(problem, after, x, continuation)
-            z_along = lambda v: smooth * later._z_along(parameters, found, x, v)  # noqa: E731
+            z_along = lambda v: smooth * later._z_along(parameters, found, x, v)
             gain, slope = _driver_and_gradient(problem, after, x, y, z, z_along)
             gradient = problem.gradient_of(problem.times[after], x, z)
             return y + 0.5 * gain, gradient, slope
 
         def from_start(start: State, dw: State, gradient: Array, slope: Array):
             _, back = jax.vjp(lambda x: problem.advance(self.time, x, dw), start)
-            at_start = lambda p: problem.z_of(self.time, start, jax.vmap(back)(p)[0])  # noqa: E731
+            at_start = lambda p: problem.z_of(self.time, start, jax.vmap(back)(p)[0])
             return at_start(gradient), at_start(slope)
 
         y, gradient, slope = over_steps(at_end)(steps.ends)
@@ -256,7 +256,7 @@ class MalliavinRegression(AbstractDateRegression):
         value, slopes = linear.value + found.value, linear.slopes + found.slopes
         y, z = jax.lax.stop_gradient((value * self.scale, slopes * self._z_scale[:, None]))
         share = 1.0 + self._kink
-        z_along = lambda v: share * self._z_along(parameters, fixed, x, v)  # noqa: E731
+        z_along = lambda v: share * self._z_along(parameters, fixed, x, v)
         gain, slope = _driver_and_gradient(problem, self.date, x, y, z, z_along)
         of_networks = self._curvature(jax.vmap(fixed.gamma_times)(dw), dw, fixed.trace())
         curvature = linear.curvature + of_networks

@@ -243,7 +243,7 @@ def _valued(
 
         def of_tile(group: TradeGroup, tile: Tile, models: Models = models) -> Array:
             model = models[group.underlyings]
-            value = lambda: tile_values(tile, model, group.method, key=key)[0]["value"]  # noqa: E731
+            value = lambda: tile_values(tile, model, group.method, key=key)[0]["value"]
             return memory.recall(value, (tile, model, group.method))
 
         known = {}

@@ -42,7 +42,7 @@ def adjoint_sweep(
         def of_one(product: AbstractProduct):
             def value(alike, model, age):
                 aged = product.rolled(age)
-                of_model = lambda at: method.samples_given(aged, at, (alike, still))  # noqa: E731
+                of_model = lambda at: method.samples_given(aged, at, (alike, still))
                 return with_gamma(of_model, product, model, method)
 
             found, pullback, gamma = jax.vjp(value, alike, model, zero, has_aux=True)
@@ -77,7 +77,7 @@ def over_bunches(
     """
     rows, trades = tile.weights.shape
     size = group_size(method, trades)
-    split = lambda x: x.reshape(rows, -1, size, *x.shape[2:])  # noqa: E731
+    split = lambda x: x.reshape(rows, -1, size, *x.shape[2:])
     bunches = jax.tree.map(split, (tile.products, tile.weights))
     of_each, of_all = jax.lax.map(lambda row: jax.vmap(function)(*row), bunches)
     of_each = jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), of_each)

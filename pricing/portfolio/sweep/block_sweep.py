@@ -86,13 +86,13 @@ def block_sweep(
         """Return a function and, for Gamma, its slopes along each spot, on an axis in front."""
         if not has_gamma:
             return function(*primals), None
-        along = lambda *tangents: jax.jvp(function, primals, tangents)  # noqa: E731
+        along = lambda *tangents: jax.jvp(function, primals, tangents)
         return jax.vmap(along, out_axes=(None, 0))(*tangents)
 
     def before(model, age):
         def of_row(place):
             row = batch.row(place)
-            of_shift = lambda shift: row.setup(model.shifted(underlying=shift), age)  # noqa: E731
+            of_shift = lambda shift: row.setup(model.shifted(underlying=shift), age)
             return with_slopes(of_shift, (at,), (basis,))
 
         return jax.vmap(of_row)(jnp.arange(len(weights)))
@@ -117,7 +117,7 @@ def block_sweep(
                 return with_slopes(of_shift, (shared[0], at), (shared[1], basis))
 
             (values, _), moves = jax.linearize(within, _at(shared, place), paths, model, zero)
-            value_moves = lambda *tangents: moves(*tangents)[0]  # noqa: E731
+            value_moves = lambda *tangents: moves(*tangents)[0]
             moved = _at(shared_dots, place), paths_dots, *stacked
             slopes = jax.vmap(value_moves)(*moved)
             curved = None

@@ -51,7 +51,7 @@ def block_values(
     rows, trades = tile.weights.shape
     filled = (tile.count + trades - 1) // trades
     zero = jnp.zeros((), model.underlying.dtype)
-    at_level = lambda place: model.shifted(underlying=levels[place] - model.underlying)  # noqa: E731
+    at_level = lambda place: model.shifted(underlying=levels[place] - model.underlying)
 
     def batch_of(methods: PyTree) -> TileRows:
         """Return the trades with their methods: one for each where it is fitted, else one for all."""
@@ -63,13 +63,13 @@ def block_values(
         """Return the values that all blocks share at a level: fitted methods, and setups [rows, trades]."""
         at, methods = at_level(place), None
         if method.is_fitted:
-            fit = lambda product: method.fitted(product, at, key=key)  # noqa: E731
+            fit = lambda product: method.fitted(product, at, key=key)
             methods = jax.vmap(jax.vmap(fit))(tile.products)
         batch = batch_of(methods)
         return methods, _mapped(lambda row: batch.row(row).setup(at, zero), filled, rows)
 
     alike = _mapped(before, count, MAX_LEVELS)
-    at_place = lambda place: jax.tree.map(lambda x: x[place], alike)  # noqa: E731
+    at_place = lambda place: jax.tree.map(lambda x: x[place], alike)
     methods, setup = at_place(0)
     first = batch_of(methods)
 

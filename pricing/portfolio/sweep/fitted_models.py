@@ -100,7 +100,7 @@ def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     def vols(m: Market) -> list[Any]:  # leaves, or their replacements
         return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
 
-    rates = lambda m: [curve.zero_rates for curve in m.curves.values()]  # noqa: E731
-    quotes = lambda m: vols(m) + rates(m)  # noqa: E731
+    rates = lambda m: [curve.zero_rates for curve in m.curves.values()]
+    quotes = lambda m: vols(m) + rates(m)
     shifted = [leaf + vol for leaf in vols(still)] + [leaf + rate for leaf in rates(still)]
     return eqx.tree_at(quotes, still, shifted)

@@ -83,14 +83,14 @@ def _by_blocks(
     first = jax.tree.map(lambda x: x[0], products)
     has_gamma = "gamma" in method.second_order(first, model)
     axis = 0 if method.is_fitted else None  # a method for each trade, or one for all
-    fit = lambda product: method.fitted(product, model, key=key)  # noqa: E731
+    fit = lambda product: method.fitted(product, model, key=key)
     methods = jax.vmap(fit, out_axes=axis)(products)
     as_they_are = jnp.arange(tile.weights.size)
 
     @jax.jit
     def swept(stands_in, weights):
         rows = stands_in.reshape(shape)
-        fine = lambda batch: jax.tree.map(lambda x: x[rows], batch)  # noqa: E731
+        fine = lambda batch: jax.tree.map(lambda x: x[rows], batch)
         batch = TileRows(fine(products), methods if axis is None else fine(methods), axis, key)
         filled = (tile.count + shape[1] - 1) // shape[1]
         found = block_sweep(batch, weights.reshape(shape), filled, model, vol, rate, has_gamma)

@@ -125,7 +125,7 @@ class GroupRisk:
         """The figures, method, status and standard errors of each trade."""
         names, method = self.group.underlyings, type(self.group.method).__name__
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
-        one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)  # noqa: E731
+        one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)
         reasons = {code: RESULTS[one(code)] for code in np.unique(codes)}
         status = {code: f"failed: {why}" if why else NON_FINITE for code, why in reasons.items()}
         columns = _figures_of(self.figures, names), _figures_of(self.errors, names)

@@ -77,7 +77,7 @@ def calls(*strikes: float, num_steps: int = 10) -> Known:
         BlackScholes(SPOT, RATE, VOL),
     )
     found = figures_of_pricing(product, model, ClosedForm())
-    shaped = lambda x, *axes: np.reshape(np.asarray(x), (*strike.shape, *axes))  # noqa: E731
+    shaped = lambda x, *axes: np.reshape(np.asarray(x), (*strike.shape, *axes))
     return Known(
         asset(lambda x: jnp.maximum(jnp.squeeze(x) - strike, 0.0), num_steps),
         shaped(found[0]),
@@ -89,7 +89,7 @@ def calls(*strikes: float, num_steps: int = 10) -> Known:
 @functools.cache
 def put(num_steps: int, exercise_dates: int) -> Problem:
     """Exercised on so many equal dates of a year."""
-    pays = lambda x: jnp.maximum(SPOT - x[0], 0.0)  # noqa: E731
+    pays = lambda x: jnp.maximum(SPOT - x[0], 0.0)
     times = [(i + 1) / exercise_dates for i in range(exercise_dates)]
     return asset(pays, num_steps, exercise_times=times, exercise_value=lambda t, x: pays(x))
 

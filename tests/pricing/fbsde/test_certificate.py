@@ -98,7 +98,7 @@ def test_contracts_are_certified_side_by_side():
     problem = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
     found = certify(solve(problem, COARSE, key=OWN), key=OTHERS, num_paths=16384)
     for row, strike in enumerate([90.0, 110.0]):
-        closed = lambda x, k=strike: known.black_scholes(x[0], k, 0.05, 0.2, 1.0)  # noqa: E731
+        closed = lambda x, k=strike: known.black_scholes(x[0], k, 0.05, 0.2, 1.0)
         one = jax.tree.map(lambda x, row=row: x[row], found)
         assert np.max(np.abs(scores(one, known.of_function(closed, [100.0])))) < 4.0
 
@@ -141,7 +141,7 @@ def test_weights_are_derivatives_of_the_density(correlated):
     np.testing.assert_allclose(factor, root, rtol=1e-6)
     dw = jnp.array([0.3, -0.7])
     end = problem.advance(problem.times[0], problem.x0, dw)
-    density = lambda x: jnp.exp(log_density(problem, x, end))  # noqa: E731
+    density = lambda x: jnp.exp(log_density(problem, x, end))
     known_slope = jax.grad(density)(problem.x0) / density(problem.x0)
     known_curvature = jax.hessian(density)(problem.x0) / density(problem.x0)
     for factor in (root, None):
@@ -169,13 +169,13 @@ def test_paths_from_other_states_are_differentiated(correlated):
     found = [step.along_path(of_rest) for step in steps]
     for ours, other in zip(*found, strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-9, atol=1e-15)
-    move = lambda x: problem.advance(problem.times[0], x, dw)  # noqa: E731
+    move = lambda x: problem.advance(problem.times[0], x, dw)
     np.testing.assert_allclose(found[0][0], of_rest @ jax.jacfwd(move)(problem.x0), rtol=1e-9)
 
 
 def test_a_state_that_moves_with_the_others_has_no_mixing():
     problem = two_assets(False)
-    step = lambda t, dt, x, dw: x + x[::-1] * dw  # noqa: E731
+    step = lambda t, dt, x, dw: x + x[::-1] * dw
     assert noise_form(eqx.tree_at(lambda p: p.step, problem, step)).factor is None
 
 
@@ -199,7 +199,7 @@ def three_assets(terminal, num_steps: int = 4, **more) -> Problem:
 
 
 def three_calls() -> tuple[Problem, known.Reference]:
-    closed = lambda x: sum(  # noqa: E731
+    closed = lambda x: sum(
         known.black_scholes(x[i], 100.0, 0.05, vol, 1.0) for i, vol in enumerate((0.2, 0.3, 0.25))
     )
     problem = three_assets(lambda x: jnp.sum(jnp.maximum(x - 100.0, 0.0)))
@@ -249,7 +249,7 @@ def test_a_jump_of_the_payoff_is_in_both(monkeypatch):
     """By weights of the first step, and by paths with those of the last."""
     digital = three_assets(lambda x: jnp.where(x[0] > 100.0, 1.0, 0.0))
     by_paths, by_weights = (certified(digital, monkeypatch, smooth) for smooth in (True, False))
-    closed = lambda x: jnp.exp(-0.05) * jax.scipy.special.ndtr((jnp.log(x[0] / 100.0) + 0.03) / 0.2)  # noqa: E731
+    closed = lambda x: jnp.exp(-0.05) * jax.scipy.special.ndtr((jnp.log(x[0] / 100.0) + 0.03) / 0.2)
     reference = known.of_function(closed, np.full(3, 100.0))
     for found in (by_paths, by_weights):
         assert abs(found.delta.mean[0] - reference.delta[0]) < 4.0 * found.delta.std_error[0]
@@ -259,7 +259,7 @@ def test_a_jump_of_the_payoff_is_in_both(monkeypatch):
 @pytest.mark.repeat
 def test_a_rule_that_moves_with_the_state_is_differentiated(monkeypatch):
     """A put on the first of three assets: Delta is that of one alone, whose rule moves with the spot."""
-    pays = lambda x: jnp.maximum(105.0 - x[0], 0.0)  # noqa: E731
+    pays = lambda x: jnp.maximum(105.0 - x[0], 0.0)
     put = three_assets(pays, exercise_times=QUARTERS, exercise_value=lambda t, x: pays(x))
     option = Bermudan(European(105.0, 1.0, "put"), QUARTERS)
     reference = known.of_pricing(option, BlackScholes(100.0, 0.05, 0.2))
@@ -279,7 +279,7 @@ def chosen():
 
 def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     _, solution = chosen
-    closed = lambda x: known.black_scholes(x[0], 100.0, 0.05, 0.2, 1.0)  # noqa: E731
+    closed = lambda x: known.black_scholes(x[0], 100.0, 0.05, 0.2, 1.0)
     reference = known.of_function(closed, [100.0])
     assert np.max(np.abs(scores(solution.stats["certificate"], reference))) < 4.0
     assert isinstance(solution.stats["solver"], GridQuadrature)
@@ -321,7 +321,7 @@ def test_what_a_rule_of_exercise_may_forgo_is_told():
 @pytest.mark.repeat
 def test_a_right_of_today_is_no_part_of_what_is_forgone():
     """Of a put in the money: figures are those before a right of today, which pays more."""
-    pays = lambda x: jnp.maximum(100.0 - x[0], 0.0)  # noqa: E731
+    pays = lambda x: jnp.maximum(100.0 - x[0], 0.0)
     rights = {"exercise_times": [0.0, 0.5, 1.0], "exercise_value": lambda t, x: 100.0 - x[0]}
     problem = asset(pays, 2, **rights).replace(x0=jnp.full(1, 65.0, jnp.float32))
     stats = solve(problem, key=OWN, max_paths=10000, throw=False).stats
@@ -348,7 +348,7 @@ def test_a_bound_that_is_not_known_is_no_small_error():
     ],
 )
 def test_drivers_that_do_not_discount_have_no_bounds(driver):
-    pays = lambda x: jnp.maximum(jnp.array([90.0, 110.0], jnp.float32) - x[0], 0.0)  # noqa: E731
+    pays = lambda x: jnp.maximum(jnp.array([90.0, 110.0], jnp.float32) - x[0], 0.0)
     rights = {"exercise_times": QUARTERS, "exercise_value": lambda t, x: pays(x)}
     problem = asset(pays, 4, **rights)
     assert no_bounds_reason(problem, driver_forms(problem)) is None
@@ -383,7 +383,7 @@ def test_more_paths_are_no_other_program(chosen, monkeypatch):
     _, solution = chosen
     certify(solution, key=OTHERS, num_paths=4096)
     traced, samples = [], certificate.samples
-    noted = lambda *args, **named: traced.append(1) or samples(*args, **named)  # noqa: E731
+    noted = lambda *args, **named: traced.append(1) or samples(*args, **named)
     monkeypatch.setattr(certificate, "samples", noted)
     certify(solution, key=OTHERS, num_paths=16384)
     assert not traced
@@ -404,7 +404,7 @@ def test_mistakes_are_named(chosen):
         certify(solution, key=OTHERS, num_paths=3)
     with pytest.raises(ValueError, match="a solver is selected for one key"):
         solve(problem, key=jax.random.split(OWN, 2))
-    still = lambda t, dt, x, dw: jnp.where(t > 0.0, problem.step(t, dt, x, dw), x)  # noqa: E731
+    still = lambda t, dt, x, dw: jnp.where(t > 0.0, problem.step(t, dt, x, dw), x)
     unmoved = eqx.tree_at(lambda s: s.problem.step, solution, still)
     with pytest.raises(RuntimeError, match="does not move every coordinate"):
         certify(unmoved, key=OTHERS, num_paths=64)

@@ -65,7 +65,7 @@ def test_a_program_says_where_a_function_is_continuous():
         assert not may_jump(function, X, of=[0]), name
     for name, function in JUMPS.items():
         assert may_jump(function, X, of=[0]), name
-    of_time = lambda t, x: jnp.where(t > 0.5, x[0], 0.0)  # noqa: E731
+    of_time = lambda t, x: jnp.where(t > 0.5, x[0], 0.0)
     assert not may_jump(of_time, X[0], X, of=[1]) and may_jump(of_time, X[0], X, of=[0])
 
 
@@ -163,7 +163,7 @@ def known_with_digitals(x):
     vol, drift = known.geometric_law(DIM, RATE, VOL, RHO)
     forward, discount = mean * jnp.exp(drift), jnp.exp(-RATE)
     ndtr = jax.scipy.special.ndtr
-    d = lambda strike: (jnp.log(forward / strike) - 0.5 * vol**2) / vol  # noqa: E731
+    d = lambda strike: (jnp.log(forward / strike) - 0.5 * vol**2) / vol
     call = forward * ndtr(d(100.0) + vol) - 100.0 * ndtr(d(100.0))
     return discount * (call + 3.0 * ndtr(d(110.0)))
 

@@ -54,7 +54,7 @@ def test_contracts_on_one_asset(product):
 
 def test_a_driver_that_bends():
     found = figures(problems.different_rates_call(16))
-    closed = lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5)  # noqa: E731
+    closed = lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5)
     assert_near(found, known.of_function(closed, [100.0]))
 
 
@@ -64,7 +64,7 @@ def test_two_assets():
     option = Bermudan(Basket(100.0, 1.0, average="max"), dates)
     model = BlackScholes(2 * [100.0], 0.05, list(vols), 2 * [0.1])
     found = figures(from_product(option, model, 2))
-    paid = lambda a, b: np.maximum(np.maximum(a, b) - 100.0, 0.0)  # noqa: E731
+    paid = lambda a, b: np.maximum(np.maximum(a, b) - 100.0, 0.0)
     reference = known.of_assets(vols, 0.05, 0.1, dates, paid, 100.0, points=601)
     assert_near(found, reference, of_gamma=1e-2)
 
@@ -123,7 +123,7 @@ def test_mistakes_are_named():
 def test_a_state_at_zero_stays_on_the_grid():
     """A variance that may be zero has no logarithm: its grid begins at zero."""
     problem = asset(lambda x: x[0], 4)
-    half = lambda t, dt, x, dw: jnp.maximum(x + 0.5 * x * dw, 0.0)  # noqa: E731
+    half = lambda t, dt, x, dw: jnp.maximum(x + 0.5 * x * dw, 0.0)
     problem = eqx.tree_at(lambda p: p.step, problem, half)
     solution = solve(problem, GridQuadrature(), key=KEY)
     assert np.all(np.asarray(solution.approximation.axes.first) >= 0.0)

@@ -137,7 +137,7 @@ def test_a_contract_that_others_drain_has_no_floor():
 
 def test_a_negative_rate_makes_a_cost_grow():
     """At -5 % waiting makes -.5 more than -.5: the least terminal value is no floor."""
-    fee = lambda x: jnp.maximum(x[0], 0.0) - 0.5  # noqa: E731
+    fee = lambda x: jnp.maximum(x[0], 0.0) - 0.5
     for rate, floor in ((0.05, -0.5), (-0.05, -np.inf)):
         problem = right(-0.5, rate=rate).replace(terminal=fee)
         np.testing.assert_array_equal(exercise_floor(problem), [floor])

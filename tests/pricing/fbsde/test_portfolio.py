@@ -84,7 +84,7 @@ def test_a_portfolio_is_the_sum_of_its_contracts(solver):
     solution = solve(problem, solver, key=jax.random.key(0))
     portfolio = solution.portfolio(quantities)
     x = jnp.array([0.3, 0.1])
-    figures = lambda s, t: (s.value(t, x), s.delta(t, x), s.gamma(t, x))  # noqa: E731
+    figures = lambda s, t: (s.value(t, x), s.delta(t, x), s.gamma(t, x))
     both = jax.jit(lambda t: (figures(solution, t), figures(portfolio, t)))
     for t in (0.0, 0.4, 0.75, 1.0):
         for each, one in zip(*both(t), strict=True):
@@ -131,7 +131,7 @@ def without_training(problem, solver):
 
 
 def operations(found, x) -> float:
-    hessian = lambda found, x: found.approximation.hessian(1, x)  # noqa: E731
+    hessian = lambda found, x: found.approximation.hessian(1, x)
     return jax.jit(hessian).lower(found, x).cost_analysis()["flops"]
 
 

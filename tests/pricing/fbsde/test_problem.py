@@ -151,7 +151,7 @@ def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
         "terminal": lambda x: x[0],
         "num_steps": 64,
     }
-    exact = lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.08) * dt + 0.4 * dw)  # noqa: E731
+    exact = lambda t, dt, x, dw: x * jnp.exp((0.05 - 0.08) * dt + 0.4 * dw)
     key = jax.random.key(0)
     ends = {
         name: simulate(brownian(**model, **options), 512, key=key).states[-1]
@@ -168,7 +168,7 @@ def test_milsteins_step_is_closer_to_the_exact_one_than_eulers():
 def test_moves_have_mean_zero_and_explain_the_change():
     """Of second order they leave an error that falls with the step, of first order with its root."""
     key = jax.random.key(1)
-    function = lambda x: jnp.stack([jnp.sin(x[0]) * x[1], x[0] ** 3])  # noqa: E731
+    function = lambda x: jnp.stack([jnp.sin(x[0]) * x[1], x[0] ** 3])
     left = []
     for dt in (0.01, 0.0025):
         problem = brownian(maturity=dt, num_steps=1)
@@ -194,8 +194,8 @@ def test_moves_have_mean_zero_and_explain_the_change():
 def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     """By the features' covariance (three of four coordinates), and by columns of s (three of two)."""
     problem = brownian(dim=dim, diffusion=lambda t, x: 0.3 * x, x0=jnp.ones(dim), num_steps=1)
-    features = lambda x: jnp.stack([jnp.sum(x, 0), jnp.sum(x**2, 0), x[0] * x[1]])  # noqa: E731
-    outer = lambda f: jnp.stack([f[0] * f[2], jnp.sin(f[1]), f[0] * f[1] * f[2]])  # noqa: E731
+    features = lambda x: jnp.stack([jnp.sum(x, 0), jnp.sum(x**2, 0), x[0] * x[1]])
+    outer = lambda f: jnp.stack([f[0] * f[2], jnp.sin(f[1]), f[0] * f[1] * f[2]])
     dice = np.random.default_rng(0)
     x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (dim, 64))), jnp.asarray(dice.normal(size=(dim, 64)))
     at = problem.times[0], x, dw

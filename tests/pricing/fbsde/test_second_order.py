@@ -34,7 +34,7 @@ def uncertain_volatility(nodes: int = 1501, steps: int = 500) -> tuple[float, fl
         inner = (u[2:] - 2.0 * u[1:-1] + u[:-2]) / h**2 - (u[2:] - u[:-2]) / (2.0 * h)
         return np.pad(inner, 1)
 
-    worst = lambda u: np.where(bend(u) > 0.0, 0.04, 0.01)  # noqa: E731
+    worst = lambda u: np.where(bend(u) > 0.0, 0.04, 0.01)
     for step in range(steps):
         implicit = 1.0 if step < 8 else 0.5  # Rannacher's start
         known = value + (1.0 - implicit) * dt * 0.5 * worst(value) * bend(value)
@@ -139,7 +139,7 @@ def test_verbs_that_do_not_read_gamma_say_so():
 def off(found, *known) -> np.ndarray:
     """Of value, Delta and Gamma, how far the first entry is off, in standard errors."""
     pairs = zip((found.value, found.delta, found.gamma), known, strict=True)
-    first = lambda x: float(np.ravel(x)[0])  # noqa: E731
+    first = lambda x: float(np.ravel(x)[0])
     return np.array([(first(one.mean) - true) / first(one.std_error) for one, true in pairs])
 
 

@@ -149,7 +149,7 @@ def test_a_stage_must_keep_the_shapes_of_the_state():
 
 
 def exploding() -> Problem:
-    infinite = lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0])  # noqa: E731
+    infinite = lambda x: jnp.where(x[0] > 2.5, jnp.inf, x[0])
     return Problem(1, 1.0, 0.0, **FLAT, terminal=infinite, num_steps=4)
 
 
@@ -167,7 +167,7 @@ def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
 
 def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
     """u_t + u_xx / 2 + 3 u_x^2 = 0 by polynomials: far out f of a fit is more than all that it follows from."""
-    driver = lambda t, x, y, z: 3.0 * jnp.sum(z**2)  # noqa: E731
+    driver = lambda t, x, y, z: 3.0 * jnp.sum(z**2)
     functions = FLAT | {"driver": driver, "terminal": lambda x: jnp.sin(3.0 * x[0])}
     problem = Problem(1, 1.0, 0.0, **functions, num_steps=20)
     solver, key = GradientRegression(4096, (Hermite(6),)), jax.random.key(0)

@@ -41,7 +41,7 @@ def brownian(dim: int, driver, terminal, num_steps: int = 20, x0: float = 0.3) -
 def wave(dim: int) -> tuple[Problem, float, np.ndarray]:
     """dX = Y v dt + dW, |v| = 1: a wave u = 1 / (1 + exp(t / 2 - v . x)) of Burgers' equation."""
     v = jnp.full(dim, dim**-0.5)
-    u = lambda t, x: jax.nn.sigmoid(v @ x - 0.5 * t)  # noqa: E731
+    u = lambda t, x: jax.nn.sigmoid(v @ x - 0.5 * t)
     still = brownian(dim, lambda t, x, y, z: 0.0 * y, lambda x: u(1.0, x))
     problem = coupled(still, lambda t, x, y, z: y * v)
     x0 = problem.x0

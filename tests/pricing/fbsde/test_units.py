@@ -89,7 +89,7 @@ def figures(delta, gamma, delta_error, gamma_error) -> Certificate:
     """Two contracts on two states."""
     zero = jnp.zeros(2)
     value = Estimate(jnp.array([10.0, 1e-2]), zero)
-    estimate = lambda *pair: Estimate(*map(jnp.asarray, pair))  # noqa: E731
+    estimate = lambda *pair: Estimate(*map(jnp.asarray, pair))
     both = estimate(delta, delta_error), estimate(gamma, gamma_error)
     return Certificate(value, *both, missed=zero, left=zero)
 
