@@ -1,14 +1,13 @@
 """Continuous barriers under lognormal spots whose rate and volatility move in time, by finite differences.
 
 With y = s log(S / B), s = +1 on the living side of the barrier B, the value w discounted to today solves
-w_t + sigma(t)^2 / 2 (w_yy - s w_y) + s (r(t) - q) w_y = 0. Each step takes the integrals of sigma^2 and of r - q,
-so that curves and term structures enter without an error of their own. A step is one of TR-BDF2 (Bank et al. 1985;
-Hosea and Shampine 1996): of second order, and it damps what Crank and Nicolson's scheme lets oscillate beside a
-barrier where the volatility rises at once.
+w_t + sigma(t)^2 / 2 (w_yy - s w_y) + s (r(t) - q) w_y = 0. Each step takes the integrals of sigma^2 and of
+r - q, so that curves and term structures enter without an error of their own. A step is one of TR-BDF2 (Bank
+et al. 1985; Hosea and Shampine 1996): of second order, and it damps what Crank and Nicolson's scheme lets
+oscillate beside a barrier where the volatility rises at once.
 """
 
 import math
-
 from typing import NamedTuple
 
 import jax

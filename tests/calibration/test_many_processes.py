@@ -22,6 +22,7 @@ pytestmark = pytest.mark.repeat
 EXPIRIES, K = np.array([0.25, 0.5, 1.0, 2.0]), np.linspace(-0.25, 0.25, 8)
 RUN = "from jaxtape.cli.main import main; main()"
 ROOT = Path(__file__).parents[2]
+COUNT = 200
 
 
 def write_surfaces(path: Path, count: int) -> None:
@@ -48,7 +49,7 @@ def write_surfaces(path: Path, count: int) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     found = tmp_path_factory.mktemp("many")
-    write_surfaces(found / "quotes.parquet", 1000)
+    write_surfaces(found / "quotes.parquet", COUNT)
     return found
 
 
@@ -61,7 +62,7 @@ def begun(folder: Path, out: str, *options: str, devices: int = 1) -> subprocess
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     arguments = ["--market", str(folder / "quotes.parquet"), "--out", str(folder / out)]
-    command = [sys.executable, "-c", RUN, "calibrate", *arguments, "--keep-every", "500", *options]
+    command = [sys.executable, "-c", RUN, "calibrate", *arguments, "--keep-every", "100", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, env=env, cwd=folder, start_new_session=True, **pipes)
 
@@ -75,8 +76,11 @@ def undisturbed(folder) -> bytes:
     said, _ = (process := begun(folder, "one")).communicate(timeout=300)
     assert process.returncode in (0, 1), said
     found = parquet.read_table(folder / "one" / "calibrations.parquet")
-    assert found["id"].to_pylist() == [f"S{i}" for i in range(1000)]
-    assert sum(not status.startswith("failed") for status in found["status"].to_pylist()) > 950
+    assert found["id"].to_pylist() == [f"S{i}" for i in range(COUNT)]
+    assert (
+        sum(not status.startswith("failed") for status in found["status"].to_pylist())
+        > 0.95 * COUNT
+    )
     return table(folder, "one")
 
 
@@ -111,7 +115,7 @@ def kept(folder: Path, out: str) -> set[str]:
 
 
 def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, undisturbed):
-    options = "--processes", "2", "--keep-every", "50"
+    options = "--processes", "2", "--keep-every", "10"
     process = begun(folder, "killed", *options)
     while not kept(folder, "killed"):
         assert process.poll() is None, process.communicate()[0]
@@ -134,7 +138,7 @@ def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, und
 def test_ten_kills_at_random_moments_lose_nothing(folder, undisturbed):
     """Of the command itself or of one of its processes, from the start of it to its end."""
     dice = random.Random(20261124)
-    options = "--processes", "2", "--keep-every", "50", "--resume"
+    options = "--processes", "2", "--keep-every", "10", "--resume"
     kills = runs = 0
     while kills < 10:
         process = begun(folder, "ten", *options)
