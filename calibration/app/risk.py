@@ -70,6 +70,13 @@ def risk(
         int, typer.Option(min=1, help="Number of devices that share the trades.")
     ] = 1,
     budget: BudgetOption = BUDGET,
+    grid_errors: Annotated[
+        bool,
+        typer.Option(
+            "--grid-errors",
+            help="Estimate the errors of trades on grids, by a grid of half the counts.",
+        ),
+    ] = False,
 ) -> None:
     """Value a book and its risk to every quote, and write a report.
 
@@ -95,7 +102,8 @@ def risk(
     ):
         fits = background.submit(_drawn, models)
         try:
-            result = value_book(book, models.market, fit, progress=progress, **settings)
+            errors_too = {"grid_errors": grid_errors, "progress": progress}
+            result = value_book(book, models.market, fit, **errors_too, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())

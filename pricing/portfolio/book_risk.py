@@ -25,7 +25,7 @@ from ..models import AbstractModel
 from ..progress import Progress
 from .batching import currency_of
 from .book import Book
-from .sweep.book_sweep import sweep_book
+from .sweep.book_sweep import sweep_book, with_grid_errors
 from .sweep.fitted_models import (
     BOOK,
     FIT,
@@ -110,6 +110,7 @@ def risk(
     methods: Sequence[AbstractMethod] = METHODS,
     progress: Progress | None = None,
     greeks: bool = True,
+    grid_errors: bool = False,
 ) -> RiskResult:
     r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
@@ -129,6 +130,8 @@ def risk(
         methods: The methods to choose from, the best first.
         progress: Called with the trades done, their total number and an empty message, after every tile.
         greeks: Whether to differentiate; False gives values and their standard errors alone.
+        grid_errors: Whether to value the trades on grids once more, with half the nodes and steps: the
+            difference is then their standard error, which is 0 otherwise.
 
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
@@ -143,7 +146,8 @@ def risk(
         >>> risk(book, market, black_scholes).trades[0].status[:40]
         "failed: trades.csv:2: column 'underlying"
     """
-    engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, methods=methods, greeks=greeks)
+    settings = {"methods": methods, "greeks": greeks, "grid_errors": grid_errors}
+    engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, **settings)
     return engine(book, market, progress=progress)
 
 
@@ -160,6 +164,7 @@ class RiskEngine:
         key: The seed of random methods.
         methods: The methods to choose from.
         greeks: Whether to differentiate.
+        grid_errors: Whether to estimate the errors of grids, as `risk` does.
 
     Examples:
         >>> from pricing import Book, Market, RiskEngine
@@ -181,8 +186,10 @@ class RiskEngine:
         key: PRNGKeyArray | None = None,
         methods: Sequence[AbstractMethod] = METHODS,
         greeks: bool = True,
+        grid_errors: bool = False,
     ):
         self._fit, self._greeks, self._methods = fit, greeks, methods
+        self._grid_errors = grid_errors
         self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
@@ -212,9 +219,12 @@ class RiskEngine:
             batches, market, fitted.models, self._methods, mesh=self._mesh, **settings
         )
         self._tiles.begin()
-        found, cotangents = sweep_book(
-            groups, fitted, memory=self._tiles, gate=self._gate, progress=progress, **settings
+        sweep = functools.partial(
+            sweep_book, fitted=fitted, memory=self._tiles, gate=self._gate, **settings
         )
+        found, cotangents = sweep(groups, progress=progress)
+        if self._grid_errors:
+            found = with_grid_errors(found, functools.partial(sweep, progress=None))
         times.append(time.perf_counter())
 
         by_currency = _by_currency(found, market, fitted, cotangents)

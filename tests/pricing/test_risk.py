@@ -12,7 +12,18 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import BlackScholes, Book, ClosedForm, Fourier, Measures, RiskResult, greeks, risk
+from pricing import (
+    BlackScholes,
+    Book,
+    ClosedForm,
+    FiniteDifference,
+    Fourier,
+    Measures,
+    RiskResult,
+    greeks,
+    price,
+    risk,
+)
 from pricing.portfolio.batching import products_of
 from pricing.portfolio.sweep import fitted_models, tile_workers
 from pricing.portfolio.sweep.groups import BudgetTooSmall, TradeGroup
@@ -104,10 +115,9 @@ def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
     quotes = dict(dax().flat_quotes())
     for quote in ("EQUITY_OPTION/RATE_LNVOL/DAX/2003-03-18/4400", "ZERO/RATE/EUR/2003-12-11"):
         up, down = (
-            risk(
-                small_book(), dax().with_quotes({quote: quotes[quote] + step}), black_scholes
-            ).value
+            risk(small_book(), moved, black_scholes, greeks=False).value
             for step in (1e-4, -1e-4)
+            for moved in (dax().with_quotes({quote: quotes[quote] + step}),)
         )
         np.testing.assert_allclose(found.sensitivities[quote], (up - down) / 2e-4, rtol=1e-5)
 
@@ -162,6 +172,20 @@ def test_values_alone_are_those_beside_the_greeks(found):
     np.testing.assert_allclose(alone.value, found.value, rtol=1e-12)
     assert alone.sensitivities == {}
     assert alone.gradient is None
+
+
+def test_errors_of_grids_are_those_of_prices_one_by_one():
+    rows = [row for row in small_book().rows if row.type in ("digital", "barrier")][::5]
+    book = dataclasses.replace(dax_book(), rows=tuple(rows))
+    found = risk(book, dax(), black_scholes, greeks=False, grid_errors=True)
+    model, methods = black_scholes(dax())["DAX"], set()
+    for row, trade in zip(rows, found.trades, strict=True):
+        methods.add(trade.method)
+        grid = FiniteDifference() if trade.method == "FiniteDifference" else None
+        (wanted,) = price(products_of([row.trade], dax()).canonical, model, grid).std_error
+        np.testing.assert_allclose(trade.std_errors.value, wanted, rtol=1e-6, atol=1e-12)
+        assert (trade.std_errors.value > 0.0) == (grid is not None)
+    assert len(methods) == 2
 
 
 def test_a_trade_that_no_method_prices_is_set_aside():

@@ -1,7 +1,8 @@
 """A sweep over a book: every tile's figures and gradient, put together in the order of the groups."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import chex
 import jax
@@ -52,3 +53,25 @@ def sweep_book(
         columns = jax.tree.map(lambda *parts, group=group: group.in_order(parts), *tiles)
         found.append(GroupRisk(group, *columns))
     return found, gradient
+
+
+def with_grid_errors(
+    found: Sequence[GroupRisk],
+    sweep: Callable[[Sequence[TradeGroup]], tuple[list[GroupRisk], Models]],
+) -> list[GroupRisk]:
+    """Return the results with the error of each grid: the difference to a grid of half the counts."""
+    methods = [risk.group.method.coarser() for risk in found]
+    groups = [
+        replace(risk.group, method=method)
+        for risk, method in zip(found, methods, strict=True)
+        if method is not None
+    ]
+    coarse = iter(sweep(groups)[0])
+
+    def of_grid(risk: GroupRisk) -> GroupRisk:
+        figures = next(coarse).figures
+        errors = {name: np.abs(column - figures[name]) for name, column in risk.figures.items()}
+        return replace(risk, errors=errors)
+
+    pairs = zip(found, methods, strict=True)
+    return [risk if method is None else of_grid(risk) for risk, method in pairs]

@@ -77,8 +77,8 @@ class TradeRisk:
         figures: The figures of one contract; None if the trade failed.
         method: The name of the method that valued it; empty if none did.
         status: "ok", or "failed: " and the reason.
-        std_errors: The standard error of each figure, 0 for a deterministic method: the error of a grid
-            is not in it (`greeks` gives it). None if the trade failed.
+        std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, the difference
+            to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
     """
 
     id: str
