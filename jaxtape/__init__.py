@@ -8,10 +8,14 @@ startup.guard()  # before JAX is imported
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .jax_settings.xla_flags import without_ynn_fusions as _without_ynn_fusions
+from .programs.compile_for import compile_for as compile_for
+from .programs.compiled_report import CompiledReport as CompiledReport
 from .programs.exported import Program as Program
 from .programs.exported import export as export
 from .programs.exported import load as load
 from .programs.no_inline import no_inline as no_inline
+from .programs.scheduled_program import Collective as Collective
+from .programs.scheduled_program import Loop as Loop
 from .programs.store import set_program_store as set_program_store
 from .programs.store import stored_jit as stored_jit
 from .public_names import public_dir as _public_dir

@@ -150,17 +150,7 @@ def exported(
     Raises:
         TypeError: The results hold an object that cannot be built again from words, such as a function.
     """
-    arrays, static = eqx.partition((args, kwargs), eqx.is_array)
-    leaves, structure = jax.tree.flatten(arrays)
-    parts: list[Any] = []
-
-    def flat(*leaves):
-        args, kwargs = eqx.combine(jax.tree.unflatten(structure, leaves), static)
-        arrays, rest = eqx.partition(function(*args, **kwargs), eqx.is_array)
-        leaves, parts[:] = jax.tree.leaves(arrays), (jax.tree.structure(arrays), rest)
-        return leaves
-
-    flat.__name__ = getattr(function, "__name__", type(function).__name__)
+    flat, leaves, parts = flattened(function, args, kwargs)
     here = set(platforms or ()) <= {jax.default_backend()}
     with contextlib.nullcontext() if here else inlined_everywhere():
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
@@ -177,6 +167,32 @@ def exported(
     if jax.tree.structure(built) != jax.tree.structure(results) or arrays_of(built) != places:
         raise TypeError(f"the results cannot be built from words: {eqx.tree_pformat(results)}")
     return _packed(header, bytes(program.serialize()))
+
+
+def flattened(
+    function: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Callable, list[Any], list[Any]]:
+    """Return a function of arrays alone, its arrays, and a list.
+
+    Once it is traced, the list has the structure of the arrays in its results, and the rest of the results.
+    """
+    arrays, static = eqx.partition((args, kwargs), is_array_or_shape)
+    leaves, structure = jax.tree.flatten(arrays)
+    parts: list[Any] = []
+
+    def flat(*leaves):
+        args, kwargs = eqx.combine(jax.tree.unflatten(structure, leaves), static)
+        arrays, rest = eqx.partition(function(*args, **kwargs), eqx.is_array)
+        leaves, parts[:] = jax.tree.leaves(arrays), (jax.tree.structure(arrays), rest)
+        return leaves
+
+    flat.__name__ = getattr(function, "__name__", type(function).__name__)
+    return flat, leaves, parts
+
+
+def is_array_or_shape(leaf: Any) -> bool:
+    """Return True for an array, and for the shape and type of one."""
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def load(program: bytes | str | os.PathLike) -> Program:

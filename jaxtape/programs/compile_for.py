@@ -1,0 +1,214 @@
+"""Compile functions for accelerators that are not here, in a process of their own: a compiler may abort."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.export
+from jax.sharding import NamedSharding
+
+from .compiled_report import CompiledReport
+from .exported import flattened
+from .no_inline import inlined_everywhere
+from .targets import target_of
+
+_OF_CPUS = (
+    "--xla_cpu",
+    "--xla_backend_extra_options",
+)  # flags that are no part of a target's program
+_FOR_GPUS = (
+    "--xla_gpu_autotune_level=0",
+    "--xla_gpu_enable_triton_gemm=false",
+)  # nothing can be timed
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_ENABLE_COMPILATION_CACHE": "0",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TPU_SKIP_MDS_QUERY": "1",  # libtpu would ask Google's cloud which machine this is
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+_FATAL = re.compile(rb"^F\d{4} .*?\] (.*)$", re.M)  # as compilers of Google log why they abort
+_MOST = 1000  # characters of a reason
+
+
+def compile_for(function: Callable, *args: Any, target: str) -> CompiledReport:
+    """Compile a function for an accelerator that need not be here, and report what its compiler says.
+
+    The function is traced and lowered for the target in this process (`jax.export`: `lax.platform_dependent`
+    takes the target's branch), and compiled in another one, which may abort. Nothing is run. No argument is
+    donated, and callbacks to Python cannot be compiled so.
+
+    Args:
+        function: A function that `equinox.filter_jit` can compile.
+        *args: Arguments; only the shapes and types of their arrays matter, so `jax.ShapeDtypeStruct` will do.
+            The shardings of arguments on several devices are kept; the devices may be virtual ones
+            (`JAX_NUM_CPU_DEVICES=256`), as long as the target has as many.
+        target: "tpu:v5e:2x2", "tpu:v5e:16x16" (a pod of 256 chips), "gpu:h100", "gpu:h100:8" and the like.
+
+    Returns:
+        The report. A program that the target refuses, or whose compiler aborts, has the reason.
+
+    `ImportError` is raised if the target's compiler is not installed (`pip install 'jaxtape[tpu]'`, or
+    `[cuda]`), and `ValueError` if there is no such target.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> import jaxtape as jt
+        >>> try:
+        ...     report = jt.compile_for(jnp.sum, jnp.ones(8), target="tpu:v5e:2x2")
+        ... except ImportError as error:
+        ...     report = None  # pip install 'jaxtape[tpu]'
+        >>> report is None or report.compiles
+        True
+    """
+    with TargetCompiler(target) as compiler:
+        return compiler.compile(function, *args)
+
+
+class TargetCompiler:
+    """A process that compiles one program after the other for a target; a context manager.
+
+    A compiler that aborts ends the process, and another one takes its place.
+    """
+
+    def __init__(self, target: str):
+        """Find the target's compiler.
+
+        Raises:
+            ImportError: It is not installed.
+        """
+        self.target = target_of(target)
+        if not any(map(importlib.util.find_spec, self.target.modules)):
+            raise ImportError(
+                f"target is {target!r}, and its compiler is not installed: pip install "
+                f"'jaxtape[{self.target.extra}]'"
+            )
+        self._process: subprocess.Popen | None = None
+        self._reason = ""
+
+    def __enter__(self) -> "TargetCompiler":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def compile(self, function: Callable, *args: Any, **kwargs: Any) -> CompiledReport:
+        """Return the report of a function for arguments like these, as `compile_for` does."""
+        try:
+            program, axes = lowered_for(self.target.platform, function, args, kwargs)
+        except RefusedError as error:
+            return CompiledReport(self.target.name, str(error))
+        return self.compile_program(program, axes)
+
+    def compile_program(self, program: bytes, axes: Mapping[str, int]) -> CompiledReport:
+        """Return the report of a program that `lowered_for` made."""
+        was_used = self._process is not None
+        report = self._try(program, axes)
+        if report is None and was_used:  # what was compiled before may be the reason
+            report = self._try(program, axes)
+        return report or CompiledReport(self.target.name, self._reason)
+
+    def _try(self, program: bytes, axes: Mapping[str, int]) -> CompiledReport | None:
+        """Return the report; None if the process has ended."""
+        process = self._process or self._start()
+        header = json.dumps({"bytes": len(program), "axes": axes}).encode()
+        answer = b""
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(header + b"\n" + program)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        if answer:
+            return CompiledReport.from_json(json.loads(answer))
+        self._reason = self._end()
+        return None
+
+    def _start(self) -> subprocess.Popen:
+        """Start the process.
+
+        Raises:
+            ValueError: The compiler does not know the target's topology.
+        """
+        flags = [x for x in os.environ.get("XLA_FLAGS", "").split() if not x.startswith(_OF_CPUS)]
+        flags += _FOR_GPUS if self.target.platform == "cuda" else ()
+        path = os.pathsep.join(filter(None, sys.path))
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.compile_worker", self.target.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=os.environ | _ENVIRONMENT | {"XLA_FLAGS": " ".join(flags), "PYTHONPATH": path},
+        )
+        answer = json.loads(process.stdout.readline() or b'{"refused": ""}')
+        if "refused" in answer:
+            reason = self._end()
+            raise ValueError(
+                f"target is {self.target.name!r}, and its compiler cannot start: "
+                f"{answer['refused'] or reason}"
+            )
+        return process
+
+    def _end(self) -> str:
+        """End the process, and return the reason for which it ended, in its own words."""
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        assert process.stdin is not None and process.stdout is not None
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        status = process.wait()  # without input it ends
+        with self._said as said:
+            said.seek(0)
+            words = said.read()
+        fatal = _FATAL.findall(words) or words.strip().splitlines()[-1:]
+        what = fatal[0].decode(errors="replace")[:_MOST] if fatal else ""
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        return f"the compiler ended its process ({how}): {what}"
+
+
+class RefusedError(Exception):
+    """A program that cannot be lowered for a platform; its text is the reason."""
+
+
+def lowered_for(
+    platform: str, function: Callable, args: tuple, kwargs: dict[str, Any]
+) -> tuple[bytes, dict[str, int]]:
+    """Return a function's program for a platform, and the axes of the mesh of its arguments.
+
+    Raises:
+        RefusedError: The platform has no such operation, or the program calls back to Python.
+    """
+    flat, leaves, _ = flattened(function, args, kwargs)
+    meshes = [leaf.sharding.mesh for leaf in leaves if isinstance(_place(leaf), NamedSharding)]
+    jitted, shapes = jax.jit(flat), list(map(_shape, leaves))
+    here = platform == jax.default_backend()
+    with contextlib.nullcontext() if here else inlined_everywhere():
+        jitted.trace(*shapes)  # the function's own errors
+        try:
+            checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # it is not kept
+            program = jax.export.export(jitted, platforms=[platform], disabled_checks=checks)
+            return bytes(program(*shapes).serialize()), dict(meshes[0].shape) if meshes else {}
+        except Exception as error:
+            raise RefusedError(f"{type(error).__name__}: {error}"[:_MOST]) from error
+
+
+def _place(leaf: Any) -> Any:
+    return leaf.sharding if getattr(leaf, "committed", True) else None
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    place = _place(leaf)
+    sharding = place if isinstance(place, NamedSharding) else None
+    weak = getattr(jax.typeof(leaf), "weak_type", False)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)

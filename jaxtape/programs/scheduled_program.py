@@ -1,0 +1,197 @@
+"""Read the loops, kernels and collectives of a compiled program from XLA's text of it."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_NO_KERNELS = frozenset(
+    (
+        *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional"),
+        *(
+            "call",
+            "after-all",
+            "opt-barrier",
+            "partition-id",
+            "replica-id",
+            "add-dependency",
+            "domain",
+        ),
+    )
+)  # operations of a scheduled program that run nothing of their own
+_COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "reduce-scatter",
+    "ragged-all-to-all",
+    "collective-broadcast",
+)
+_BITS = {"pred": 8}  # of types whose names do not say
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.M | re.S)
+_OPERATION = re.compile(
+    r"^\s+(?P<root>(?:ROOT )?)%?(?P<name>[\w.\-]+) = (?P<type>.*?) (?P<kind>[a-z][a-z0-9\-]*)\((?P<rest>.*)$",
+    re.M,
+)
+_TYPE = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,]*)\]")
+
+
+class Loop(NamedTuple):
+    """A loop of a compiled program.
+
+    Attributes:
+        turns: The number of turns, if the compiler knows it. A GPU copies the condition of any other loop to
+            the host at every turn.
+        kernels: The number of kernels that a turn starts, without those of loops in it.
+        copies: The number of copies among them.
+    """
+
+    turns: int | None
+    kernels: int
+    copies: int
+
+
+class Collective(NamedTuple):
+    """The collectives of one kind in a compiled program, each counted once however often a loop runs it.
+
+    Attributes:
+        count: The number of operations.
+        bytes: The bytes of their results on one device.
+    """
+
+    count: int
+    bytes: int
+
+
+class _Counts(NamedTuple):
+    """The kernels that a computation starts and the cycles that they take, where both are known."""
+
+    kernels: int | None = 0
+    cycles: int | None = 0
+
+    def times(self, turns: int | None) -> "_Counts":
+        """Return the counts of so many turns of a loop."""
+        return _Counts(*(None if None in (turns, x) else turns * x for x in self))
+
+    def plus(self, other: "_Counts") -> "_Counts":
+        return _Counts(
+            *(None if None in pair else sum(pair) for pair in zip(self, other, strict=True))
+        )
+
+
+class ScheduledProgram:
+    """The loops, kernels, cycles and collectives of a scheduled program, read from XLA's words."""
+
+    def __init__(self, text: str):
+        self._bodies: dict[str, dict[str, dict[str, str]]] = {}
+        self.loops: list[Loop] = []
+        self.collectives: dict[str, Collective] = {}
+        entry = ""
+        for is_entry, name, body in _COMPUTATION.findall(text):
+            found = (each.groupdict() for each in _OPERATION.finditer(body))
+            self._bodies[name] = {each["name"]: each for each in found}
+            entry = name if is_entry else entry
+        self.counts = self._counted(entry)
+
+    def _counted(self, name: str) -> _Counts:
+        """Return the counts of a computation, and note its loops and collectives."""
+        total = _Counts()
+        for operation in self._bodies.get(name, {}).values():
+            total = total.plus(self._started_by(name, operation))
+        return total
+
+    def _started_by(self, name: str, operation: Mapping[str, str]) -> _Counts:
+        kind, rest = operation["kind"], operation["rest"]
+        self._note_collective(operation)
+        if kind == "while":
+            (body,), turns = _called(rest, "body"), self._turns(name, rest)
+            kinds = Counter(each["kind"] for each in self._bodies[body].values() if _runs(each))
+            self.loops.append(Loop(turns, kinds.total(), kinds["copy"] + kinds["copy-start"]))
+            return self._counted(body).times(turns)
+        if kind == "conditional":
+            names = ("branch_computations", "true_computation", "false_computation")
+            branches = [self._counted(each) for x in names for each in _called(rest, x)]
+            return _Counts(*(None if None in x else max(x) for x in zip(*branches, strict=True)))
+        if kind == "call":
+            return self._counted(_called(rest, "to_apply")[0])
+        return _Counts(int(_runs(operation)), _cycles(operation))
+
+    def _turns(self, name: str, rest: str) -> int | None:
+        """Return a loop's number of turns: the compiler's, or of a counter that constants bound and move."""
+        if found := re.search(r"known_trip_count[^0-9]*(\d+)", rest):
+            return int(found[1])
+        (condition,), (body,) = _called(rest, "condition"), _called(rest, "body")
+        ends, turn, before = (self._bodies[each] for each in (condition, body, name))
+        last = next(each for each in ends.values() if each["root"])
+        if last["kind"] != "compare" or "direction=LT" not in last["rest"]:
+            return None
+        counter, bound = _operands(last)
+        index = _index(ends[counter])
+        end = _constant(ends, bound)
+        out = _operands(next(each for each in turn.values() if each["root"]))
+        given = _operands(before[_operands({"rest": rest})[0]])
+        if index is None or index >= min(len(out), len(given)) or turn[out[index]]["kind"] != "add":
+            return None
+        parts = _operands(turn[out[index]])
+        step = next((x for part in parts if (x := _constant(turn, part)) is not None), None)
+        is_own = any(_index(turn[part]) == index for part in parts)
+        start = _constant(before, given[index])
+        if None in (end, step, start) or not is_own or step < 1:
+            return None
+        return max(-(-(end - start) // step), 0)
+
+    def _note_collective(self, operation: Mapping[str, str]) -> None:
+        """Count a collective, an asynchronous one where it ends."""
+        kind = operation["kind"].removesuffix("-done")
+        if kind in _COLLECTIVES:
+            count, size = self.collectives.get(kind, (0, 0))
+            more = sum(map(_bytes, _TYPE.findall(operation["type"])))
+            self.collectives[kind] = Collective(count + 1, size + more)
+
+
+def _runs(operation: Mapping[str, str]) -> bool:
+    """Return True for an operation that is a kernel of its own."""
+    is_buffer = 'custom_call_target="AllocateBuffer"' in operation["rest"]
+    is_end = operation["kind"].endswith(("-done", "-update"))
+    return operation["kind"] not in _NO_KERNELS and not is_end and not is_buffer
+
+
+def _cycles(operation: Mapping[str, str]) -> int | None:
+    """Return the cycles that a TPU's compiler estimates; None for a kernel of which it says nothing."""
+    if found := re.search(r'"estimated_cycles":"(\d+)"', operation["rest"]):
+        return int(found[1])
+    return None if operation["kind"] in ("fusion", "custom-call") and _runs(operation) else 0
+
+
+def _operands(operation: Mapping[str, str]) -> list[str]:
+    """Return the names of an operation's operands."""
+    inside = operation["rest"].partition(")")[0]
+    return re.findall(r"%?([\w.\-]+)(?:,|$)", re.sub(r"/\*.*?\*/", "", inside))
+
+
+def _index(operation: Mapping[str, str]) -> int | None:
+    found = re.search(r"index=(\d+)", operation["rest"])
+    return int(found[1]) if found and operation["kind"] == "get-tuple-element" else None
+
+
+def _constant(body: Mapping[str, Mapping[str, str]], name: str) -> int | None:
+    """Return the integer that an operation of a computation is, or copies."""
+    operation = body[name]
+    if operation["kind"] == "copy":
+        return _constant(body, _operands(operation)[0])
+    found = re.match(r"(-?\d+)\)", operation["rest"])
+    return int(found[1]) if found and operation["kind"] == "constant" else None
+
+
+def _called(rest: str, attribute: str) -> list[str]:
+    """Return the names of the computations that an attribute of an operation calls."""
+    found = re.search(rf"\b{attribute}=(\{{[^}}]*\}}|%?[\w.\-]+)", rest)
+    return re.findall(r"[\w.\-]+", found[1]) if found else []
+
+
+def _bytes(array: tuple[str, str]) -> int:
+    kind, sizes = array
+    bits = _BITS.get(kind, int(re.sub(r"^[a-z]+|[a-z].*$", "", kind) or 0))
+    return -(-math.prod(int(size) for size in sizes.split(",") if size) * bits // 8)

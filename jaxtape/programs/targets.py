@@ -1,0 +1,116 @@
+"""Accelerators that programs are compiled for and that need not be here, by name."""
+
+from typing import Any, NamedTuple
+
+_GIB = 2**30
+_TPUS = {
+    "v3": (16, 0.94e9),
+    "v4": (32, 1.05e9),
+    "v5e": (16, 1.5e9),
+    "v5p": (95, 1.75e9),
+    "v6e": (32, 1.75e9),
+}
+"""The memory of a device in GiB, and its clock rate in Hz.
+
+Source: the pages of Cloud TPU's versions; the rate is that at which its matrix units reach their peak.
+"""
+
+
+class _Gpu(NamedTuple):
+    """The figures of an NVIDIA GPU that XLA compiles by.
+
+    Source: `xla/backends/gpu/target_config/specs/` of OpenXLA (h100_sxm, h200, a100_sxm_80, b200). The versions
+    of CUDA and cuDNN in the description are those of XLA's own tests.
+    """
+
+    name: str
+    compute_capability: int
+    cores: int
+    units_per_core: int
+    shared_bytes_per_core: int
+    shared_bytes_per_block: int
+    bandwidth: int
+    cache_bytes: int
+    clock_ghz: float
+    memory: int
+
+    @property
+    def description(self) -> str:
+        """The figures as a text of XLA's GpuTargetConfigProto."""
+        return f"""
+            gpu_device_info {{
+              threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+              shared_memory_per_block: 49152 shared_memory_per_core: {self.shared_bytes_per_core}
+              shared_memory_per_block_optin: {self.shared_bytes_per_block}
+              core_count: {self.cores} fpus_per_core: {self.units_per_core}
+              block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+              memory_bandwidth: {self.bandwidth} l2_cache_size: {self.cache_bytes}
+              clock_rate_ghz: {self.clock_ghz} device_memory_size: {self.memory}
+              cuda_compute_capability {{ major: {self.compute_capability} }}
+              registers_per_core_limit: 65536 registers_per_block_limit: 65536
+            }}
+            platform_name: "CUDA" device_description_str: "{self.name}"
+            dnn_version_info {{ major: 9 minor: 8 }} runtime_version {{ major: 12 minor: 9 patch: 0 }}"""
+
+
+_HOPPER = 9, 132, 128, 233472, 232448
+_GPUS = {
+    "a100": _Gpu(
+        "NVIDIA A100-SXM4-80GB", 8, 108, 64, 167936, 166912, 2039040000000, 41943040, 1.41, 85100068864
+    ),
+    "h100": _Gpu("NVIDIA H100 80GB HBM3", *_HOPPER, 3352320000000, 52428800, 1.98, 84942979072),
+    "h200": _Gpu("NVIDIA H200 141GB HBM3e", *_HOPPER, 4800000000000, 52428800, 1.98, 151397597184),
+    "b200": _Gpu(
+        "NVIDIA B200", 10, 148, 128, 233472, 232448, 7672320000000, 132644864, 1.965, 191514411008
+    ),
+}  # fmt: skip
+
+
+class Target(NamedTuple):
+    """Accelerators to compile for.
+
+    Attributes:
+        name: The name, such as "tpu:v5e:2x2".
+        platform: The platform of JAX: "tpu" or "cuda".
+        topology: Arguments of `jax.experimental.topologies.get_topology_desc`.
+        device_bytes: The memory of one device.
+        clock: The clock rate in Hz, by which estimated cycles are a time; 0 if the compiler estimates none.
+        extra: The extra of this package that installs the compiler.
+        modules: The modules of which the compiler needs one.
+    """
+
+    name: str
+    platform: str
+    topology: dict[str, Any]
+    device_bytes: int
+    clock: float
+    extra: str
+    modules: tuple[str, ...]
+
+
+def target_of(name: str) -> Target:
+    """Return the accelerators of a name: "tpu:v5e:2x2", "gpu:h100" or, for eight of them, "gpu:h100:8".
+
+    Raises:
+        ValueError: There are none of that name.
+    """
+    kind, version, size = [*name.split(":"), "", ""][:3]
+    if kind == "tpu" and version in _TPUS and size and name.count(":") == 2:
+        where = {"platform": "tpu", "topology_name": f"{version}:{size}"}
+        memory, clock = _TPUS[version]
+        return Target(name, "tpu", where, memory * _GIB, clock, "tpu", ("libtpu",))
+    if kind == "gpu" and version in _GPUS and (size or "1").isdigit() and name.count(":") <= 2:
+        gpu = _GPUS[version]
+        where = {
+            "platform": "cuda",
+            "topology_name": version,
+            "target_config": gpu.description,
+            "topology": f"1x1x{size or 1}",
+        }
+        plugins = "jax_cuda13_plugin", "jax_cuda12_plugin"
+        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins)
+    raise ValueError(
+        f"target is {name!r}, which names no accelerator: give tpu:VERSION:TOPOLOGY, such as tpu:v5e:2x2 or "
+        f"tpu:v5e:16x16 (VERSION: {', '.join(_TPUS)}), or gpu:NAME or gpu:NAME:COUNT, such as gpu:h100 (NAME: "
+        f"{', '.join(_GPUS)})"
+    )

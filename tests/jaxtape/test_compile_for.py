@@ -1,0 +1,152 @@
+"""Programs compiled for accelerators that are not here, and XLA's text of a program read."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxtape as jt
+from jaxtape.programs.scheduled_program import ScheduledProgram
+from jaxtape.programs.targets import target_of
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the extra `tpu`: make accelerators"
+)
+
+
+def chain(x):
+    step = jax.checkpoint(lambda c, z: (c * jnp.exp(0.01 * z * jnp.sin(c)), None))
+    return jnp.sum(jax.lax.scan(step, x, jnp.ones(64, x.dtype))[0])
+
+
+def test_loops_and_kernels_of_a_program():
+    x = jnp.ones(1000, jnp.float32)
+    found = ScheduledProgram(jax.jit(jax.grad(chain)).lower(x).compile().as_text())
+    assert [loop.turns for loop in found.loops] == [64, 64]
+    inside = sum(loop.turns * loop.kernels for loop in found.loops)
+    assert inside < found.counts.kernels < inside + 64
+
+    def until(x):
+        return jax.lax.while_loop(lambda x: jnp.sum(x) < 10.0, lambda x: 2.0 * x, x)
+
+    found = ScheduledProgram(jax.jit(until).lower(x).compile().as_text())
+    assert [loop.turns for loop in found.loops] == [None]
+    assert found.counts.kernels is None
+
+
+# as a TPU's compiler writes a loop, whose length it does not say
+TEXT = """HloModule jit_f, is_scheduled=true
+
+%body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %two = s32[]{:T(128)} constant(2)
+  %p = (s32[]{:T(128)}, f32[8]{0:T(128)}) parameter(0)
+  %i = s32[]{:T(128)} get-tuple-element(%p), index=0
+  %x = f32[8]{0:T(128)} get-tuple-element(%p), index=1
+  %y = f32[8]{0:T(128)} fusion(%x), kind=kLoop, calls=%f, backend_config={"estimated_cycles":"100"}
+  %start = (f32[8]{0:T(128)}, f32[8]{0:T(128)}) all-reduce-start(%y), to_apply=%add
+  %sum = f32[8]{0:T(128)} all-reduce-done(%start)
+  %next = s32[]{:T(128)} add(%i, %two)
+  ROOT %t = (s32[]{:T(128)}, f32[8]{0:T(128)}) tuple(%next, %sum)
+}
+
+%condition (p.1: (s32[], f32[8])) -> pred[] {
+  %end = s32[]{:T(128)} constant(12)
+  %p.1 = (s32[]{:T(128)}, f32[8]{0:T(128)}) parameter(0)
+  %i.1 = s32[]{:T(128)} get-tuple-element(%p.1), index=0
+  ROOT %lt = pred[]{:T(512)} compare(%i.1, %end), direction=LT
+}
+
+ENTRY %main (x.1: f32[8]) -> f32[8] {
+  %one = s32[]{:T(128)} constant(1)
+  %x.1 = f32[8]{0:T(128)} parameter(0)
+  %copy = s32[]{:T(128)} copy(%one)
+  %given = (s32[]{:T(128)}, f32[8]{0:T(128)}) tuple(%copy, %x.1)
+  %while = (s32[]{:T(128)}, f32[8]{0:T(128)}) while(%given), condition=%condition, body=%body
+  ROOT %out = f32[8]{0:T(128)} get-tuple-element(%while), index=1
+}
+"""
+
+
+def test_length_of_a_loop_between_constants():
+    found = ScheduledProgram(TEXT)
+    ((turns, kernels, copies),) = found.loops
+    assert (turns, kernels, copies) == (6, 3, 0)  # 1, 3, 5, 7, 9, 11
+    assert found.counts == (6 * 3 + 1, 6 * 100)
+    assert found.collectives == {"all-reduce": (1, 32)}
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("constant(12)", "parameter(1)"),
+        ("copy(%one)", "negate(%one)"),
+        ("add(%i, %two)", "multiply(%i, %two)"),
+        ("add(%i, %two)", "add(%two, %two)"),
+        ("constant(2)", "constant(0)"),
+        ("direction=LT", "direction=NE"),
+    ],
+)
+def test_length_of_another_loop_is_unknown(before, after):
+    assert before in TEXT
+    found = ScheduledProgram(TEXT.replace(before, after))
+    assert found.loops[0].turns is None
+    assert found.counts == (None, None)
+
+
+def test_names_of_targets():
+    assert target_of("tpu:v5e:16x16").topology["topology_name"] == "v5e:16x16"
+    assert target_of("gpu:h100:8").topology["topology"] == "1x1x8"
+    for name in (
+        "tpu",
+        "tpu:v9:2x2",
+        "tpu:v5e",
+        "tpu:v5e:2x2:3",
+        "gpu:h100:x",
+        "gpu:h1",
+        "cpu",
+        "",
+    ):
+        with pytest.raises(ValueError, match="give tpu:VERSION:TOPOLOGY, such as tpu:v5e:2x2"):
+            target_of(name)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is not None, reason="the extra `tpu` is installed"
+)
+def test_without_the_compiler():
+    with pytest.raises(ImportError, match=r"pip install 'jaxtape\[tpu\]'"):
+        jt.compile_for(jnp.sum, jnp.ones(8), target="tpu:v5e:2x2")
+
+
+def test_reports_as_plain_data():
+    report = jt.CompiledReport(
+        "gpu:h100", loops=(jt.Loop(3, 2, 1),), collectives={"all-reduce": jt.Collective(1, 8)}
+    )
+    assert jt.CompiledReport.from_json(report.as_json()) == report
+    assert not jt.CompiledReport("gpu:h100", "refused").compiles
+    assert not jt.CompiledReport("gpu:h100", temporary_bytes=9, device_bytes=8).fits
+
+
+@needs_libtpu
+def test_compiles_for_a_tpu():
+    with jax.enable_x64(False):  # a TPU's loops count in 32 bits
+        report = jt.compile_for(jax.grad(chain), jnp.ones(65536), target="tpu:v5e:2x2")
+    assert report.compiles and report.fits
+    assert [loop.turns for loop in report.loops] == [64, 64]
+    assert report.argument_bytes == report.output_bytes == 4 * 65536
+    assert 1e-5 < report.seconds < 1e-1
+
+
+@needs_libtpu
+def test_takes_the_branch_of_the_target():
+    def f(x):
+        other = lambda x: jax.pure_callback(np.sin, x, x)  # which does not compile for a target
+        return jax.lax.platform_dependent(x, tpu=jnp.sin, default=other)
+
+    assert jt.compile_for(f, jnp.ones(8, jnp.float32), target="tpu:v5e:2x2").compiles
+    refused = jt.compile_for(
+        lambda x: jax.pure_callback(np.sin, x, x), jnp.ones(8), target="tpu:v5e:2x2"
+    )
+    assert "callback" in refused.reason
