@@ -17,6 +17,8 @@ from .joined_optimizers import join_optimizers as join_optimizers
 from .many import Calibrations as Calibrations
 from .many import Job as Job
 from .many import calibrate_many as calibrate_many
+from .many import calibrate_table as calibrate_table
+from .many import merge_shards as merge_shards
 from .many import read_jobs as read_jobs
 from .market_fit import fit as fit
 from .market_models import MarketModels as MarketModels

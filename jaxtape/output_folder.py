@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .object_store import Place, StoredPath, is_url, local_copy, place_of
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -23,7 +25,6 @@ except ImportError:  # Windows
 MANIFEST = "run.json"
 _STAGING = ".jaxtape-staging-"
 _STAGED = re.compile(rf"{re.escape(_STAGING)}[a-z0-9_]{{8}}")  # as `tempfile` names them
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # of a Path too, which has one of both slashes
 _MOST_BYTES = 2**30
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 
@@ -39,6 +40,9 @@ class AtomicOutput:
     `"complete": false` while files are renamed. A run that was killed there is known by it, and so are its
     files: those whose digests agree (`mismatched_files` names the others).
 
+    The folder may be one of an object store, which has no renaming: the files are then made in a temporary
+    folder of this machine, and put there in the same order. Each of them appears whole.
+
     Such a run replaces and removes only files of earlier runs, which the folder's manifest names. Any other
     file stays, and so does any input of the run: `FileExistsError` is raised. A run without a command
     replaces whatever is there; its caller knows the files.
@@ -46,17 +50,17 @@ class AtomicOutput:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Place,
         command: str = "",
         names: Sequence[str] = (),
         *,
         manifest: str = MANIFEST,
-        inputs: Iterable[Path | None] = (),
+        inputs: Iterable[Place | None] = (),
     ):
         """Make the folder, and make sure that the files can be written to it; otherwise `OSError` is raised.
 
         Args:
-            folder: The folder to write to.
+            folder: The folder to write to; a path, or a URL such as gs://bucket/out.
             command: The command that made the files, for the manifest. Files without a command have no
                 manifest.
             names: The names that are known by now. A file of an earlier run of that name is removed by a run
@@ -64,10 +68,15 @@ class AtomicOutput:
             manifest: The name of the manifest.
             inputs: Files that the run reads; None for options that are not given.
         """
-        self.folder, self._command, self._names = local_path(folder), command, names
+        self.folder, self._command, self._names = place_of(folder), command, names
         self._manifest, self._inputs = manifest, [file for file in inputs if file is not None]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.folder, Path):
+            self.folder.mkdir(parents=True, exist_ok=True)
         self._require_replaceable(names)
+        if isinstance(self.folder, StoredPath):
+            probe = self.folder / f"{_STAGING}{'0' * 8}"
+            probe.write_bytes(b"")
+            probe.unlink()
         with self._staging():
             pass
 
@@ -91,23 +100,28 @@ class AtomicOutput:
     def _commit(self, staging: Path) -> None:
         """Rename the files into place, once all that takes room on the disk is done."""
         files = sorted(staging.iterdir())
-        for file in files:
-            _sync(file)
+        if isinstance(self.folder, Path):
+            for file in files:
+                _sync(file)
         new = {file.name for file in files}
         self._require_replaceable(new)
         removed = set(self._names) - new
         earlier = self._known() - new - {self._manifest}
         begun, complete = self._manifests(staging, files, earlier, earlier - removed)
-        for manifest in begun:
-            manifest.replace(self.folder / self._manifest)
-            _sync(self.folder)
+        self._put(begun, self._manifest)
         for name in removed & earlier if self._command else removed:
             (self.folder / name).unlink(missing_ok=True)
+        self._put(files)
+        self._put(complete, self._manifest)
+
+    def _put(self, files: Sequence[Path], name: str = "") -> None:
+        """Move files to their places, under their own names or under `name`."""
         for file in files:
-            file.replace(self.folder / file.name)
-        _sync(self.folder)
-        for manifest in complete:
-            manifest.replace(self.folder / self._manifest)
+            if isinstance(self.folder, StoredPath):
+                (self.folder / (name or file.name)).write_bytes(file.read_bytes())
+            else:
+                file.replace(self.folder / (name or file.name))
+        if files and isinstance(self.folder, Path):
             _sync(self.folder)
 
     def _require_replaceable(self, names: Iterable[str]) -> None:
@@ -118,7 +132,7 @@ class AtomicOutput:
             IsADirectoryError: There is a folder under the name of a file.
         """
         places = {name: self.folder / name for name in dict.fromkeys((*names, self._manifest))}
-        there = {name: place for name, place in places.items() if os.path.lexists(place)}
+        there = {name: place for name, place in places.items() if _is_there(place)}
         for place in there.values():
             if place.is_dir() and not place.is_symlink():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
@@ -141,7 +155,7 @@ class AtomicOutput:
         except (FileNotFoundError, ValueError):
             return set()
         names = {*manifest["files"], *manifest.get("earlier", ())}
-        return {name for name in names if os.path.lexists(self.folder / name)} | {self._manifest}
+        return {name for name in names if _is_there(self.folder / name)} | {self._manifest}
 
     def _manifests(
         self, staging: Path, files: Sequence[Path], before: set[str], after: set[str]
@@ -164,21 +178,21 @@ class AtomicOutput:
             kept = {"earlier": earlier} if earlier else {}
             text = json.dumps({**run, "complete": complete, "files": facts, **kept}, indent=1)
             manifest.write_text(f"{text}\n", encoding="utf-8")
-            _sync(manifest)
+            if isinstance(self.folder, Path):
+                _sync(manifest)
         return manifests[:1], manifests[1:]
 
     def _staging(self) -> tempfile.TemporaryDirectory:
-        return tempfile.TemporaryDirectory(
-            prefix=_STAGING, dir=self.folder, ignore_cleanup_errors=True
-        )
+        beside = self.folder if isinstance(self.folder, Path) else None
+        return tempfile.TemporaryDirectory(prefix=_STAGING, dir=beside, ignore_cleanup_errors=True)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Wait while another run writes to the folder, then clears the staging folders of killed runs.
 
-        Where the system has no locks nobody waits, and nothing is cleared.
+        Where the system has no locks, as an object store, nobody waits, and nothing is cleared.
         """
-        if fcntl is None:
+        if fcntl is None or isinstance(self.folder, StoredPath):
             yield
             return
         folder = os.open(self.folder, os.O_RDONLY)
@@ -199,17 +213,19 @@ def local_path(path: str | os.PathLike) -> Path:
     Raises:
         ValueError: It is a URL, such as `gs://bucket/out`.
     """
-    if _URL.match(os.fspath(path)):
+    if is_url(path):
         raise ValueError(f"{os.fspath(path)}: is a URL; give a path of this machine")
     return Path(path)
 
 
-def read_bytes(file: Path) -> bytes:
+def read_bytes(file: Place) -> bytes:
     """Return the content of a file of a run.
 
     Raises:
         OSError: It cannot be read, or is no regular file (a pipe may never end), or is too large for one.
     """
+    if isinstance(file, StoredPath):
+        return file.read_bytes()
     with open(file, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(file))
@@ -219,7 +235,7 @@ def read_bytes(file: Path) -> bytes:
     return content
 
 
-def read_json(file: Path) -> Any:
+def read_json(file: Place) -> Any:
     """Return the content of a JSON file; `OSError` is raised where it cannot be read.
 
     Raises:
@@ -233,19 +249,20 @@ def read_json(file: Path) -> Any:
         raise ValueError(f"{file}: is not JSON: {error}") from None
 
 
-def mismatched_files(folder: Path) -> list[str]:
+def mismatched_files(folder: str | os.PathLike) -> list[str]:
     """Name the files in a folder's manifest that are not from the run of the manifest.
 
     They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
     raised if the folder has no manifest, `ValueError` if that is not the JSON that a run writes.
     """
-    files = _read_manifest(Path(folder) / MANIFEST)["files"]
-    places = {name: Path(folder) / name for name in files}
+    place = place_of(folder)
+    files = _read_manifest(place / MANIFEST)["files"]
+    places = {name: place / name for name in files}
     changed = lambda name: not places[name].is_file() or _digest(places[name]) != files[name]
     return [name for name in files if changed(name)]
 
 
-def _read_manifest(label: Path) -> dict[str, Any]:
+def _read_manifest(label: Place) -> dict[str, Any]:
     """Return the manifest in a file; whatever it is, it names files of its own folder.
 
     Raises:
@@ -267,16 +284,22 @@ def _is_plain(name: str) -> bool:
     return name not in ("", ".", "..") and not set(name) & {"/", os.sep, "\0"}
 
 
-def _are_same(place: Path, other: Path) -> bool:
+def _is_there(place: Place) -> bool:
+    return place.exists() if isinstance(place, StoredPath) else os.path.lexists(place)
+
+
+def _are_same(place: Place, other: Place) -> bool:
+    if isinstance(place, StoredPath) or isinstance(other, StoredPath):
+        return place == other
     with contextlib.suppress(OSError):
         return os.path.samefile(place, other)
     return False
 
 
-def _digest(file: Path) -> dict[str, int | str]:
-    with file.open("rb") as content:
+def _digest(file: Place) -> dict[str, int | str]:
+    with local_copy(file) as copy, copy.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {"bytes": file.stat().st_size, "sha256": digest}
+        return {"bytes": copy.stat().st_size, "sha256": digest}
 
 
 def _sync(path: Path) -> None:

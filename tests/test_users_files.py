@@ -136,7 +136,7 @@ def test_a_single_file_is_replaced_if_the_command_has_written_it_and_otherwise_s
     [
         (*RISK, "--out"),
         (*EXPLAIN, "--out"),
-        (*CALIBRATE, "--out"),
+        (*CALIBRATE, "--metrics-file"),
         ("monitor", "out", "--out"),
         ("solve", "all", "--out"),
         ("solve", "all", "--resume"),
@@ -153,9 +153,15 @@ def test_a_url_is_refused(words, url):
     assert "is a URL; give a path of this machine" in " ".join(said.split())
 
 
+def test_a_url_of_no_object_store_is_refused_where_others_are_taken():
+    for option in ("--out", "--market"):
+        said = refused(*CALIBRATE, option, "file:///tmp/out").replace("│", "")
+        assert "give a path of this machine, gs://BUCKET/NAME or s3://" in " ".join(said.split())
+
+
 def test_a_url_is_refused_in_python():
     for refusing in (
-        lambda: calibrate_many([], resume="gs://b/runs"),
+        lambda: calibrate_many([], resume="http://b/runs"),
         lambda: StageCheckpoints(Path("gs://b"), ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0)),
         lambda: set_program_store("gs://b/programs"),
         lambda: metrics_file(Path("gs://b/news")).__enter__(),

@@ -18,8 +18,10 @@ from ..market_models import calibrate_precisely, standard_start, too_few
 from ..surface_fits import parameter_table, surface_fit
 from . import console, fit_report
 from .processes import joined, started
-from .several import TABLE, calibrate_all, holds_many
+from .rounds_watch import RoundsWatch
+from .several import calibrate_all, holds_many
 
+Log = Literal["text", "json"]
 Model = Literal["heston", "bates", "sabr", "hull-white", "g2"]
 _KINDS: dict[Model, type[Calibratable]] = {
     "heston": Heston,
@@ -31,14 +33,31 @@ _KINDS: dict[Model, type[Calibratable]] = {
 """The models that can be calibrated; the first with quotes of the underlying is its default."""
 
 
+def _shard_of(text: str | None) -> tuple[int, int] | None:
+    """Return the number of a shard and the number of shards, given as 0/4; None for None.
+
+    Raises:
+        BadParameter: The text is no such pair.
+    """
+    if text is None:
+        return None
+    index, _, count = text.partition("/")
+    is_pair = index.isdecimal() and count.isdecimal() and len(text) < 12
+    if not is_pair or int(index) >= int(count):
+        raise typer.BadParameter(
+            f"{text!r} is no share: give 0/4, 1/4, 2/4 or 3/4", param_hint="--shard"
+        )
+    return int(index), int(count)
+
+
 def calibrate(
     market: Annotated[
-        Path,
-        console.path_option(
+        Path,  # or a place in an object store
+        console.place_option(
             help="The market: JSON. Or many: a table of quotes (CSV, Parquet), or a folder of either."
         ),
     ],
-    out: Annotated[Path, console.path_option(help="Folder for the parameters and the report.")],
+    out: Annotated[Path, console.place_option(help="Folder for the parameters and the report.")],
     underlying: Annotated[
         str | None,
         typer.Option(help="Underlying in a market: an equity, or the curve of its swaption vols."),
@@ -94,31 +113,77 @@ def calibrate(
         bool,
         typer.Option("--cluster", help="One process of a TPU pod or a SLURM job, as JAX finds it."),
     ] = False,
+    join_timeout: Annotated[
+        int, console.count_option(help="Seconds that the processes have to find one another.")
+    ] = 60,
+    heartbeat: Annotated[
+        int, console.count_option(help="Seconds after which a silent process counts as lost.")
+    ] = 30,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="With a table of quotes: fit share I, from 0, of N; the last one writes the whole.",
+        ),
+    ] = None,
+    max_failed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With a table of quotes: number of surfaces that may fail.",
+            show_default="any, with status 1",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="With a table of quotes: seconds after which no round is begun."
+        ),
+    ] = None,
+    log: Annotated[
+        Log | None,
+        typer.Option(
+            help="With a table of quotes: the line of each round.",
+            show_default="text on a terminal, else json",
+        ),
+    ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        console.path_option(
+            help="With a table of quotes: a file of counts for Prometheus, such as jaxtape.prom."
+        ),
+    ] = None,
 ) -> None:
     """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
 
     Writes calibration.json (calibrations.parquet for many), report.html, run.json and, if anything was wrong,
     errors.txt. Exit status: 0; 1 if a fit did not converge, if quotes do not identify it, or if some input was
-    bad; 2 if nothing could be done.
+    bad; 2 if nothing could be done; of many also 3, more have failed than may, and 75, run again with --resume.
     """
-    is_many = holds_many(market)
+    share = _shard_of(shard)
+    with console.refusing():
+        is_many = holds_many(market)
     if is_many == (underlying is not None):
         refuse(
             f"{market} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
         )
     if processes > 1 and coordinator is None:
         started(processes)
-    with joined(processes, coordinator, process_id, cluster=cluster):
+    timeouts = {"join_timeout": join_timeout, "heartbeat": heartbeat}
+    with joined(processes, coordinator, process_id, cluster=cluster, **timeouts):
         configure(precision)
-        fits = TABLE if is_many else "calibration.json"
-        output = console.Output(out, (fits, "report.html"), inputs=[market])
         stages = console.Stages()
         settings = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
         if is_many:
             kind = _KINDS[model or "heston"]
             shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
-            errors = calibrate_all(market, kind, output, stages, **shared, **settings)
+            as_json = log == "json" or (log is None and not stages.console.is_terminal)
+            limits = {"max_failed": max_failed, "time_limit": time_limit}
+            watch = RoundsWatch(shard=share, as_json=as_json, metrics=metrics_file, **limits)
+            settings |= {"shard": share, **shared}
+            errors = calibrate_all(market, kind, out, stages, watch, **settings)
         else:
+            output = console.Output(out, ("calibration.json", "report.html"), inputs=[market])
             errors = _calibrate_one(market, underlying or "", model, output, stages, settings)
         console.exit_if(errors)
 

@@ -16,19 +16,24 @@ from jaxtape.cli.main import (
     MAX_COUNT,
     MAX_SEED,
     SOME_FAILED,
+    TRY_AGAIN,
     command_as_typed,
     path_of,
+    place_from,
     progress_bar,
     refuse,
 )
+from jaxtape.object_store import Place
 from jaxtape.output_folder import AtomicOutput, mismatched_files
 from jaxtape.schedules import sizes
+from pricing.ingestion.errors import UnreadableFile
 from pricing.progress import Progress
 
 _ERRORS = "errors.txt"
 _MAX_SHOWN = 50
 
 path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
+place_option = functools.partial(typer.Option, parser=place_from, metavar="PATH|URL")
 count_option = functools.partial(typer.Option, min=1, max=MAX_COUNT)
 seed_option = functools.partial(typer.Option, min=0, max=MAX_SEED)
 
@@ -48,11 +53,31 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def summarize(table: RenderableType, report: Path) -> None:
+def summarize(table: RenderableType, report: Place) -> None:
     """Print the outcome on stdout, and where to read more."""
     console = plain_console()
     console.print(table)
     console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Exit with status 75 where another try may fare better, with status 2 where the input is wrong.
+
+    Raises:
+        Exit: The block ended in an error, or by itself.
+    """
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except (FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        refuse(f"{said}; give another path")
+    except (OSError, RuntimeError) as error:  # of a disk, a store, a device or another process
+        refuse(f"{error}; run the same command again with --resume", TRY_AGAIN)
+    except (UnreadableFile, ValueError, ImportError) as error:
+        refuse(str(error))
 
 
 def exit_if(errors: Sequence[str]) -> None:
@@ -119,7 +144,9 @@ class Stages:
 class Output:
     """The folder that a command writes a set of files to. Exits with status 2 where it cannot be written."""
 
-    def __init__(self, folder: Path, names: Sequence[str] = (), inputs: Iterable[Path | None] = ()):
+    def __init__(
+        self, folder: Place, names: Sequence[str] = (), inputs: Iterable[Place | None] = ()
+    ):
         """Make the folder, in which the files of these names, and errors.txt, can be written.
 
         names: all that a run may write; inputs: all that it reads, of which none is overwritten.
@@ -148,6 +175,8 @@ class Output:
     def _exits_if_unwritable(self) -> Iterator[None]:
         try:
             yield
+        except ConnectionError as error:
+            refuse(f"{error}; run the same command again", TRY_AGAIN)
         except OSError as error:
             place, reason = error.filename or self.folder, error.strerror or str(error)
             mixed = ""

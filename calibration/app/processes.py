@@ -19,9 +19,9 @@ from typing import NoReturn
 import jax
 import typer
 
-from jaxtape.cli.main import SOME_FAILED, UNUSABLE, refuse
+from jaxtape.cli.main import SOME_FAILED, TOO_MANY_FAILED, TRY_AGAIN, UNUSABLE, refuse
 
-_HEARTBEAT = 30  # seconds after which a silent process counts as lost
+_DONE = 0, SOME_FAILED, TOO_MANY_FAILED  # statuses of a process that no other one waits for
 _PATIENCE = 10.0  # seconds that the others have to say what they saw
 _POLL = 0.05
 _PARENT = "JAXTAPE_PARENT"  # of a process that `started` has started
@@ -32,7 +32,8 @@ def started(count: int) -> NoReturn:
     """Run this command in `count` processes of this machine, and exit with their status.
 
     Raises:
-        Exit: Always: 0 or 1 as the processes do, 2 if one of them was lost.
+        Exit: Always: with the largest status where all processes end by themselves. Where one was lost, 75;
+            where one refuses, 2.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -43,18 +44,18 @@ def started(count: int) -> NoReturn:
         subprocess.Popen([*command, "--process-id", str(index)], env=env, start_new_session=True)
         for index in range(count)
     ]
-    ends_all = lambda *_: _end(children)
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, ends_all)
+    signal.signal(signal.SIGTERM, lambda *_: _terminate(children))
+    signal.signal(signal.SIGINT, lambda *_: _end(children))
     statuses = _statuses(children)
-    lost = {index: status for index, status in enumerate(statuses) if status not in (0, 1)}
+    lost = {index: status for index, status in enumerate(statuses) if status not in _DONE}
     if not lost:
         raise typer.Exit(max(statuses))
     index, status = next(iter(lost.items()))
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     refuse(
         f"process {index} of {count} {how}, and the others were ended; run the same command with --resume to "
-        "resume from what was kept"
+        "resume from what was kept",
+        UNUSABLE if status == UNUSABLE else TRY_AGAIN,
     )
 
 
@@ -62,18 +63,24 @@ def _statuses(children: Sequence[subprocess.Popen]) -> list[int]:
     """Wait for all, or for one that ends badly and then a little for the others; only that one's end counts."""
     while True:
         statuses = [child.poll() for child in children]
-        if any(status not in (None, 0, 1) for status in statuses):
+        if any(status not in (None, *_DONE) for status in statuses):
             break
         if None not in statuses:
             return [status for status in statuses if status is not None]
         time.sleep(_POLL)
-    first = next(status for status in statuses if status not in (None, 0, 1))
+    first = next(status for status in statuses if status not in (None, *_DONE))
     with contextlib.suppress(subprocess.TimeoutExpired):
         end = time.monotonic() + _PATIENCE
         for child in children:
             child.wait(max(0.0, end - time.monotonic()))
     _end(children)
     return [first if status == first else 0 for status in statuses]
+
+
+def _terminate(children: Sequence[subprocess.Popen]) -> None:
+    """Have all processes end after the round in work."""
+    for child in children:
+        child.terminate()
 
 
 def _end(children: Sequence[subprocess.Popen]) -> None:
@@ -85,7 +92,13 @@ def _end(children: Sequence[subprocess.Popen]) -> None:
 
 @contextlib.contextmanager
 def joined(
-    count: int, coordinator: str | None, process_id: int | None, *, cluster: bool
+    count: int,
+    coordinator: str | None,
+    process_id: int | None,
+    *,
+    cluster: bool,
+    join_timeout: int = 60,
+    heartbeat: int = 30,
 ) -> Iterator[None]:
     """Be one of the processes of the command while the block runs.
 
@@ -96,6 +109,8 @@ def joined(
         coordinator: HOST:PORT of the first one; None with `cluster`: as the cluster's environment says.
         process_id: The index of this process, from 0.
         cluster: Whether JAX finds the others by itself (TPU pods, SLURM, Open MPI, Kubernetes).
+        join_timeout: Seconds that the processes have to find one another.
+        heartbeat: Seconds after which a silent process counts as lost.
     """
     if coordinator is None and not cluster:
         yield
@@ -105,15 +120,20 @@ def joined(
     where = {} if coordinator is None else {"num_processes": count, "process_id": process_id}
     try:
         jax.distributed.initialize(
-            coordinator, **where, heartbeat_timeout_seconds=_HEARTBEAT, initialization_timeout=60
+            coordinator,
+            **where,
+            heartbeat_timeout_seconds=heartbeat,
+            initialization_timeout=join_timeout,
         )
-    except (RuntimeError, ValueError) as error:
+    except RuntimeError as error:
+        refuse(f"the processes could not be joined: {error}", TRY_AGAIN)
+    except ValueError as error:
         refuse(f"the processes could not be joined: {error}")
     try:
         yield
     except BaseException as error:
         status = getattr(error, "exit_code", UNUSABLE)
-        if status not in (0, SOME_FAILED):
+        if status not in _DONE:
             if not isinstance(error, typer.Exit):  # which has said why
                 traceback.print_exception(error)
             sys.stdout.flush()

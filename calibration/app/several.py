@@ -1,18 +1,18 @@
 """Fit a model to every surface of a file or a folder, kept as it goes, by devices and processes together."""
 
 import itertools
-import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxtape.cli.escaping import escaped
 from jaxtape.cli.main import refuse
-from pricing.ingestion.errors import UnreadableFile
+from jaxtape.object_store import Place
+from jaxtape.output_folder import mismatched_files
 from pricing.models import Calibratable
 from pricing.progress import Progress
 from pricing.reporting import ManyFits
@@ -23,50 +23,82 @@ from ..many import (
     calibrate_many,
     finish,
     forget,
+    is_folder,
+    merge_shards,
     read_jobs,
 )
 from . import console
+from .rounds_watch import RoundsWatch
 
 TABLE = "calibrations.parquet"
+_FILES = TABLE, "report.html"
 _TABLES = (".csv", ".parquet")
 
 
-def holds_many(path: Path) -> bool:
-    """Return True if a path is a folder or a table of quotes."""
-    return os.path.isdir(path) or path.suffix.lower() in _TABLES
+def holds_many(place: Place) -> bool:
+    """Return True if a place is a folder or a table of quotes."""
+    return is_folder(place) or place.suffix.lower() in _TABLES
 
 
 def calibrate_all(
-    source: Path,
+    source: Place,
     kind: type[Calibratable],
-    output: console.Output,
+    out: Place,
     stages: console.Stages,
+    watch: RoundsWatch,
     *,
     resume: bool,
     devices: int | None,
     keep_every: int,
+    shard: tuple[int, int] | None,
     **settings: Any,
 ) -> list[str]:
-    """Fit all surfaces, write the results, and return the failures; one process of several writes."""
+    """Fit all surfaces, write the results in the first process, and return the failures that count."""
+    folder = out if shard is None else out / _name_of(*shard)
+    output = console.Output(folder, _FILES, inputs=[source])
     mesh, is_first = _mesh(devices), jax.process_index() == 0
-    jobs, results = _jobs(source, kind), output.folder / TABLE
-    if is_first and not resume:
-        _start_afresh(output.folder, results)
+    with console.refusing():
+        jobs, results = _jobs(source, kind), folder / TABLE
+        if is_first and not resume:
+            forget(folder, results)
     with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):
-        try:
+        with console.refusing(), watch.heeding_sigterm():
             found = calibrate_many(
                 jobs,
                 mesh=mesh,
-                resume=output.folder,
+                resume=folder,
                 round_size=keep_every,
+                shard=shard,
                 progress=progress and _with_rate(progress),
+                on_round=watch,
                 **settings,
             )
-        except (UnreadableFile, ValueError, RuntimeError) as error:
-            refuse(str(error))
         lines += [_summary(found, kind)] * is_first
     if not is_first:
         return []
+    seconds = stages.seconds["calibrate"]
+    facts = {
+        "surfaces a second": f"{len(found.ids) / seconds:,.1f}",
+        "devices": f"{jax.device_count()} ({jax.devices()[0].platform})",
+        "processes": str(jax.process_count()),
+    }
+    errors = _write(found, kind, source, output, stages, facts)
+    with console.refusing():
+        finish(folder, results)
+    if shard is not None:
+        _write_whole(out, shard[1], kind, source, stages)
+    return watch.not_allowed(found, errors)
+
+
+def _write(
+    found: Calibrations,
+    kind: type[Calibratable],
+    source: Place,
+    output: console.Output,
+    stages: console.Stages,
+    facts: Mapping[str, str],
+) -> list[str]:
+    """Write the results and the report, print and return the failures."""
     unsure = {**found.failed, **found.not_identified}
     errors = [f"{source}: {name}: {why}" for name, why in unsure.items()]
     output.print_errors(errors)
@@ -77,26 +109,49 @@ def calibrate_all(
 
         console.write_errors(folder, errors)
         found.write_parquet(folder / TABLE)
-        fits = _fits(found, kind, source, stages.seconds["calibrate"])
+        fits = _fits(found, kind, source, facts)
         write_many_fits_report(folder / "report.html", fits, stages.seconds)
         lines.append(f"wrote {output.folder}")
-    finish(output.folder, results)
     return errors
 
 
-def _start_afresh(folder: Path, results: Path) -> None:
-    """Remove the rounds of a run that has ended, or refuse."""
+def _write_whole(
+    out: Place, count: int, kind: type[Calibratable], source: Place, stages: console.Stages
+) -> None:
+    """Write the results of all shards, if this one was the last of them."""
+    folders = [out / _name_of(index, count) for index in range(count)]
+    with console.refusing():
+        done = [folder for folder in folders if _is_complete(folder)]
+        if len(done) < count:
+            lines = f"{len(done)} of {count} shards are there; the last one writes {out / TABLE}"
+            stages.console.print(escaped(lines), soft_wrap=True)
+            return
+        try:
+            found = merge_shards([Calibrations.read_parquet(folder / TABLE) for folder in folders])
+        except ValueError as error:
+            said = f"{out}: the shards are not put together: {error}"
+            stages.console.print(escaped(said), soft_wrap=True)
+            return
+    _write(found, kind, source, console.Output(out, _FILES), stages, {"shards": str(count)})
+
+
+def _name_of(index: int, count: int) -> str:
+    return f"shard-{index}-of-{count}"
+
+
+def _is_complete(folder: Place) -> bool:
+    """Return True if a folder holds the results of a run, whole."""
     try:
-        forget(folder, results)
-    except (OSError, ValueError) as error:
-        refuse(str(error))
+        return not mismatched_files(folder)
+    except (FileNotFoundError, ValueError):
+        return False
 
 
-def _jobs(source: Path, kind: type[Calibratable]) -> Iterator[Job]:
+def _jobs(source: Place, kind: type[Calibratable]) -> Iterator[Job]:
     try:
         jobs = read_jobs(source, kind)
         first = next(jobs, None)
-    except (UnreadableFile, ImportError, TypeError) as error:
+    except TypeError as error:
         refuse(str(error))
     if first is None:
         refuse(f"{source}: has no surface; give one row for each quote")
@@ -136,15 +191,12 @@ def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
     return f"{summary}, {held:,} not identified" if held else summary
 
 
-def _fits(found: Calibrations, kind: type[Calibratable], source: Path, seconds: float) -> ManyFits:
+def _fits(
+    found: Calibrations, kind: type[Calibratable], source: Place, facts: Mapping[str, str]
+) -> ManyFits:
     with np.errstate(invalid="ignore", divide="ignore"):
         rms = {
             unit: np.sqrt(squares / found.num_quotes)
             for unit, squares in found.sums_of_squares.items()
         }
-    facts = {
-        "surfaces a second": f"{len(found.ids) / seconds:,.1f}",
-        "devices": f"{jax.device_count()} ({jax.devices()[0].platform})",
-        "processes": str(jax.process_count()),
-    }
     return ManyFits(kind.label, source.name, found.parameters, rms, found.failed, facts)

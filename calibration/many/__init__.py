@@ -3,4 +3,7 @@ from .job import Job as Job
 from .kept_rounds import finish as finish
 from .kept_rounds import forget as forget
 from .rounds import calibrate_many as calibrate_many
+from .shards import merge_shards as merge_shards
+from .sources import is_folder as is_folder
 from .sources import read_jobs as read_jobs
+from .table_fits import calibrate_table as calibrate_table

@@ -1,26 +1,42 @@
 """Results of many calibrations, as columns."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from jaxtape.object_store import arrow, local_copy, place_of
 from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit, vol_unit
 
 from ..parameters import FreeParameters
 from ..results import RESULTS
 from .job import Job
-from .quote_tables import arrow
 from .searches import SearchResult
 
 _ERROR = "std_error_"
+_PART = "jaxtape"  # of the metadata of a file
 _OPEN = "not identified: "
 _SQUARES = "sum_squared_"
 _UNITS = VOL_POINTS, BASIS_POINTS
 _BP_SQUARED = (BASIS_POINTS.per_one / VOL_POINTS.per_one) ** 2
+
+
+class Part(NamedTuple):
+    """The place of a shard in the run of all shards.
+
+    Attributes:
+        positions: The number of each job among all jobs of the run, from 0.
+        num_jobs: The number of jobs of all shards.
+        run: Digest of all jobs, of the settings and of the versions of the software.
+    """
+
+    positions: np.ndarray
+    num_jobs: int
+    run: str
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,7 @@ class Calibrations:
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
         is_normal: Whether the vols are normal ones; None for none.
+        part: The place of a shard in the whole, with which `columns` have the column `position`; else None.
     """
 
     ids: tuple[str, ...]
@@ -48,6 +65,7 @@ class Calibrations:
     steps: np.ndarray
     status: tuple[str, ...]
     is_normal: np.ndarray | None = None
+    part: Part | None = None
 
     @classmethod
     def of(
@@ -159,11 +177,44 @@ class Calibrations:
             **{_SQUARES + unit.key: squares for unit, squares in self.sums_of_squares.items()},
             "num_quotes": self.num_quotes,
             "steps": self.steps,
+            **({"position": self.part.positions} if self.part else {}),
         }
 
+    @property
+    def table(self) -> Any:
+        """The `columns` as an Arrow table; of a shard, its metadata says of which run."""
+        text = arrow("pyarrow").string()
+        table = arrow("pyarrow").table(
+            {
+                name: arrow("pyarrow").array(x, text if x.dtype == object else None)
+                for name, x in self.columns.items()
+            }
+        )
+        if self.part is None:
+            return table
+        facts = {"num_jobs": self.part.num_jobs, "run": self.part.run}
+        return table.replace_schema_metadata({_PART: json.dumps(facts)})
+
     def write_parquet(self, path: str | os.PathLike) -> None:
-        """Write `columns` to a Parquet file; the same bytes for the same numbers."""
-        arrow("pyarrow.parquet").write_table(arrow("pyarrow").table(self.columns), path)
+        """Write `table` to a Parquet file; the same bytes for the same numbers."""
+        arrow("pyarrow.parquet").write_table(self.table, path)
+
+    @classmethod
+    def read_parquet(cls, path: str | os.PathLike) -> "Calibrations":
+        """Read a file that `write_parquet` wrote; its path, or the URL of an object store.
+
+        Raises:
+            ValueError: It is another file.
+        """
+        with local_copy(place_of(path)) as file:
+            try:
+                table = arrow("pyarrow.parquet").read_table(file)
+                columns = {name: table[name].to_numpy() for name in table.column_names}
+                facts = json.loads((table.schema.metadata or {}).get(_PART.encode(), b"null"))
+                part = facts and Part(columns.pop("position"), facts["num_jobs"], facts["run"])
+                return replace(cls.of_columns(columns), part=part)
+            except (KeyError, TypeError, ValueError, arrow("pyarrow").ArrowException) as error:
+                raise ValueError(f"{path}: holds no calibrations ({error})") from None
 
     @property
     def failed(self) -> dict[str, str]:

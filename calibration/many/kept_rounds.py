@@ -4,6 +4,7 @@ A file has the columns of the round and a digest of its jobs. It appears whole o
 """
 
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -16,7 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtape.output_folder import AtomicOutput, local_path, read_json
+from jaxtape.object_store import Place, StoredPath, local_copy
+from jaxtape.output_folder import AtomicOutput, read_bytes, read_json
 from jaxtape.programs.code_fingerprint import describe_user_code
 from jaxtape.programs.pytree_json import PytreeSpec, by_value
 
@@ -41,16 +43,18 @@ class KeptRounds:
     another run.
     """
 
-    def __init__(self, folder: Path, settings: Settings, round_size: int, workers: Workers):
-        self.folder, self._workers = local_path(folder).absolute(), workers
+    def __init__(self, folder: Place, settings: Settings, round_size: int, workers: Workers):
+        self.folder = folder.absolute() if isinstance(folder, Path) else folder
+        self._workers = workers
         refusal, known = "", {}
         if workers.is_first:
             try:
-                software = {name: version(name) for name in _SOFTWARE}
-                run = {"settings": _digest_of(settings), "round": round_size, "software": software}
-                self._require_same_run(run)
+                self._require_same_run({**facts_of(settings), "round": round_size})
                 self._output = AtomicOutput(self.folder / _ROUNDS)
-                known = {file.stem: _read(file) for file in self._output.folder.glob("*.npz")}
+                files = self._output.folder.iterdir()
+                known = {file.stem: _read(file) for file in files if file.suffix == ".npz"}
+            except ConnectionError:
+                raise  # another try may fare better
             except (ValueError, OSError) as error:
                 refusal = str(error)
         if refusal := workers.broadcast(refusal):
@@ -66,7 +70,7 @@ class KeptRounds:
         kept = self._known.pop(str(end), None)
         if kept is None:
             return None
-        if kept["digest"] != _digest_of_jobs(jobs):
+        if kept["digest"] != digest_of_jobs(jobs):
             raise ValueError(
                 f"{self.folder} holds a run over other quotes: the jobs {end - len(jobs) + 1:,} to {end:,} "
                 "were others; give another folder, or the quotes that it was begun with"
@@ -79,7 +83,7 @@ class KeptRounds:
             return
         columns = found.columns
         texts = {name: x.tolist() for name, x in columns.items() if x.dtype == object}
-        facts = {"digest": _digest_of_jobs(jobs), "order": list(columns), "columns": texts}
+        facts = {"digest": digest_of_jobs(jobs), "order": list(columns), "columns": texts}
         arrays: dict[str, Any] = {name: x for name, x in columns.items() if name not in texts}
         arrays[_FACTS] = np.array(json.dumps(facts))
         with self._output.written() as aside:
@@ -98,14 +102,14 @@ class KeptRounds:
             )
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Place) -> dict[str, Any]:
     """Return the digest and the columns of a round, as lists.
 
     Raises:
         ValueError: The file holds no round.
     """
     try:
-        with np.load(file, allow_pickle=False) as kept:
+        with np.load(io.BytesIO(read_bytes(file)), allow_pickle=False) as kept:
             facts = json.loads(kept[_FACTS].item())
             columns = {name: kept[name].tolist() for name in kept.files if name != _FACTS}
             columns |= facts["columns"]
@@ -115,12 +119,12 @@ def _read(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file}: is no round of a run ({error}); give another folder") from None
 
 
-def finish(folder: Path, results: Path) -> None:
+def finish(folder: Place, results: Place) -> None:
     """Note that a file holds the results of the run that is kept in a folder: its rounds are needed no more."""
     _write_label(folder, {**_label_of(folder), _RESULTS: _digest_of_file(results)})
 
 
-def forget(folder: Path, results: Path) -> None:
+def forget(folder: Place, results: Place) -> None:
     """Remove what a run has kept in a folder, if its results are in a file; with it nothing is lost.
 
     results: the file to which the last run has written its results.
@@ -138,11 +142,16 @@ def forget(folder: Path, results: Path) -> None:
             f"{folder} holds {count} rounds of a run that has not ended: give --resume to complete it, or "
             "another folder"
         )
+    rounds = folder / _ROUNDS
+    if isinstance(rounds, StoredPath):
+        for file in rounds.files():
+            file.unlink()
+    else:
+        shutil.rmtree(rounds, ignore_errors=True)
     label.unlink()
-    shutil.rmtree(folder / _ROUNDS, ignore_errors=True)
 
 
-def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
+def _require_rounds_alone(folder: Place, *, is_new: bool) -> int:
     """Return the number of rounds kept in a folder; where the run is new, there may be none.
 
     Raises:
@@ -156,7 +165,7 @@ def _require_rounds_alone(folder: Path, *, is_new: bool) -> int:
     return sum(name.endswith(".npz") for name in names)
 
 
-def _label_of(folder: Path) -> dict[str, Any]:
+def _label_of(folder: Place) -> dict[str, Any]:
     """Return the content of the label of a run.
 
     Raises:
@@ -168,14 +177,20 @@ def _label_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _write_label(folder: Path, run: dict[str, Any]) -> None:
+def _write_label(folder: Place, run: dict[str, Any]) -> None:
     with AtomicOutput(folder).written() as aside:
         (aside / _LABEL).write_text(json.dumps(run, indent=1), encoding="utf-8")
 
 
-def _digest_of_file(file: Path) -> str:
-    with file.open("rb") as content:
+def _digest_of_file(file: Place) -> str:
+    with local_copy(file) as copy, copy.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def facts_of(settings: Settings) -> dict[str, Any]:
+    """Return the digest of the settings and the versions of the software, which the results depend on."""
+    software = {name: version(name) for name in _SOFTWARE}
+    return {"settings": _digest_of(settings), "software": software}
 
 
 def _digest_of(settings: Settings) -> str:
@@ -197,7 +212,7 @@ def _digest_of(settings: Settings) -> str:
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
 
-def _digest_of_jobs(jobs: Sequence[Job]) -> str:
+def digest_of_jobs(jobs: Sequence[Job]) -> str:
     """Return a digest of the names and numbers of jobs, in their order."""
     digest = hashlib.sha256()
     for job in jobs:

@@ -1,7 +1,6 @@
 """Tables of quotes, in CSV or Parquet: a row a quote, the rows of a surface one after the other."""
 
 import datetime as dt
-import importlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtape.object_store import Place, arrow, local_copy
 from pricing.ingestion.errors import listed, unreadable
 from pricing.ingestion.fields import closest, wrong_number
 from pricing.market.quote_bounds import BOUNDS, days_slip, far_from, outside, slip_of
@@ -52,42 +52,70 @@ class Surface(NamedTuple):
     line: int
 
 
-def surfaces_of(file: Path) -> Iterator[Surface]:
-    """Yield the surfaces of a table in the order of its rows, read as they are needed."""
-    for name, columns, line in _runs(_pieces(file)):
+def surfaces_of(file: Place, given: Mapping[str, str]) -> Iterator[Surface]:
+    """Yield the surfaces of a table in the order of its rows, read as they are needed.
+
+    given: columns of one value that the folders of the file name.
+    """
+    return _surfaces(_pieces(file, given))
+
+
+def surfaces_in(table: Any, source: str) -> Iterator[Surface]:
+    """Yield the surfaces of an Arrow table in the order of its rows; `source` names it in errors."""
+    known = _known(table.schema.names, source)
+    _require_flat(table.schema, known, source)
+    columns = {name: arrow("pyarrow").chunked_array(table[name]).combine_chunks() for name in known}
+    return _surfaces(iter([(_numbers(columns), 1)] if len(table) else []))
+
+
+def _surfaces(pieces: Iterator[tuple[Columns, int]]) -> Iterator[Surface]:
+    for name, columns, line in _runs(pieces):
         yield _surface_of(name, columns, line)
 
 
-def _pieces(file: Path) -> Iterator[tuple[Columns, int]]:
+def _pieces(file: Place, given: Mapping[str, str]) -> Iterator[tuple[Columns, int]]:
     """Yield the columns of a table piece by piece, as numbers, each with the line of its first row.
 
     Raises:
         unreadable: It is no such table, or lacks columns; it is an `UnreadableFile`.
+        ConnectionError: It is in an object store that cannot be reached.
     """
     try:
-        if file.suffix.lower() == ".csv":
-            names = arrow("pyarrow.csv").open_csv(file).schema.names
-            known = _known(names, str(file))
-            options = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=False)
-            options.column_types = dict.fromkeys(known, arrow("pyarrow").string())
-            options.include_columns = known
-            pieces: Any = arrow("pyarrow.csv").open_csv(file, convert_options=options)
-        else:
-            reader = arrow("pyarrow.parquet").ParquetFile(file)
-            known = _known(reader.schema_arrow.names, str(file))
-            _require_flat(reader.schema_arrow, known, str(file))
-            pieces = reader.iter_batches(columns=known)
-        row = 2 if file.suffix.lower() == ".csv" else 1
-        for piece in pieces:
-            if len(piece):
-                yield _numbers({name: piece.column(name) for name in known}), row
-            row += len(piece)
+        with local_copy(file) as copy:
+            yield from _numbers_in(copy, str(file), given)
+    except ConnectionError:
+        raise
     except UnicodeDecodeError as error:  # of a name of a column
         byte = error.object[error.start]
         message = f"byte {byte:#04x} is not UTF-8 text"
         raise unreadable(str(file), message, "save the file as UTF-8") from None
     except (arrow("pyarrow").ArrowException, OSError) as error:
         raise unreadable(str(file), " ".join(str(error).split()), "correct the file") from None
+
+
+def _numbers_in(file: Path, source: str, given: Mapping[str, str]) -> Iterator[tuple[Columns, int]]:
+    """Yield the columns of a table on this machine; `source` names it in errors."""
+    is_csv = file.suffix.lower() == ".csv"
+    reader = None if is_csv else arrow("pyarrow.parquet").ParquetFile(file)
+    schema = reader.schema_arrow if reader else arrow("pyarrow.csv").open_csv(file).schema
+    more = {name: value for name, value in given.items() if name not in schema.names}
+    known = _known([*schema.names, *more], source)
+    there = [name for name in known if name not in more]
+    if reader:
+        _require_flat(schema, there, source)
+        pieces: Any = reader.iter_batches(columns=there)
+    else:
+        options = arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=False)
+        options.column_types = dict.fromkeys(there, arrow("pyarrow").string())
+        options.include_columns = there
+        pieces = arrow("pyarrow.csv").open_csv(file, convert_options=options)
+    row = 2 if is_csv else 1
+    for piece in pieces:
+        if len(piece):
+            columns = {name: piece.column(name) for name in there}
+            columns |= {name: arrow("pyarrow").repeat(more[name], len(piece)) for name in more}
+            yield _numbers({name: columns[name] for name in known}), row
+        row += len(piece)
 
 
 def _known(names: Sequence[str], file: str) -> list[str]:
@@ -322,15 +350,3 @@ def _surface_of(name: str, columns: Columns, line: int) -> Surface:
         f"{line + wrong[0]}: {wrong[1]}" if wrong else "",
         line,
     )
-
-
-def arrow(module: str) -> Any:
-    """Return a module of pyarrow.
-
-    Raises:
-        ImportError: It is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError("tables need pyarrow: pip install 'jaxtape[many]'") from error

@@ -14,7 +14,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from jaxtape.output_folder import local_path
+from jaxtape.object_store import place_of
 from pricing.models import AbstractModel, AbstractTransform, Quotes
 from pricing.progress import Progress
 
@@ -27,6 +27,7 @@ from .job import Job, jobs_of
 from .job_blocks import blocks_of, misfit_of
 from .kept_rounds import KeptRounds
 from .searches import SearchResult, Settings
+from .shards import Shard
 from .workers import Workers
 
 _IN_MEMORY = 8192  # jobs of a round
@@ -50,7 +51,9 @@ def calibrate_many(
     block_size: int = 64,
     num_slots: int = 8,
     round_size: int = _IN_MEMORY,
+    shard: tuple[int, int] | None = None,
     progress: Progress | None = None,
+    on_round: Callable[[Calibrations, bool], None] | None = None,
 ) -> Calibrations:
     """Fit models of one type to many sets of quotes, each by itself, as `calibrate` does.
 
@@ -65,8 +68,9 @@ def calibrate_many(
             taken as they are needed, a round at a time.
         model: With quotes, the model of all of them, or one for each.
         mesh: Devices that share the jobs, on an axis "surfaces". None: the first device of the process.
-        resume: A folder where each round is kept by the first process as soon as it is done. A run that was
-            stopped resumes there, on any number of devices, with the same bits. None: nothing is kept.
+        resume: A folder, or its URL in an object store (gs://, s3://), where each round is kept by the first
+            process as soon as it is done. A run that was stopped resumes there, on any number of devices, with
+            the same bits. None: nothing is kept.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals for all jobs; by default, of implied vols with equal weights.
         transform: Field -> bounds of each free parameter, for all jobs; the default are the model's own.
@@ -78,16 +82,20 @@ def calibrate_many(
         num_slots: The searches of a block that run at once: few, since one that takes many steps holds up the
             others of its block at its end; more for an accelerator.
         round_size: The jobs that are in memory at once, and after which the run is kept.
+        shard: (index, count): of all jobs fit those that fall to one of several runs by their id;
+            `merge_shards` puts the results of all together. None: all jobs.
         progress: Called with the jobs done, their total as far as it is known, and an empty message, after
             every block of this process.
+        on_round: Called with the results of each round once they are kept, and whether an earlier run had kept
+            them. An exception ends the run, which `resume` can then complete.
 
     Returns:
         The parameters of every job, their standard errors, and how each search ended.
 
     `ValueError` is raised if no job can be read, the models have arrays as parameters, the mesh has no axis
-    "surfaces", or `resume` is a URL, or holds another run or something else. It is raised, too, if two jobs
-    of a sequence have one id, or models of several types. Of an iterator, which is read as it is needed, such
-    jobs fail.
+    "surfaces", there is no such shard, or `resume` holds another run or something else. It is raised, too, if
+    two jobs of a sequence have one id, or models of several types. Of an iterator, which is read as it is
+    needed, such jobs fail.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -97,8 +105,10 @@ def calibrate_many(
         >>> found.status[0]
         'failed: it has 4 quotes for 5 parameters: give at least as many'
     """
-    folder = None if resume is None else local_path(resume)
+    folder = None if resume is None else place_of(resume)
     total, jobs = jobs_of(quotes, model)
+    drawn = None if shard is None else Shard(*shard)
+    total = None if drawn else total
     if isinstance(quotes, Sequence):
         _require_distinct([job for job in quotes if isinstance(job, Job)])
     before, first = _first_readable(jobs)
@@ -117,9 +127,11 @@ def calibrate_many(
     )
     kept = None if folder is None else KeptRounds(folder, settings, round_size, workers)
     parts, end, again = [], 0, {}
-    for round_of_jobs in _rounds(itertools.chain(before, [first], jobs), round_size, again):
+    known = _placed_jobs(itertools.chain(before, [first], jobs), again)
+    for round_of_jobs in _rounds(drawn.of(known) if drawn else known, round_size):
         begin, end = end, end + len(round_of_jobs)
         found = kept and kept.found(end, round_of_jobs)
+        is_kept = found is not None
         if found is None:
             say = _from(progress, begin, total or end)
             found = _fitted(round_of_jobs, settings, workers, block_size, num_slots, say)
@@ -128,7 +140,11 @@ def calibrate_many(
         elif progress is not None:
             progress(end, total or end, "")
         parts.append(found)
-    return Calibrations.joined(parts).without(again)
+        if on_round is not None:
+            on_round(found, is_kept)
+    parts = parts or [_fitted((), settings, workers, block_size, num_slots, None)]
+    joined = Calibrations.joined(parts).without(again)
+    return drawn.part(joined, settings) if drawn else joined
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
@@ -266,16 +282,21 @@ def _first_readable(jobs: Iterator[Job]) -> tuple[list[Job], Job]:
     raise ValueError("there is no job to calibrate: give at least one")
 
 
-def _rounds(jobs: Iterator[Job], size: int, again: dict[str, str]) -> Iterator[tuple[Job, ...]]:
-    """Yield the jobs of each round; one that cannot be with the others is unreadable.
+def _rounds(jobs: Iterator[Job], size: int) -> Iterator[tuple[Job, ...]]:
+    while several := tuple(itertools.islice(jobs, size)):
+        yield several
+
+
+def _placed_jobs(jobs: Iterator[Job], again: dict[str, str]) -> Iterator[Job]:
+    """Yield the jobs; one that cannot be with the others is unreadable.
 
     again: gets, for each id that stands twice, why its jobs fail. The second one is named "ID (2)".
     """
     known: dict[str, str] = {}
     times: Counter[str] = Counter()
     kinds: set[type] = set()
-    while several := tuple(itertools.islice(jobs, size)):
-        yield tuple(_placed(job, known, times, kinds, again) for job in several)
+    for job in jobs:
+        yield _placed(job, known, times, kinds, again)
 
 
 def _placed(

@@ -9,17 +9,22 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from jaxtape.object_store import Place, StoredPath, place_of
 from pricing.ingestion.errors import UnreadableFile, listed, unreadable
 from pricing.market import Market, SmileQuotes
 from pricing.models import Calibratable
 
 from .job import Job
-from .quote_tables import surfaces_of
+from .quote_tables import Surface, surfaces_in, surfaces_of
+
+_HIDDEN = ".", "_"
+_NAMING = "surface="  # of a folder that names the surface of its tables
 
 
 def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job]:
@@ -31,8 +36,13 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
     surface's first row. In a folder every such table is read, and of every market file (JSON) each underlying
     that the model has quotes of, named "FILE/UNDERLYING"; the files in the order of their names.
 
+    Folders within it are read likewise. What they hold has the folder before its name, as in
+    "date=2002-07-05/DAX". A folder "COLUMN=VALUE", as a data lake names it, gives its value to tables without
+    that column; "surface=DAX" names the surface, and is not repeated. Names that begin with "." or "_" are
+    passed over, as Spark and Arrow do.
+
     Args:
-        path: The file or the folder.
+        path: The file or the folder; or the URL of one in an object store, such as gs://bucket/quotes.
         kind: The class of the models; a table takes a model of one equity.
 
     Yields:
@@ -41,26 +51,57 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
     Raises:
         unreadable: There is no such file, or none in the folder that can be read; it is an `UnreadableFile`.
 
+    `ConnectionError` is raised if an object store cannot be reached.
+
     Examples:
         >>> from calibration import calibrate_many, read_jobs
         >>> from pricing import Heston
         >>> def fitted(path):
         ...     return calibrate_many(read_jobs(path, Heston))
     """
-    path = Path(path)
-    files, is_folder = [path], os.path.isdir(path)
-    if is_folder:
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in _READERS)
-        if not files:
-            kinds = listed(_READERS)
-            raise unreadable(str(path), f"has no file of {kinds}", "give another folder")
-    elif not os.path.exists(path):
-        raise unreadable(str(path), "there is no such file", "check the path")
-    return itertools.chain.from_iterable(_of_file(file, kind, is_folder) for file in files)
+    place = place_of(path)
+    if not is_folder(place):
+        is_there = place.exists() if isinstance(place, StoredPath) else os.path.exists(place)
+        if not is_there:
+            raise unreadable(str(place), "there is no such file", "check the path")
+        return _of_file(place, kind)
+    files = _files_below(place)
+    if not files:
+        kinds = listed(_READERS)
+        raise unreadable(str(place), f"has no file of {kinds}", "give another folder")
+    return itertools.chain.from_iterable(
+        _of_file(files[levels], kind, levels[:-1]) for levels in sorted(files)
+    )
 
 
-def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iterator[Job]:
+def is_folder(place: Place) -> bool:
+    """Return True if a path or a URL is a folder."""
+    return place.is_dir() if isinstance(place, StoredPath) else os.path.isdir(place)
+
+
+def _files_below(folder: Place) -> dict[tuple[str, ...], Place]:
+    """Return the files of tables and markets in a folder and below it, by the names of the way to each."""
+    found: dict[tuple[str, ...], Place] = {}
+    if isinstance(folder, StoredPath):
+        start = len(folder.key) + 1
+        found |= {tuple(file.key[start:].split("/")): file for file in folder.files()}
+    else:
+        files = [Path(top) / name for top, _, names in os.walk(folder) for name in names]
+        found |= {file.relative_to(folder).parts: file for file in files}
+    is_hidden = lambda levels: any(name.startswith(_HIDDEN) for name in levels)
+    return {
+        levels: file
+        for levels, file in found.items()
+        if file.suffix.lower() in _READERS and not is_hidden(levels)
+    }
+
+
+def _of_file(
+    file: Place, kind: type[Calibratable], levels: tuple[str, ...] | None = None
+) -> Iterator[Job]:
     """Yield the jobs of a file; of one that cannot be read to its end, a job that says so.
+
+    levels: the names of its folders within the one that is read; None of a file that stands alone.
 
     Raises:
         unreadable: Nothing of the file can be used; it is an `UnreadableFile`.
@@ -70,20 +111,21 @@ def _of_file(file: Path, kind: type[Calibratable], is_one_of_many: bool) -> Iter
     if reader is None:
         kinds = listed(_READERS)
         raise unreadable(str(file), f"is no file of {kinds}", "rename it to what it is")
+    before = "".join(f"{name}/" for name in levels or () if not name.startswith(_NAMING))
     is_begun = False
     try:
-        for job in reader(file, kind):
-            yield job
+        for job in reader(file, kind, levels or ()):
+            yield job._replace(id=f"{before}{job.id}") if before else job
             is_begun = True
     except UnreadableFile as error:
-        if not (is_one_of_many or is_begun):
+        if levels is None and not is_begun:
             raise
-        yield _unreadable_job(
-            file.name, f"{error} (what follows was not read)" if is_begun else str(error)
-        )
+        said = f"{error} (what follows was not read)" if is_begun else str(error)
+        yield _unreadable_job(f"{before}{file.name}", said)
 
 
-def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
+def _of_market(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -> Iterator[Job]:
+    del levels
     market = Market.read(file)
     errors: dict[str, list[str]] = {}
     for error in market.errors:
@@ -98,18 +140,34 @@ def _of_market(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
             yield _unreadable_job(id, f"{file}: {error}")
 
 
-def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
-    """Yield a fit to each surface of a table; quotes and market are NumPy's arrays."""
+def _of_table(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -> Iterator[Job]:
+    """Yield a fit to each surface of a table; its folders may name columns, as in `asof=2002-07-05`."""
+    pairs = (level.partition("=") for level in levels)
+    given = {name: unquote(value) for name, is_column, value in pairs if is_column}
+    return _of_surfaces(surfaces_of(file, given), kind, str(file))
+
+
+def jobs_in(table: Any, kind: type[Calibratable], source: str) -> Iterator[Job]:
+    """Yield the jobs of an Arrow table; `source` names it in errors, in which "" leaves the row alone."""
+    return _of_surfaces(surfaces_in(table, source or "the table"), kind, source)
+
+
+def _of_surfaces(
+    surfaces: Iterator[Surface], kind: type[Calibratable], source: str
+) -> Iterator[Job]:
+    """Yield a fit to each surface; quotes and market are NumPy's arrays."""
     model_on, smiles = _models_of(kind), jax.tree.structure(_no_quotes())
-    for surface in surfaces_of(file):
+    before = f"{source}:" if source else "row "
+    for surface in surfaces:
+        place = f"{before}{surface.line}"
         if surface.wrong:
-            yield _unreadable_job(surface.name, f"{file}:{surface.wrong}", f"{file}:{surface.line}")
+            yield _unreadable_job(surface.name, f"{before}{surface.wrong}", place)
             continue
         spot, rate, dividend_yield = surface.market
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
         numbers = surface.expiries, k, surface.vols, surface.weights
-        place, quotes = f"{file}:{surface.line}", smiles.unflatten(numbers)
+        quotes = smiles.unflatten(numbers)
         start = model_on(*surface.market).starting_for(quotes)
         yield Job(surface.name, quotes, start, place=place)
 
@@ -117,7 +175,7 @@ def _of_table(file: Path, kind: type[Calibratable]) -> Iterator[Job]:
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
     """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
     of_market = lambda m: [m.spot, m.rate, m.dividend_yield]
-    in_numpy = jax.tree.map(np.asarray, _start_of(kind))
+    in_numpy = jax.tree.map(np.asarray, start_of(kind))
     leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, in_numpy, [0, 1, 2]))
 
     def model_on(*market: float) -> Calibratable:
@@ -127,7 +185,7 @@ def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Cali
     return model_on
 
 
-def _start_of(kind: type[Calibratable]) -> Calibratable:
+def start_of(kind: type[Calibratable]) -> Calibratable:
     """Return the usual start of a model of an equity, on a market that is replaced.
 
     Raises:

@@ -29,13 +29,18 @@ from typer.core import TyperGroup
 
 from ..jax_settings.startup import INTERRUPTED, UNUSABLE, interrupts_end_it
 from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
+from ..object_store import Place, place_of
 from ..output_folder import AtomicOutput, local_path
 from ..programs.status import current_status
 from .cache import use_cache
 from .escaping import escaped
 
 GROUP = "jaxtape.commands"
-SOME_FAILED = 1  # an exit status
+SOME_FAILED, TOO_MANY_FAILED, TRY_AGAIN = (
+    1,
+    3,
+    75,
+)  # exit statuses; the last is EX_TEMPFAIL of sysexits.h
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # the largest entries of arrays of integers
 
 
@@ -123,6 +128,32 @@ def path_of(text: str) -> Path:
     Raises:
         BadParameter: If the text is no path or a URL, or the system takes none of its length.
     """
+    _require_path(text)
+    try:
+        return local_path(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def place_from(text: str) -> Place:
+    """Return the path, or the place in an object store, that an option gives.
+
+    Raises:
+        BadParameter: If the text is no path and no URL of an object store.
+    """
+    _require_path(text)
+    try:
+        return place_of(text)
+    except (ValueError, ImportError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _require_path(text: str) -> None:
+    """Check that a text can be a path.
+
+    Raises:
+        BadParameter: It is empty, or the system takes none of its length.
+    """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -137,20 +168,16 @@ def path_of(text: str) -> Path:
                 f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
             )
             raise typer.BadParameter(said) from error
-    try:
-        return local_path(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
-def refuse(message: str) -> NoReturn:
-    """Print the reason for a refusal on stderr in one line, and exit with status 2.
+def refuse(message: str, status: int = UNUSABLE) -> NoReturn:
+    """Print the reason for a refusal on stderr in one line, and exit with a status, 2 unless it is given.
 
     Raises:
         typer.Exit: Always.
     """
     print(f"jaxtape: {escaped(' '.join(message.split()))}", file=sys.stderr)
-    raise typer.Exit(UNUSABLE)
+    raise typer.Exit(status)
 
 
 def command_as_typed() -> str:

@@ -5,6 +5,8 @@ import os
 import stat
 from pathlib import Path
 
+from jaxtape.object_store import StoredPath, place_of
+
 from .errors import show, unreadable
 from .locator import Locator
 
@@ -13,16 +15,20 @@ _MAX_DIGITS = 400  # a double has 309 before the point; of more than 4,300 Pytho
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Return the text of a UTF-8 file, a byte-order mark dropped.
+    """Return the text of a UTF-8 file, or of an object at a URL, a byte-order mark dropped.
 
     Only regular files are read, and no more than `MAX_BYTES`: a pipe may never end, nor does a device.
 
     Raises:
         unreadable: Nothing can be used; it is an `UnreadableFile`.
+        ConnectionError: The object store of a URL cannot be reached.
     """
     file = os.fspath(path)
     try:
-        content = _bytes_of(Path(path), file)
+        place = place_of(path)
+        content = _bytes_of(place, file) if isinstance(place, Path) else _object(place, file)
+    except ConnectionError:
+        raise
     except FileNotFoundError:
         raise unreadable(file, "there is no such file", "check the path") from None
     except (OSError, ValueError) as error:
@@ -58,7 +64,16 @@ def _bytes_of(path: Path, file: str) -> bytes:
         remedy = "write what it gives to a file, and give the path of that"
         raise unreadable(file, "is a pipe, a socket or a device, not a file", remedy)
     with path.open("rb") as stream:
-        content = stream.read(MAX_BYTES + 1)
+        return _not_too_large(stream.read(MAX_BYTES + 1), file)
+
+
+def _object(place: StoredPath, file: str) -> bytes:
+    if place.is_dir():
+        raise unreadable(file, "is a directory", "give the path of a file")
+    return _not_too_large(place.read_bytes(), file)
+
+
+def _not_too_large(content: bytes, file: str) -> bytes:
     if len(content) > MAX_BYTES:
         message = f"has more than {MAX_BYTES:,} bytes"
         raise unreadable(file, message, "split it into files of at most that size")

@@ -158,7 +158,7 @@ def test_a_url_is_no_path(text, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
             local_path(given)
     with pytest.raises(ValueError, match="is a URL"):
-        AtomicOutput(Path(text))
+        AtomicOutput(Path("file:///tmp/out"))
     assert not list(tmp_path.iterdir())
     assert local_path("C:/out") == Path("C:/out") and local_path("a/b:c/") == Path("a/b:c")
 

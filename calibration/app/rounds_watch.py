@@ -1,0 +1,166 @@
+"""What an operator sees of a run over many surfaces after each round, and what ends the run early."""
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from jaxtape.cli.main import TOO_MANY_FAILED, TRY_AGAIN, refuse
+
+from ..many import Calibrations
+
+
+class RoundsWatch:
+    """Called after each round: prints a line on stderr, writes the metrics, and ends the run where it should.
+
+    A run ends after the round in which SIGTERM arrived or its time was over (exit status 75), or more surfaces
+    had failed than may (3). All its rounds are kept. Several processes end after the same round.
+    """
+
+    def __init__(
+        self,
+        *,
+        shard: tuple[int, int] | None,
+        max_failed: int | None,
+        time_limit: float | None,
+        as_json: bool,
+        metrics: Path | None,
+    ):
+        self._shard, self._max_failed, self._time_limit = shard, max_failed, time_limit
+        self._as_json, self._metrics = as_json, metrics
+        self._counts = {"done": 0, "failed": 0, "not_identified": 0}
+        self._num_fitted = 0
+        self._failed: dict[str, str] = {}
+        self._start = time.perf_counter()
+        self._is_terminated = False
+
+    @contextlib.contextmanager
+    def heeding_sigterm(self) -> Iterator[None]:
+        """Take SIGTERM as the wish to end after the round in work; a second one ends the process at once."""
+
+        def heed(*_: object) -> None:
+            self._is_terminated = True
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        try:
+            before = signal.signal(signal.SIGTERM, heed)
+        except ValueError:  # not in the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def __call__(self, found: Calibrations, is_kept: bool) -> None:
+        """Report a round, kept by an earlier run or fitted now, and exit where the run is to end."""
+        self._counts["done"] += len(found.ids)
+        self._num_fitted += 0 if is_kept else len(found.ids)
+        self._failed |= found.failed
+        self._counts["failed"] = len(self._failed)
+        self._counts["not_identified"] += len(found.not_identified)
+        if jax.process_index() == 0:
+            self._print()
+            self._write_metrics()
+        self._end_if_due()
+
+    def _facts(self) -> dict[str, Any]:
+        seconds = time.perf_counter() - self._start
+        rate = self._num_fitted / seconds
+        return {**self._counts, "seconds": round(seconds, 3), "surfaces_per_second": round(rate, 1)}
+
+    def _print(self) -> None:
+        facts = self._facts()
+        index, count = self._shard or (0, 1)
+        if self._as_json:
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            text = json.dumps({"event": "round", "time": now, "shard": f"{index}/{count}", **facts})
+        else:
+            name = f"shard {index}/{count}: " if count > 1 else ""
+            text = (
+                f"{name}{facts['done']:,} surfaces, {facts['failed']:,} failed, "
+                f"{facts['surfaces_per_second']:,.1f} a second"
+            )
+        print(text, file=sys.stderr, flush=True)
+
+    def _write_metrics(self) -> None:
+        """Write the counts as node_exporter's textfile collector reads them; the file appears whole."""
+        if self._metrics is None:
+            return
+        prometheus: Any = prometheus_client()
+        registry = prometheus.CollectorRegistry()
+        index, count = self._shard or (0, 1)
+        facts = {**self._facts(), "last_round_timestamp_seconds": time.time()}
+        for name, value in facts.items():
+            unit = "" if name.endswith(("second", "seconds")) else "_surfaces"
+            gauge = prometheus.Gauge(
+                f"jaxtape_calibrate_{name}{unit}", _HELP[name], ["shard"], registry=registry
+            )
+            gauge.labels(f"{index}/{count}").set(value)
+        prometheus.write_to_textfile(str(self._metrics), registry)
+
+    def not_allowed(self, found: Calibrations, errors: Sequence[str]) -> list[str]:
+        """Return the failures of a run that is done, or none where as many may fail; exit where more have."""
+        if self._max_failed is None:
+            return list(errors)
+        self._refuse_too_many(found.failed, len(found.ids))
+        return []
+
+    def _refuse_too_many(self, failed: Mapping[str, str], done: int) -> None:
+        if self._max_failed is not None and len(failed) > self._max_failed:
+            name, why = next(iter(failed.items()))
+            refuse(
+                f"{len(failed):,} of {done:,} surfaces have failed, more than --max-failed "
+                f"{self._max_failed:,}; the first is {name}: {why}; correct the input, or run again with "
+                "--resume and a larger --max-failed",
+                TOO_MANY_FAILED,
+            )
+
+    def _end_if_due(self) -> None:
+        self._refuse_too_many(self._failed, done := self._counts["done"])
+        is_over = self._time_limit is not None and (
+            time.perf_counter() - self._start > self._time_limit
+        )
+        is_terminated, is_over = _of_any_process(self._is_terminated, is_over)
+        if is_terminated or is_over:
+            why = "was terminated" if is_terminated else f"ran for {self._time_limit:g} seconds"
+            refuse(
+                f"the run {why}; {done:,} surfaces are kept; run the same command again with --resume",
+                TRY_AGAIN,
+            )
+
+
+_HELP = {
+    "done": "Surfaces that are fitted or have failed",
+    "failed": "Surfaces that have failed",
+    "not_identified": "Surfaces whose quotes do not identify the model",
+    "seconds": "Seconds since the run was begun",
+    "surfaces_per_second": "Surfaces that this run has fitted in a second",
+    "last_round_timestamp_seconds": "Time at which the last round was done",
+}
+
+
+def prometheus_client() -> Any:
+    """Return the package prometheus_client, or exit with status 2."""
+    try:
+        import prometheus_client
+    except ImportError:
+        refuse("--metrics-file needs prometheus-client: pip install 'jaxtape[many]'")
+    return prometheus_client
+
+
+def _of_any_process(*flags: bool) -> list[bool]:
+    """Return for each flag whether it is up in one of the processes; all of them make this call."""
+    if jax.process_count() == 1:
+        return list(flags)
+    found = multihost_utils.process_allgather(np.array(flags))
+    return np.any(found.reshape(-1, len(flags)), axis=0).tolist()

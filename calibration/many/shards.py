@@ -1,0 +1,76 @@
+"""A share of the jobs of a run, chosen by their ids, and the results of all shares put together."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .calibrations import Calibrations, Part
+from .job import Job
+from .kept_rounds import digest_of_jobs, facts_of
+from .searches import Settings
+
+
+class Shard:
+    """The jobs that one of `count` runs fits: number `index`, from 0.
+
+    Every run reads all jobs. An id is always of the same shard, whatever stands beside it.
+    """
+
+    def __init__(self, index: int, count: int):
+        """Take share `index` of `count`.
+
+        Raises:
+            ValueError: There is no such share.
+        """
+        if not 0 <= index < count:
+            raise ValueError(f"shard {index} of {count}: give 0 to {count - 1} of {count}")
+        self._index, self._count, self._num_jobs = index, count, 0
+        self._positions: list[int] = []
+        self._digest = hashlib.sha256()
+
+    def of(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Yield the jobs of this shard, and note where they stand among all."""
+        for position, job in enumerate(jobs):
+            self._num_jobs += 1
+            self._digest.update(digest_of_jobs([job]).encode())
+            if zlib.crc32(job.id.encode(errors="surrogatepass")) % self._count == self._index:
+                self._positions.append(position)
+                yield job
+
+    def part(self, found: Calibrations, settings: Settings) -> Calibrations:
+        """Return the results of this shard with what `merge_shards` needs to know."""
+        self._digest.update(json.dumps(facts_of(settings)).encode())
+        part = Part(np.array(self._positions, int), self._num_jobs, self._digest.hexdigest())
+        return replace(found, part=part)
+
+
+def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
+    """Return the results of all shards of a run, in the order of the jobs: those of a run that had no shards.
+
+    Args:
+        parts: What `calibrate_many(..., shard=(index, count))` returned for each index.
+
+    Raises:
+        ValueError: They are not the shards of one run, or one is missing.
+
+    Examples:
+        >>> from calibration import calibrate_many, merge_shards
+        >>> def in_two(jobs):
+        ...     return merge_shards([calibrate_many(jobs, shard=(index, 2)) for index in range(2)])
+    """
+    marks = [found.part for found in parts if found.part is not None]
+    if len(marks) < len(parts) or len({mark[1:] for mark in marks}) != 1:
+        raise ValueError(
+            "the parts are of several runs: fit all shards of the same quotes, with the same settings and the "
+            "same version of jaxtape and JAX"
+        )
+    positions = np.concatenate([mark.positions for mark in marks])
+    order = np.argsort(positions, kind="stable")
+    if not np.array_equal(positions[order], np.arange(marks[0].num_jobs)):
+        raise ValueError("a shard is missing, or stands twice: give each shard of the run once")
+    joined = Calibrations.joined([replace(found, part=None) for found in parts])
+    return Calibrations.of_columns({name: x[order] for name, x in joined.columns.items()})

@@ -1,0 +1,212 @@
+"""Files and folders of an object store, by URL: gs://bucket/out, s3://bucket/out; through pyarrow."""
+
+import contextlib
+import errno
+import functools
+import importlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # a Path keeps one of both slashes
+_STORES = "gs", "s3"
+_PATIENCE = "retry_limit_seconds"  # an option of URLs of Google's store
+_PIECE = 2**22  # bytes of a copy that are in memory
+_OF_THE_USER = re.compile(
+    "DENIED|FORBIDDEN|UNAUTHENTICATED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|bucket does not exist|"
+    "[Bb]ucket .* not found|status 40[0134]"
+)
+"""What a store says where another try would fare no better."""
+
+
+@dataclass(frozen=True)
+class StoredPath:
+    """A file or a folder of an object store, with the methods of `pathlib.Path` that this library needs.
+
+    An object is replaced as a whole. A folder is the beginning of the names of its objects: it needs no making.
+    Where the store cannot be reached `ConnectionError` is raised, and `PermissionError` where it refuses: both
+    are an `OSError`.
+
+    Attributes:
+        scheme: The kind of store: "gs" or "s3".
+        key: The bucket and the name within it, such as "bucket/out/run.json".
+        options: The options of the URL, for pyarrow: "endpoint_override=localhost:9000&scheme=http".
+    """
+
+    scheme: str
+    key: str
+    options: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.key}"
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def __truediv__(self, name: str) -> "StoredPath":
+        return replace(self, key=f"{self.key}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return PurePosixPath(self.key).name
+
+    @property
+    def stem(self) -> str:
+        """The last part of the name, without its suffix."""
+        return PurePosixPath(self.key).stem
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, with its point."""
+        return PurePosixPath(self.key).suffix
+
+    def exists(self) -> bool:
+        """Whether there is an object of this name, or one in this folder."""
+        return self._kind() != "NotFound"
+
+    def is_file(self) -> bool:
+        """Whether there is an object of this name."""
+        return self._kind() == "File"
+
+    def is_dir(self) -> bool:
+        """Whether there is an object in this folder."""
+        return self._kind() == "Directory"
+
+    def is_symlink(self) -> bool:
+        """Whether it is a link: a store has none."""
+        return False
+
+    def _kind(self) -> str:
+        with self._opened() as store:
+            return store.get_file_info(self.key).type.name
+
+    def iterdir(self) -> Iterator["StoredPath"]:
+        """Yield what is in this folder."""
+        return iter([replace(self, key=found.path) for found in self._listed(recursive=False)])
+
+    def files(self) -> list["StoredPath"]:
+        """Return the objects in this folder and in those below it."""
+        found = self._listed(recursive=True)
+        return [replace(self, key=info.path) for info in found if info.type.name == "File"]
+
+    def _listed(self, *, recursive: bool) -> list[Any]:
+        selector = arrow("pyarrow.fs").FileSelector(
+            self.key, allow_not_found=True, recursive=recursive
+        )
+        with self._opened() as store:
+            return store.get_file_info(selector)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of the object."""
+        with self._opened() as store, store.open_input_stream(self.key) as stream:
+            return stream.read()
+
+    def copy_to(self, file: Path) -> None:
+        """Write the content of the object to a file of this machine."""
+        opened = self._opened()
+        with opened as store, store.open_input_stream(self.key) as stream, file.open("wb") as copy:
+            shutil.copyfileobj(stream, copy, _PIECE)
+
+    def write_bytes(self, content: bytes) -> None:
+        """Put an object of this content there, in the place of an older one."""
+        with self._opened() as store, store.open_output_stream(self.key) as stream:
+            stream.write(content)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object; with `missing_ok` there may be none."""
+        ignored = (FileNotFoundError,) if missing_ok else ()
+        with contextlib.suppress(*ignored), self._opened() as store:
+            store.delete_file(self.key)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Yield pyarrow's file system of the bucket; the URL is named in its errors.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            PermissionError: The store refuses.
+            ConnectionError: The store cannot be reached, or fails.
+        """
+        try:
+            yield _file_system(self.scheme, self.key.partition("/")[0], self.options)
+        except FileNotFoundError:
+            said = os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, said, str(self)) from None
+        except (OSError, arrow("pyarrow").ArrowException) as error:
+            said = " ".join(str(error).split())
+            if _OF_THE_USER.search(said):
+                raise PermissionError(errno.EACCES, said, str(self)) from None
+            raise ConnectionError(errno.EIO, said, str(self)) from None
+
+
+Place = Path | StoredPath
+
+
+def place_of(path: str | os.PathLike) -> Place:
+    """Return the place that a path or the URL of an object store names.
+
+    Raises:
+        ValueError: It is a URL of another kind, or holds a password.
+    """
+    if isinstance(path, StoredPath):
+        return path
+    found = _URL.match(text := os.fspath(path))
+    if not found:
+        return Path(path)
+    scheme, rest = found[1], text[found.end() :]
+    if scheme not in _STORES or not rest.strip("/"):
+        raise ValueError(
+            f"{text}: is a URL; give a path of this machine, gs://BUCKET/NAME or s3://BUCKET/NAME"
+        )
+    if urlsplit(f"{scheme}://{rest}").password:
+        raise ValueError(
+            f"{scheme}://...: holds a password, which would be written down; give it in the environment"
+        )
+    arrow("pyarrow.fs")
+    name, _, options = rest.partition("?")
+    return StoredPath(scheme, name.strip("/"), options)
+
+
+@functools.cache
+def _file_system(scheme: str, bucket: str, options: str) -> Any:
+    """Return pyarrow's file system of a bucket; the store may be asked for the bucket's region."""
+    given = [options] * bool(options)
+    if scheme == "gs" and _PATIENCE not in options:
+        given.append(f"{_PATIENCE}=60")  # Google's own limit is 15 minutes
+    return arrow("pyarrow.fs").FileSystem.from_uri(f"{scheme}://{bucket}?{'&'.join(given)}")[0]
+
+
+def is_url(path: str | os.PathLike) -> bool:
+    """Return True if a path is a URL, of whatever kind."""
+    return _URL.match(os.fspath(path)) is not None
+
+
+@contextlib.contextmanager
+def local_copy(place: Place) -> Iterator[Path]:
+    """Yield a file of this machine: the file itself, or a copy of the object while the block runs."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="jaxtape-") as folder:
+        copy = Path(folder) / place.name
+        place.copy_to(copy)
+        yield copy
+
+
+def arrow(module: str) -> Any:
+    """Return a module of pyarrow.
+
+    Raises:
+        ImportError: It is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError("tables and URLs need pyarrow: pip install 'jaxtape[many]'") from error
