@@ -89,12 +89,16 @@ class StoredPath:
 
     def iterdir(self) -> Iterator["StoredPath"]:
         """Yield what is in this folder."""
-        return iter([replace(self, key=found.path) for found in self._listed(recursive=False)])
+        return iter(
+            [replace(self, key=found.path.strip("/")) for found in self._listed(recursive=False)]
+        )
 
     def files(self) -> list["StoredPath"]:
         """Return the objects in this folder and in those below it."""
         found = self._listed(recursive=True)
-        return [replace(self, key=info.path) for info in found if info.type.name == "File"]
+        return [
+            replace(self, key=info.path.strip("/")) for info in found if info.type.name == "File"
+        ]
 
     def _listed(self, *, recursive: bool) -> list[Any]:
         selector = arrow("pyarrow.fs").FileSelector(

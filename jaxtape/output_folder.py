@@ -76,7 +76,7 @@ class AtomicOutput:
         if isinstance(self.folder, StoredPath):
             probe = self.folder / f"{_STAGING}{'0' * 8}"
             probe.write_bytes(b"")
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # of another process of the run
         with self._staging():
             pass
 

@@ -1,5 +1,6 @@
 """`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report how well."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,6 +9,7 @@ import typer
 from rich.table import Table
 
 from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.object_store import Place, place_of
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
@@ -52,12 +54,14 @@ def _shard_of(text: str | None) -> tuple[int, int] | None:
 
 def calibrate(
     market: Annotated[
-        Path,  # or a place in an object store
+        os.PathLike,  # a `Place`: typer takes no unions
         console.place_option(
             help="The market: JSON. Or many: a table of quotes (CSV, Parquet), or a folder of either."
         ),
     ],
-    out: Annotated[Path, console.place_option(help="Folder for the parameters and the report.")],
+    out: Annotated[
+        os.PathLike, console.place_option(help="Folder for the parameters and the report.")
+    ],
     underlying: Annotated[
         str | None,
         typer.Option(help="Underlying in a market: an equity, or the curve of its swaption vols."),
@@ -160,12 +164,12 @@ def calibrate(
     errors.txt. Exit status: 0; 1 if a fit did not converge, if quotes do not identify it, or if some input was
     bad; 2 if nothing could be done; of many also 3, more have failed than may, and 75, run again with --resume.
     """
-    share = _shard_of(shard)
+    share, source, folder = _shard_of(shard), place_of(market), place_of(out)
     with console.refusing():
-        is_many = holds_many(market)
+        is_many = holds_many(source)
     if is_many == (underlying is not None):
         refuse(
-            f"{market} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
+            f"{source} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
         )
     if processes > 1 and coordinator is None:
         started(processes)
@@ -179,24 +183,25 @@ def calibrate(
             shared = {"resume": resume, "devices": devices, "keep_every": keep_every}
             as_json = log == "json" or (log is None and not stages.console.is_terminal)
             limits = {"max_failed": max_failed, "time_limit": time_limit}
-            watch = RoundsWatch(shard=share, as_json=as_json, metrics=metrics_file, **limits)
+            with console.refusing():
+                watch = RoundsWatch(shard=share, as_json=as_json, metrics=metrics_file, **limits)
             settings |= {"shard": share, **shared}
-            errors = calibrate_all(market, kind, out, stages, watch, **settings)
+            errors = calibrate_all(source, kind, folder, stages, watch, **settings)
         else:
-            output = console.Output(out, ("calibration.json", "report.html"), inputs=[market])
-            errors = _calibrate_one(market, underlying or "", model, output, stages, settings)
+            output = console.Output(folder, ("calibration.json", "report.html"), inputs=[source])
+            errors = _calibrate_one(source, underlying or "", model, output, stages, settings)
         console.exit_if(errors)
 
 
 def _calibrate_one(
-    market: Path,
+    market: Place,
     underlying: str,
     model: Model | None,
     output: console.Output,
     stages: console.Stages,
     settings: dict[str, Any],
 ) -> list[str]:
-    with stages.stage("read"):
+    with console.refusing(), stages.stage("read"):
         quotes, kind = _read(market, underlying, model)
         start = standard_start(quotes, underlying, kind)
         if error := too_few(*start, underlying, str(market)):
@@ -221,7 +226,7 @@ def _calibrate_one(
     return errors
 
 
-def _read(market: Path, underlying: str, model: Model | None) -> tuple[Market, type[Calibratable]]:
+def _read(market: Place, underlying: str, model: Model | None) -> tuple[Market, type[Calibratable]]:
     """Return the market, and the model to fit to an underlying that it has quotes of."""
     try:
         quotes = Market.read(market)

@@ -1,4 +1,4 @@
-"""What an operator sees of a run over many surfaces after each round, and what ends the run early."""
+"""Reports after each round of a run over many surfaces, and the reasons for which the run ends early."""
 
 import contextlib
 import json
@@ -42,6 +42,8 @@ class RoundsWatch:
         self._failed: dict[str, str] = {}
         self._start = time.perf_counter()
         self._is_terminated = False
+        if jax.process_index() == 0:
+            self._write_metrics()
 
     @contextlib.contextmanager
     def heeding_sigterm(self) -> Iterator[None]:
@@ -71,7 +73,7 @@ class RoundsWatch:
         if jax.process_index() == 0:
             self._print()
             self._write_metrics()
-        self._end_if_due()
+        self._end_if_due(is_kept)
 
     def _facts(self) -> dict[str, Any]:
         seconds = time.perf_counter() - self._start
@@ -99,7 +101,7 @@ class RoundsWatch:
         prometheus: Any = prometheus_client()
         registry = prometheus.CollectorRegistry()
         index, count = self._shard or (0, 1)
-        facts = {**self._facts(), "last_round_timestamp_seconds": time.time()}
+        facts = {**self._facts(), "last_report_timestamp_seconds": time.time()}
         for name, value in facts.items():
             unit = "" if name.endswith(("second", "seconds")) else "_surfaces"
             gauge = prometheus.Gauge(
@@ -109,7 +111,7 @@ class RoundsWatch:
         prometheus.write_to_textfile(str(self._metrics), registry)
 
     def not_allowed(self, found: Calibrations, errors: Sequence[str]) -> list[str]:
-        """Return the failures of a run that is done, or none where as many may fail; exit where more have."""
+        """Return the failures of a run that is done, none if so few may fail; exit if more have."""
         if self._max_failed is None:
             return list(errors)
         self._refuse_too_many(found.failed, len(found.ids))
@@ -125,11 +127,10 @@ class RoundsWatch:
                 TOO_MANY_FAILED,
             )
 
-    def _end_if_due(self) -> None:
+    def _end_if_due(self, is_kept: bool) -> None:
         self._refuse_too_many(self._failed, done := self._counts["done"])
-        is_over = self._time_limit is not None and (
-            time.perf_counter() - self._start > self._time_limit
-        )
+        seconds = time.perf_counter() - self._start
+        is_over = self._time_limit is not None and seconds > self._time_limit and not is_kept
         is_terminated, is_over = _of_any_process(self._is_terminated, is_over)
         if is_terminated or is_over:
             why = "was terminated" if is_terminated else f"ran for {self._time_limit:g} seconds"
@@ -145,7 +146,7 @@ _HELP = {
     "not_identified": "Surfaces whose quotes do not identify the model",
     "seconds": "Seconds since the run was begun",
     "surfaces_per_second": "Surfaces that this run has fitted in a second",
-    "last_round_timestamp_seconds": "Time at which the last round was done",
+    "last_report_timestamp_seconds": "Time at which the last round was done, or the run begun",
 }
 
 

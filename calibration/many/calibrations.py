@@ -18,14 +18,14 @@ from .job import Job
 from .searches import SearchResult
 
 _ERROR = "std_error_"
-_PART = "jaxtape"  # of the metadata of a file
+_SHARD = "jaxtape"  # of the metadata of a file
 _OPEN = "not identified: "
 _SQUARES = "sum_squared_"
 _UNITS = VOL_POINTS, BASIS_POINTS
 _BP_SQUARED = (BASIS_POINTS.per_one / VOL_POINTS.per_one) ** 2
 
 
-class Part(NamedTuple):
+class ShardPlace(NamedTuple):
     """The place of a shard in the run of all shards.
 
     Attributes:
@@ -54,7 +54,7 @@ class Calibrations:
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
         is_normal: Whether the vols are normal ones; None for none.
-        part: The place of a shard in the whole, with which `columns` have the column `position`; else None.
+        shard: The place of a shard in the whole, with which `columns` have the column `position`; else None.
     """
 
     ids: tuple[str, ...]
@@ -65,7 +65,7 @@ class Calibrations:
     steps: np.ndarray
     status: tuple[str, ...]
     is_normal: np.ndarray | None = None
-    part: Part | None = None
+    shard: ShardPlace | None = None
 
     @classmethod
     def of(
@@ -102,7 +102,7 @@ class Calibrations:
             table(ends.parameters),
             table(ends.std_errors),
             column(ends.sum_squared_vol_points),
-            np.array([np.sum(job.counts) for job in jobs]),
+            np.array([np.sum(job.counts) for job in jobs], int),
             column(ends.steps, True),
             tuple(status),
             np.array([vol_unit(job.quotes) is BASIS_POINTS for job in jobs]),
@@ -177,7 +177,7 @@ class Calibrations:
             **{_SQUARES + unit.key: squares for unit, squares in self.sums_of_squares.items()},
             "num_quotes": self.num_quotes,
             "steps": self.steps,
-            **({"position": self.part.positions} if self.part else {}),
+            **({"position": self.shard.positions} if self.shard else {}),
         }
 
     @property
@@ -190,10 +190,10 @@ class Calibrations:
                 for name, x in self.columns.items()
             }
         )
-        if self.part is None:
+        if self.shard is None:
             return table
-        facts = {"num_jobs": self.part.num_jobs, "run": self.part.run}
-        return table.replace_schema_metadata({_PART: json.dumps(facts)})
+        facts = {"num_jobs": self.shard.num_jobs, "run": self.shard.run}
+        return table.replace_schema_metadata({_SHARD: json.dumps(facts)})
 
     def write_parquet(self, path: str | os.PathLike) -> None:
         """Write `table` to a Parquet file; the same bytes for the same numbers."""
@@ -210,9 +210,9 @@ class Calibrations:
             try:
                 table = arrow("pyarrow.parquet").read_table(file)
                 columns = {name: table[name].to_numpy() for name in table.column_names}
-                facts = json.loads((table.schema.metadata or {}).get(_PART.encode(), b"null"))
-                part = facts and Part(columns.pop("position"), facts["num_jobs"], facts["run"])
-                return replace(cls.of_columns(columns), part=part)
+                facts = json.loads((table.schema.metadata or {}).get(_SHARD.encode(), b"null"))
+                shard = facts and ShardPlace(columns.pop("position"), **facts)
+                return replace(cls.of_columns(columns), shard=shard)
             except (KeyError, TypeError, ValueError, arrow("pyarrow").ArrowException) as error:
                 raise ValueError(f"{path}: holds no calibrations ({error})") from None
 

@@ -144,7 +144,7 @@ def calibrate_many(
             on_round(found, is_kept)
     parts = parts or [_fitted((), settings, workers, block_size, num_slots, None)]
     joined = Calibrations.joined(parts).without(again)
-    return drawn.part(joined, settings) if drawn else joined
+    return drawn.placed(joined, settings) if drawn else joined
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .calibrations import Calibrations, Part
+from .calibrations import Calibrations, ShardPlace
 from .job import Job
 from .kept_rounds import digest_of_jobs, facts_of
 from .searches import Settings
@@ -41,18 +41,18 @@ class Shard:
                 self._positions.append(position)
                 yield job
 
-    def part(self, found: Calibrations, settings: Settings) -> Calibrations:
+    def placed(self, found: Calibrations, settings: Settings) -> Calibrations:
         """Return the results of this shard with what `merge_shards` needs to know."""
         self._digest.update(json.dumps(facts_of(settings)).encode())
-        part = Part(np.array(self._positions, int), self._num_jobs, self._digest.hexdigest())
-        return replace(found, part=part)
+        positions, run = np.array(self._positions, int), self._digest.hexdigest()
+        return replace(found, shard=ShardPlace(positions, self._num_jobs, run))
 
 
 def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
     """Return the results of all shards of a run, in the order of the jobs: those of a run that had no shards.
 
     Args:
-        parts: What `calibrate_many(..., shard=(index, count))` returned for each index.
+        parts: The results of `calibrate_many(..., shard=(index, count))` for each index, in any order.
 
     Raises:
         ValueError: They are not the shards of one run, or one is missing.
@@ -62,7 +62,7 @@ def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
         >>> def in_two(jobs):
         ...     return merge_shards([calibrate_many(jobs, shard=(index, 2)) for index in range(2)])
     """
-    marks = [found.part for found in parts if found.part is not None]
+    marks = [found.shard for found in parts if found.shard is not None]
     if len(marks) < len(parts) or len({mark[1:] for mark in marks}) != 1:
         raise ValueError(
             "the parts are of several runs: fit all shards of the same quotes, with the same settings and the "
@@ -72,5 +72,5 @@ def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
     order = np.argsort(positions, kind="stable")
     if not np.array_equal(positions[order], np.arange(marks[0].num_jobs)):
         raise ValueError("a shard is missing, or stands twice: give each shard of the run once")
-    joined = Calibrations.joined([replace(found, part=None) for found in parts])
+    joined = Calibrations.joined([replace(found, shard=None) for found in parts])
     return Calibrations.of_columns({name: x[order] for name, x in joined.columns.items()})

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,20 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 from calibration import Calibrations, calibrate_many, calibrate_table, merge_shards, read_jobs
-from calibration.app import calibrate as command
+from calibration.app.calibrate import calibrate  # the module of the command
 from calibration.app.processes import _DONE
+from calibration.many import rounds
 from jaxtape import object_store
 from jaxtape.cli.main import app
 from jaxtape.object_store import StoredPath, local_copy, place_of
 from jaxtape.output_folder import AtomicOutput, mismatched_files
-from pricing import Heston
+from pricing import Heston, Market
 from pricing.ingestion.errors import UnreadableFile
 from tests.helpers import double
 
 pytestmark = double
 
-QUICK = {"max_steps": 3}
+SAMPLES = Path(__file__).parents[2] / "pricing" / "samples"
 EXPIRIES, K = np.array([0.25, 1.0]), np.linspace(-0.2, 0.2, 4)
 
 
@@ -199,6 +201,9 @@ def test_a_store_holds_the_jobs_of_the_same_folder(lake, store):
         assert of_store.id == local.id
         assert str(of_store.quotes.vols) == str(local.quotes.vols)
         assert of_store.place.replace("s3://bucket/lake", str(lake)) == local.place
+    (place_of("gs://bucket/m.json")).write_bytes((SAMPLES / "dax_2002-07-05.json").read_bytes())
+    market = Market.read("gs://bucket/m.json")
+    assert market.asof == Market.read(SAMPLES / "dax_2002-07-05.json").asof and not market.errors
     one = read_jobs("s3://bucket/lake/date=2002-07-08/part-0.parquet", Heston)
     assert [job.id for job in one] == ["A"]
     with pytest.raises(UnreadableFile, match=r"s3://bucket/none\.csv: there is no such file"):
@@ -209,7 +214,7 @@ def test_a_store_holds_the_jobs_of_the_same_folder(lake, store):
 
 
 def fitted(source, **settings) -> Calibrations:
-    return calibrate_many(read_jobs(source, Heston), **QUICK, **settings)
+    return calibrate_many(read_jobs(source, Heston), **settings)
 
 
 @pytest.fixture
@@ -268,10 +273,11 @@ def test_a_shard_that_is_none_is_refused(lake, tmp_path):
 def test_a_table_of_quotes_becomes_the_table_of_the_file(tmp_path):
     table = quotes("ABXYC")
     write(file := tmp_path / "quotes.parquet", table)
-    found = calibrate_table(table, Heston, source=str(file), **QUICK)
-    assert found.equals(fitted(file).table)
+    found = calibrate_table(table, Heston, source=str(file))
+    pyarrow.parquet.write_table(found, tmp_path / "table.parquet")
+    assert (tmp_path / "table.parquet").read_bytes() == bytes_of(fitted(file), tmp_path)
     (batch,) = table.to_batches()
-    anonymous = calibrate_table(batch, Heston, **QUICK)
+    anonymous = calibrate_table(batch, Heston)
     assert (
         anonymous.drop_columns("status").to_pylist()[0]
         == found.drop_columns("status").to_pylist()[0]
@@ -295,8 +301,9 @@ def test_a_table_of_quotes_becomes_the_table_of_the_file(tmp_path):
 @pytest.fixture
 def calibrated(lake, monkeypatch):
     """Run the command on the lake; its exit status and output."""
-    monkeypatch.setattr(command, "configure", lambda precision: None)
-    words = "calibrate", "--market", str(lake), "--max-steps", "3", "--keep-every", "3"
+    module = sys.modules[calibrate.__module__]
+    monkeypatch.setattr(module, "configure", lambda precision: None)
+    words = "calibrate", "--market", str(lake), "--keep-every", "3"
 
     def run(*more: str):
         result = CliRunner().invoke(app, [*words, *more])
@@ -370,8 +377,7 @@ def test_more_failures_than_allowed_end_the_run(calibrated, whole, tmp_path, mos
     out = tmp_path / "out"
     status, said = calibrated("--out", str(out), "--max-failed", str(most))
     assert status == expected, said
-    rounds = len(os.listdir(out / "rounds"))
-    assert rounds == (1 if most == 0 else 3)
+    assert len(os.listdir(out / "rounds")) == (1 if most == 0 else 3)
     if expected:
         assert f"more than --max-failed {most}; the first is date=2002-07-05/Y: " in said
         status, said = calibrated("--out", str(out), "--resume", "--max-failed", "4")
@@ -384,13 +390,13 @@ def test_sigterm_ends_the_run_after_the_round_that_is_kept(
     out = tmp_path / "out"
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        fitted_round = calibrate_many.__globals__["_fitted"]
+        fitted_round = rounds._fitted
 
         def terminated(*args):
             os.kill(os.getpid(), signal.SIGTERM)
             return fitted_round(*args)
 
-        patch.setitem(calibrate_many.__globals__, "_fitted", terminated)
+        patch.setattr(rounds, "_fitted", terminated)
         for kept in (1, 2):
             status, said = calibrated("--out", str(out), "--resume")
             assert status == 75 and "the run was terminated; " in said and "--resume" in said

@@ -216,12 +216,12 @@ def test_a_rename_that_fails_leaves_files_that_are_told_apart(old, monkeypatch, 
 
 
 KILLED = """
-import importlib.util, os, signal, sys
+import importlib, os, signal, sys, types
 from pathlib import Path
 
-spec = importlib.util.spec_from_file_location("output_folder", sys.argv[1])
-output_folder = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(output_folder)
+package = sys.modules["jaxtape"] = types.ModuleType("jaxtape")  # without JAX
+package.__path__ = [os.path.dirname(sys.argv[1])]
+output_folder = importlib.import_module("jaxtape.output_folder")
 replace, calls = Path.replace, []
 
 def killed(path, target):
