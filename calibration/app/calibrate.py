@@ -252,7 +252,7 @@ def _read(market: Place, underlying: str, model: Model | None) -> tuple[Market, 
     return quotes, _KINDS[chosen]
 
 
-def _summarize(calibration: Calibration, folder: Path) -> None:
+def _summarize(calibration: Calibration, folder: Place) -> None:
     table = Table("Parameter", box=None, pad_edge=False)
     for title in ("Value", "Std. error"):
         table.add_column(title, justify="right")

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.object_store import Place
 from pricing.portfolio.explanation import (
     AgedBook,
     Explanation,
@@ -119,7 +120,7 @@ def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
     return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
 
 
-def _summarize(found: Mapping[str, Explanation], folder: Path) -> None:
+def _summarize(found: Mapping[str, Explanation], folder: Place) -> None:
     from pricing.reporting.explanations import PARTS
 
     table = Table(box=None, show_header=False, pad_edge=False)

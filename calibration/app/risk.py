@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.object_store import Place
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
 from pricing.portfolio.book import Book
@@ -182,7 +183,7 @@ def _errors(
     )
 
 
-def _summarize(result: RiskResult, market: Market, folder: Path) -> None:
+def _summarize(result: RiskResult, market: Market, folder: Place) -> None:
     valued = len(result.trades) - len(result.failed)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):

@@ -59,6 +59,12 @@ def write_lake(folder: Path, count: int) -> None:
     (folder / "markets" / "torn.json").write_text('{"asof": ')
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder whose cache of programs the tests share."""
+    return tmp_path_factory.mktemp("pod")
+
+
 def ended(process: subprocess.Popen) -> str:
     said, _ = process.communicate(timeout=300)
     assert process.returncode in (0, 1), said
@@ -98,6 +104,7 @@ def test_a_lake_killed_ten_times_and_sharded_in_four_has_the_same_bytes(tmp_path
     assert table(tmp_path, "four") == table(tmp_path, "one")
 
 
+@pytest.mark.slow
 def test_sigterm_ends_all_processes_after_a_round_and_asks_for_another_try(tmp_path):
     write_surfaces(tmp_path / "quotes.parquet", 80)
     options = "--keep-every", "8", "--processes", "2"
@@ -154,12 +161,12 @@ def bucket(tmp_path_factory):
             server.kill()
 
 
-def test_a_run_over_s3_has_the_bytes_of_a_local_one(bucket, tmp_path):
+def test_a_run_over_s3_has_the_bytes_of_a_local_one(bucket, folder):
     store, _ = bucket
-    write_surfaces(tmp_path / "quotes.parquet", 24)
-    ended(begun(tmp_path, "local", "--keep-every", "8"))
+    write_surfaces(folder / "quotes.parquet", 24)
+    ended(begun(folder, "local", "--keep-every", "8"))
     with store.open_output_stream("bucket/quotes.parquet") as stream:
-        stream.write((tmp_path / "quotes.parquet").read_bytes())
+        stream.write((folder / "quotes.parquet").read_bytes())
     words = (
         "--market",
         "s3://bucket/quotes.parquet",
@@ -168,8 +175,8 @@ def test_a_run_over_s3_has_the_bytes_of_a_local_one(bucket, tmp_path):
         "--keep-every",
         "8",
     )
-    said = ended(begun(tmp_path, "none", *words, "--resume"))
-    assert "wrote s3://bucket/out" in said and not (tmp_path / "none").exists()
+    said = ended(begun(folder, "none", *words, "--resume"))
+    assert "wrote s3://bucket/out" in said and not (folder / "none").exists()
     names = [
         info.path
         for info in store.get_file_info(pyarrow.fs.FileSelector("bucket/out", recursive=True))
@@ -179,22 +186,22 @@ def test_a_run_over_s3_has_the_bytes_of_a_local_one(bucket, tmp_path):
     )
     assert not [name for name in names if "staging" in name]
     read = lambda: store.open_input_stream("bucket/out/calibrations.parquet").read()
-    assert read() == table(tmp_path, "local")
-    said = ended(begun(tmp_path, "none", *words, "--resume"))
-    assert '"surfaces_per_second": 0.0' in said and read() == table(tmp_path, "local")
+    assert read() == table(folder, "local")
+    said = ended(begun(folder, "none", *words, "--resume"))
+    assert '"surfaces_per_second": 0.0' in said and read() == table(folder, "local")
 
 
-def test_a_bucket_that_is_none_is_a_mistake_and_a_server_that_is_gone_is_not(bucket, tmp_path):
+def test_a_bucket_that_is_none_is_a_mistake_and_a_server_that_is_gone_is_not(bucket, folder):
     _, server = bucket
     market = "--market", "s3://bucket/quotes.parquet"
     for url, words in (("s3://none/out", "NO_SUCH_BUCKET"), ("s3://bucket/none", "NO_SUCH_KEY")):
         out = ("--out", url) if words == "NO_SUCH_BUCKET" else ("--market", url)
-        process = begun(tmp_path, "none", *market, *out)
+        process = begun(folder, "none", *market, *out)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 2 and "Traceback" not in said, said
     server.kill()
     server.wait()
-    process = begun(tmp_path, "none", *market)
+    process = begun(folder, "none", *market)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 75 and "Traceback" not in said, said
     assert "again with --resume" in said
