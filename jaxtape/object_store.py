@@ -37,11 +37,13 @@ class StoredPath:
         scheme: The kind of store: "gs" or "s3".
         key: The bucket and the name within it, such as "bucket/out/run.json".
         options: The options of the URL, for pyarrow: "endpoint_override=localhost:9000&scheme=http".
+        user: The user of the URL, such as "anonymous" for a public bucket.
     """
 
     scheme: str
     key: str
     options: str = ""
+    user: str = ""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.key}"
@@ -139,7 +141,8 @@ class StoredPath:
             ConnectionError: The store cannot be reached, or fails.
         """
         try:
-            yield _file_system(self.scheme, self.key.partition("/")[0], self.options)
+            bucket = self.key.partition("/")[0]
+            yield _file_system(self.scheme, f"{self.user}@{bucket}".lstrip("@"), self.options)
         except FileNotFoundError:
             said = os.strerror(errno.ENOENT)
             raise FileNotFoundError(errno.ENOENT, said, str(self)) from None
@@ -175,7 +178,9 @@ def place_of(path: str | os.PathLike) -> Place:
         )
     arrow("pyarrow.fs")
     name, _, options = rest.partition("?")
-    return StoredPath(scheme, name.strip("/"), options)
+    bucket, slash, below = name.partition("/")
+    user, _, bucket = bucket.rpartition("@")
+    return StoredPath(scheme, f"{bucket}{slash}{below}".strip("/"), options, user)
 
 
 @functools.cache

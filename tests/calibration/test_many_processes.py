@@ -22,6 +22,7 @@ pytestmark = pytest.mark.repeat
 EXPIRIES, K = np.array([0.25, 0.5, 1.0, 2.0]), np.linspace(-0.25, 0.25, 8)
 RUN = "from jaxtape.cli.main import main; main()"
 ROOT = Path(__file__).parents[2]
+QUICKLY = "--xla_backend_optimization_level=0"
 COUNT = 200
 
 
@@ -53,13 +54,15 @@ def folder(tmp_path_factory) -> Path:
     return found
 
 
-def begun(folder: Path, out: str, *options: str, devices: int = 1) -> subprocess.Popen:
+def begun(
+    folder: Path, out: str, *options: str, devices: int = 1, flags: str = QUICKLY
+) -> subprocess.Popen:
     env = {
         **os.environ,
         "JAX_NUM_CPU_DEVICES": str(devices),
         "JAXTAPE_CACHE": str(folder / "cache"),
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": flags,
     }
     arguments = ["--market", str(folder / "quotes.parquet"), "--out", str(folder / out)]
     command = [sys.executable, "-c", RUN, "calibrate", *arguments, "--keep-every", "100", *options]

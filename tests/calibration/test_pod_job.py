@@ -74,6 +74,8 @@ def test_a_path_stays_as_it_is_and_a_url_of_a_store_is_a_place():
     assert (place.name, place.stem, place.suffix) == ("quotes.parquet", "quotes", ".parquet")
     assert str(place_of(Path("gs://bucket/out/")) / "run.json") == "gs://bucket/out/run.json"
     assert place_of(place) is place
+    public = place_of("gs://anonymous@bucket/a")
+    assert str(public) == "gs://bucket/a" and public.user == "anonymous" == (public / "b").user
 
 
 @pytest.mark.parametrize("url", ["file:///tmp/out", "http://host/a", "s3://", "gs:/"])
