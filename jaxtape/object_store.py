@@ -203,10 +203,12 @@ def local_copy(place: Place) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    with tempfile.TemporaryDirectory(prefix="jaxtape-") as folder:
-        copy = Path(folder) / place.name
-        place.copy_to(copy)
-        yield copy
+    folder = Path(tempfile.mkdtemp(prefix="jaxtape-"))
+    try:
+        place.copy_to(folder / place.name)
+        yield folder / place.name
+    finally:  # of a reader that is left half-way, too
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def arrow(module: str) -> Any:

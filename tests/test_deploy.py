@@ -43,7 +43,7 @@ def machine(tmp_path):
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "JAXTAPE_CACHE": str(tmp_path / "cache"),
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": "",
         "MARKET": "quotes.parquet",
         "OUT": "out",
         "REQUEUED": str(tmp_path / "requeued"),
