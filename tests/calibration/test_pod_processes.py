@@ -158,7 +158,14 @@ def bucket(tmp_path_factory):
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in environment.items():
                     patch.setenv(name, value)
-                store = pyarrow.fs.S3FileSystem(allow_bucket_creation=True)
+                store = pyarrow.fs.S3FileSystem(
+                    access_key="key",
+                    secret_key="secret",
+                    region="us-east-1",
+                    scheme="http",
+                    endpoint_override=f"127.0.0.1:{port}",
+                    allow_bucket_creation=True,
+                )
                 store.create_dir("bucket")
                 yield store, server
         finally:
