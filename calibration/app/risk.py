@@ -109,6 +109,7 @@ def risk(
             refuse(f"--budget: {error}")
         durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {durations}")
+        lines.extend(f"note: {note}" for note in result.notes)
     found = moves and _revalued(book, models.market, fit, moves, stages, settings)
     errors = _errors(result, book.checked(models.market), moves, found)
     output.print_errors(errors)

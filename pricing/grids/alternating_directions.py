@@ -6,8 +6,6 @@ dv = a(v) dt + b(v) dB (`StochasticVariance`; Heston's a = kappa (theta - v), b 
 The modified Craig-Sneyd scheme (in 't Hout and Foulon 2010, eq. 2.6).
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,12 +26,8 @@ Grid = Float[Array, "distances variances"]
 _THETA = 1.0 / 3.0
 
 
-class _Slopes(NamedTuple):
-    """dt times the parts of A u: those taken explicitly, along distance, and along variance."""
-
-    explicit: Grid
-    along_y: Grid
-    along_v: Grid
+Slopes = tuple[Grid, Grid, Grid]
+"""dt times the parts of A u: those taken explicitly, along distance, and along variance."""
 
 
 class Operator(eqx.Module):
@@ -122,19 +116,20 @@ class Stepper(eqx.Module):
         before = self._slopes(u, excess_rate)
         start = u + jnp.where(is_first, _THETA, 1.0) * sum(before) + self.dt * source
         after = self._slopes(self._sweep(start, before), excess_rate)
-        correction = _THETA * (after.explicit - before.explicit)
+        correction = _THETA * (after[0] - before[0])
         correction = correction + (0.5 - _THETA) * (sum(after) - sum(before))
         return self._sweep(start + jnp.where(is_first, 0.0, correction), before)
 
-    def _slopes(self, u: Grid, excess_rate: Scalar) -> _Slopes:
+    def _slopes(self, u: Grid, excess_rate: Scalar) -> Slopes:
         by_part = self.operator
-        parts = by_part.explicit(u, excess_rate), by_part.along_y @ u, (by_part.along_v @ u.T).T
-        return _Slopes(*(self.dt * part for part in parts))
+        explicit, along_v = by_part.explicit(u, excess_rate), (by_part.along_v @ u.T).T
+        return self.dt * explicit, self.dt * (by_part.along_y @ u), self.dt * along_v
 
-    def _sweep(self, start: Grid, before: _Slopes) -> Grid:
+    def _sweep(self, start: Grid, before: Slopes) -> Grid:
         """Apply the implicit corrections of one direction after the other."""
-        first = self.implicit_y.solve(start - _THETA * before.along_y)
-        return self.implicit_v.solve((first - _THETA * before.along_v).T).T
+        _, along_y, along_v = before
+        first = self.implicit_y.solve(start - _THETA * along_y)
+        return self.implicit_v.solve((first - _THETA * along_v).T).T
 
 
 def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:

@@ -8,7 +8,6 @@ oscillate beside a barrier where the volatility rises at once.
 """
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,18 +57,6 @@ def lognormal_barrier_value(
     return jnp.where(alive, living_value, jnp.where(product.knocks_in, vanilla, product.rebate))
 
 
-class _Step(NamedTuple):
-    """The integrals of sigma^2 and r - q over a step, and the values at both ends of the grid.
-
-    low, high: after the first stage, and after the step.
-    """
-
-    variance: Array
-    drift: Array
-    low: Float[Array, "*steps 2"]
-    high: Float[Array, "*steps 2"]
-
-
 def _living_value(
     product: SingleBarrier,
     model: LognormalSpots,
@@ -110,20 +97,23 @@ def _living_value(
 
     interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)[:, None]
 
-    def step(w: Array, of: _Step) -> tuple[Array, None]:
-        spread = 0.5 * of.variance / gap**2
-        slope = 0.5 * side * (of.drift - 0.5 * of.variance) / gap
+    def step(w: Array, of_step: tuple[Array, ...]) -> tuple[Array, None]:
+        variance, drift, low, high = (
+            of_step  # the values at both ends are after each of the two stages
+        )
+        spread = 0.5 * variance / gap**2
+        slope = 0.5 * side * (drift - 0.5 * variance) / gap
         bands = spread - slope, -2.0 * spread, spread + slope
         operator = Tridiagonal(*(interior * band for band in bands))
         half = jnp.full_like(gap, 0.5 * _SHARE)
         factors = operator.identity_minus(half).factored()
-        with_ends = lambda w, stage: w.at[0, 0].set(of.low[stage]).at[-1, 0].set(of.high[stage])
+        with_ends = lambda w, stage: w.at[0, 0].set(low[stage]).at[-1, 0].set(high[stage])
         between = factors.solve(with_ends(w + half * (operator @ w), 0))
         backward = (between - (1.0 - _SHARE) ** 2 * w) / (_SHARE * (2.0 - _SHARE))
         return factors.solve(with_ends(backward, 1)), None
 
     at_stages = lambda x: jnp.stack([x[:-1] + _SHARE * jnp.diff(x), x[1:]], axis=1)
-    steps = _Step(-jnp.diff(variances), -jnp.diff(log_growth), at_stages(low), at_stages(high))
+    steps = -jnp.diff(variances), -jnp.diff(log_growth), at_stages(low), at_stages(high)
     w, _ = jaxtape.scan(step, start[:, None], steps, schedule=schedule)
     place, weights = interpolation(y, at, 6)
     return weights @ jax.lax.dynamic_slice(w[:, 0], (place,), (6,))

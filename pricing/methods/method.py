@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from ..models import AbstractModel, LognormalSpots
+from ..models.black_scholes import ForwardMoneyVols, ImpliedVols
 from ..products import AbstractProduct, TerminalClaim
 from ..results import RESULTS
 
@@ -216,6 +217,21 @@ def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
     quoted = jnp.isfinite(model.black_vol(expiry, strike))  # pyright: ignore[reportAttributeAccessIssue]
     falls = quoted & jnp.any(jnp.isnan(read.state_variance(expiry)))
     return RESULTS.where(falls, RESULTS.falling_variance, RESULTS.successful)
+
+
+def has_law_of_its_own(product: AbstractProduct, model: AbstractModel) -> bool:
+    """Return True if a contract's law of the spot is no other contract's, since it reads one vol of a surface.
+
+    Under a surface, Black-Scholes reads the vols of a path at the contract's strike, those of a basket's assets
+    at their forwards. A payoff of one spot at one time is valued under the law that all strikes imply.
+    """
+    vol = getattr(model, "vol", None)
+    if isinstance(vol, ForwardMoneyVols):
+        return any(isinstance(asset.vol, ImpliedVols) for asset in vol.models)
+    if not isinstance(vol, ImpliedVols):
+        return False
+    form = jax.eval_shape(lambda product: product.canonical, product)
+    return not isinstance(form, TerminalClaim)
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:

@@ -6,6 +6,7 @@ The book's derivative to the numbers of its models, pulled back through `fit`, i
 import copy
 import functools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
 from ..market import Market
 from ..methods import METHODS, AbstractMethod
+from ..methods.method import has_law_of_its_own
 from ..models import AbstractModel
 from ..progress import Progress
 from .batching import currency_of
@@ -35,7 +37,7 @@ from .sweep.fitted_models import (
     Models,
     fit_models,
 )
-from .sweep.groups import TradeBatch, batches_of, group_trades
+from .sweep.groups import TradeBatch, TradeGroup, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
 from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
@@ -81,6 +83,7 @@ class RiskResult:
             None if only values were asked for, or if trades are in several currencies.
         by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
             order of the book. A book without a valued trade has only the market's currency.
+        notes: Sentences on trades that do not share a law of the spot with the others.
     """
 
     trades: Sequence[TradeRisk]
@@ -91,6 +94,7 @@ class RiskResult:
     stats: dict[str, Any] = field(default_factory=dict)
     gradient: Market | None = None
     by_currency: dict[str, CurrencyRisk] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
@@ -240,6 +244,7 @@ class RiskEngine:
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
             by_currency=by_currency,
+            notes=_notes(groups, fitted.models),
         )
 
     def for_another_book(self) -> "RiskEngine":
@@ -279,6 +284,20 @@ class RiskEngine:
         self._fits.begin()
         compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
         return self._fits.recall(compute, (market, baskets))
+
+
+def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:
+    """Return a sentence on the trades that read one vol of a surface, by kind, if there are any."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        if has_law_of_its_own(group.products, models[group.underlyings]):
+            counts.update(trade.type for trade in group.trades)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+    text = (
+        "under a surface, Black-Scholes values each of these trades at the vols of its strike or its forward "
+        f"and ignores those of other strikes: {kinds}; Heston and LocalVol have one law for all trades"
+    )
+    return (text,) if counts else ()
 
 
 def _by_currency(

@@ -1,7 +1,5 @@
 """Backward regression: a rule for exercise and a martingale, fitted on paths of their own, then held."""
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -36,13 +34,6 @@ class ExercisePolicy(eqx.Module):
     width: Float[Array, "*dates"]
 
 
-class _Ahead(NamedTuple):
-    """The inputs that the regression at one date takes from the later date: values over unit."""
-
-    values: Paths
-    half_spaces: HalfSpaces
-
-
 def fit(
     chain: ExerciseProblem, num_paths: int, degree: int, *, key: PRNGKeyArray
 ) -> ExercisePolicy:
@@ -61,18 +52,19 @@ def fit(
     unit = jnp.where(unit > 0.0, unit, 1.0)
     bases = _bases(chain, states, unit, degree)
 
-    def step_back(ahead: _Ahead, of_date):
+    def step_back(later: tuple[Array, HalfSpaces], of_date):
+        later_values, half_spaces = later  # the values over `unit`
         (step, basis, after, noise), (earlier, basis_before, before) = of_date
-        basis = eqx.tree_at(lambda f: f.half_spaces, basis, ahead.half_spaces)
+        basis = eqx.tree_at(lambda f: f.half_spaces, basis, half_spaces)
         features = earlier.features(basis_before, *before)
         moves = step.martingale_increments(basis, before, after, noise)
-        both = least_squares(jnp.concatenate([features, moves]), ahead.values)
+        both = least_squares(jnp.concatenate([features, moves]), later_values)
         hedge, value = both[len(features) :], both[: len(features)]
-        left = ahead.values - hedge @ moves
+        left = later_values - hedge @ moves
         values, planes, continuation, width = _decide(
             earlier, basis_before, before.state, features, left
         )
-        return _Ahead(values, planes), (hedge, value, ahead.half_spaces, continuation, width)
+        return (values, planes), (hedge, value, half_spaces, continuation, width)
 
     dates = chain.steps, bases, StepEnd(states, claim_values)
     xs = (*at_date(dates, slice(1, None)), noise), at_date(dates, slice(-1))
@@ -82,7 +74,7 @@ def fit(
     u, everywhere = at_end.standardized(states[-1]), jnp.ones_like(gain, bool)
     planes = HalfSpaces.between(u, gain, everywhere, last.chosen(branches), len(branches))
     _, (hedge, value, planes, continuation, width) = jax.lax.scan(
-        step_back, _Ahead(paid / unit, planes), xs, reverse=True
+        step_back, (paid / unit, planes), xs, reverse=True
     )
     today = at_date(bases.half_spaces, slice(1))
     planes = jax.tree.map(lambda *parts: jnp.concatenate(parts), today, planes)

@@ -32,7 +32,7 @@ from calibration.app.serve.session_state import Precondition, QuotedMarket, Stor
 from calibration.app.serve.valuations import ValuationQueue
 from jaxtape.cli.main import app as commands
 from pricing import Book, Market, RiskResult, risk
-from pricing.ingestion.errors import InputError
+from pricing.ingestion import InputError
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of
 

@@ -14,7 +14,7 @@ import pytest
 
 from calibration import read_jobs
 from pricing import Heston, HullWhite, Market, Sabr
-from pricing.ingestion.errors import UnreadableFile
+from pricing.ingestion import UnreadableFile
 from tests.helpers import double, sample_market
 
 pytestmark = double

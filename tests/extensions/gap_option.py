@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from pricing.fields import Numeric, Word, choice, positive, time
-from pricing.ingestion.fields import number
+from pricing.ingestion import number
 from pricing.market import Observed
 from pricing.products import CALL_OR_PUT, IsoDate, OptionTrade, TerminalClaim, side_of
 

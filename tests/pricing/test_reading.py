@@ -8,10 +8,7 @@ import pytest
 
 from jaxtape.cli.escaping import control_character, escaped
 from pricing import Book
-from pricing.ingestion import UnreadableFile, files
-from pricing.ingestion.errors import InputError, listed, show
-from pricing.ingestion.fields import closest
-from pricing.ingestion.locator import Locator
+from pricing.ingestion import InputError, Locator, UnreadableFile, closest, files, listed, show
 from pricing.market import Market, advance, schedule, year_fraction
 from pricing.market.dates import FIRST_DAY, LAST_DAY
 

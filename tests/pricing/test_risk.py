@@ -90,6 +90,13 @@ def test_figures_are_the_greeks_of_each_contract(found):
             np.testing.assert_allclose(column, getattr(wanted, name), rtol=1e-8, atol=1e-9)
 
 
+def test_trades_that_read_one_vol_of_a_surface_are_named(found):
+    """20 barriers: digitals and European options share the law that all strikes imply."""
+    (note,) = found.notes
+    assert ": 20 barrier; Heston" in note
+    assert not risk(small_book(), dax(), heston, greeks=False, methods=[Fourier()]).notes
+
+
 def test_positions_are_quantity_times_contract(found):
     for trade, row in zip(found.trades, small_book().rows, strict=True):
         assert (trade.id, trade.quantity) == (row.id, row.trade.quantity)
