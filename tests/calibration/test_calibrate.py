@@ -178,6 +178,7 @@ def test_a_models_own_vols_give_it_back(parameters):
     assert found.stats["sum_squared_vol_points"] < 1e-10
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [

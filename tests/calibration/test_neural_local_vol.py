@@ -43,6 +43,7 @@ def vols_by_paths(model_of, steps: int):
     return eqx.filter_jit(by.vols)(model_of(), SURFACE, key=KEY, num_sets=8)
 
 
+@pytest.mark.repeat
 def test_vols_by_paths_are_those_of_the_differential_equation():
     model = neural()
     vols, errors = vols_by_paths(neural, 32)

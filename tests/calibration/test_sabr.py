@@ -239,6 +239,7 @@ def test_arrays_survive_the_free_space():
         np.testing.assert_allclose(getattr(back, name), getattr(model, name), rtol=1e-12)
 
 
+@pytest.mark.repeat
 def test_the_fit_is_differentiable_through_the_optimum(on_dax):
     """A quote bumped by a hundredth of a point moves the fit by what the derivative says."""
     market, fitted = dax(), fit(on_dax.model)

@@ -113,6 +113,7 @@ def boundary_of(row):
 # --- the free boundary problem ------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_the_equation_of_black_and_scholes_holds_where_the_option_is_held():
     """dV/dT = (r - q) S Delta + (vol S)^2 Gamma / 2 - r V; where it is exercised, Delta is +-1 and Gamma 0."""
     contracts = ordinary(300, 1)

@@ -88,6 +88,7 @@ def test_models_of_several_types_are_not_joined():
         joined([heston(1.0), BlackScholes(100.0, curve(), 0.2)], jnp.asarray(CORRELATION))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "kind", others_later(["arithmetic", "geometric", "max", "min"], ["arithmetic", "min"])
 )

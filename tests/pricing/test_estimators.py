@@ -113,6 +113,7 @@ CASES = {
 REPEATED = "90 plain", "95 plain", "95", "digital under Heston, hedged"
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", others_later(CASES, CASES.keys() - REPEATED))
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]

@@ -50,6 +50,7 @@ def quoted_vols(values, model):
     return implied_vol(values / discount, forward, QUOTED.strike, QUOTED.expiry, QUOTED.side)
 
 
+@pytest.mark.repeat
 def test_quotes_come_back_with_an_error_that_falls_as_the_square_of_the_grid():
     """On the default grid: values to 3e-5 of the spot, vols within two deviations to .02 points."""
     expected = svi().vols.ravel()

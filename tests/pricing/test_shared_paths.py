@@ -149,6 +149,7 @@ def test_a_trade_that_is_not_finite_does_not_reach_the_others():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.repeat
 @double
 def test_rows_of_a_tile_are_like_one_row_and_empty_ones_are_left_out():
     """Four trades in the first two rows of three, against four in one row."""

@@ -39,6 +39,7 @@ def test_calls_under_a_linear_driver_agree_with_black_scholes(variant):
     np.testing.assert_allclose(gamma, known.gamma, rtol=1e-1)
 
 
+@pytest.mark.repeat
 def test_a_contract_of_many_is_worth_what_it_is_alone():
     together, alone = calls(90.0, 110.0), calls(110.0)
     solver = BackwardDP(num_pairs=8, **_SMALL)
