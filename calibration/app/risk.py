@@ -10,6 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from jaxtape.cli.dry_run import with_dry_run
 from jaxtape.cli.main import Precision, configure, refuse
 from jaxtape.object_store import Place
 from pricing.ingestion.errors import UnreadableFile
@@ -49,6 +50,7 @@ _OF_SCENARIOS = "scenarios.csv", "scenario_trades.csv"
 _FILES = "npv.csv", "sensitivity.csv", "calibration.json", "report.html", *_OF_SCENARIOS
 
 
+@with_dry_run
 def risk(
     trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
     market: Annotated[Path, console.path_option(help="The market: JSON.")],

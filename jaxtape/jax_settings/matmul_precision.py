@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 import jax
 
+from .platform import platforms_in_use
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -31,7 +33,7 @@ def full_matmul_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        if jax.default_backend() == "cpu":
+        if platforms_in_use() == {"cpu"}:
             return function(*args, **kwargs)
         with matmul_precision_context():
             return function(*args, **kwargs)

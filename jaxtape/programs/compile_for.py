@@ -13,11 +13,11 @@ from typing import Any
 
 import jax
 import jax.export
-from jax.sharding import NamedSharding
 
+from ..jax_settings.platform import traced_for
 from .compiled_report import CompiledReport
 from .exported import flattened
-from .no_inline import inlined_everywhere
+from .recorded import is_array_or_shape, shape_of_leaf
 from .targets import target_of
 
 _OF_CPUS = (
@@ -189,11 +189,10 @@ def lowered_for(
     Raises:
         RefusedError: The platform has no such operation, or the program calls back to Python.
     """
-    flat, leaves, _ = flattened(function, args, kwargs)
-    meshes = [leaf.sharding.mesh for leaf in leaves if isinstance(_place(leaf), NamedSharding)]
-    jitted, shapes = jax.jit(flat), list(map(_shape, leaves))
-    here = platform == jax.default_backend()
-    with contextlib.nullcontext() if here else inlined_everywhere():
+    flat, leaves, _ = flattened(function, args, kwargs, is_array_or_shape)
+    jitted, shapes = jax.jit(flat), list(map(shape_of_leaf, leaves))
+    meshes = [shape.sharding.mesh for shape in shapes if shape.sharding is not None]
+    with traced_for([platform]):
         jitted.trace(*shapes)  # the function's own errors
         try:
             checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # it is not kept
@@ -201,14 +200,3 @@ def lowered_for(
             return bytes(program(*shapes).serialize()), dict(meshes[0].shape) if meshes else {}
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {error}"[:_MOST]) from error
-
-
-def _place(leaf: Any) -> Any:
-    return leaf.sharding if getattr(leaf, "committed", True) else None
-
-
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    place = _place(leaf)
-    sharding = place if isinstance(place, NamedSharding) else None
-    weak = getattr(jax.typeof(leaf), "weak_type", False)
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)

@@ -4,7 +4,6 @@ The bytes are a mark, a digest of the rest, and the length of a header: the desc
 and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -20,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..jax_private import uncommitted
+from ..jax_settings.platform import traced_for
 from ..jax_settings.xla_flags import quick_options
-from .no_inline import inlined_everywhere
 from .pytree_json import PytreeSpec, from_json
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
@@ -150,9 +149,8 @@ def exported(
     Raises:
         TypeError: The results hold an object that cannot be built again from words, such as a function.
     """
-    flat, leaves, parts = flattened(function, args, kwargs)
-    here = set(platforms or ()) <= {jax.default_backend()}
-    with contextlib.nullcontext() if here else inlined_everywhere():
+    flat, leaves, parts = flattened(function, args, kwargs, eqx.is_array)
+    with traced_for(platforms or [jax.default_backend()]):
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
@@ -170,13 +168,13 @@ def exported(
 
 
 def flattened(
-    function: Callable, args: tuple, kwargs: dict[str, Any]
+    function: Callable, args: tuple, kwargs: dict[str, Any], is_array: Callable[[Any], bool]
 ) -> tuple[Callable, list[Any], list[Any]]:
-    """Return a function of arrays alone, its arrays, and a list.
+    """Return a function of arrays alone, the leaves of its arguments that are arrays, and a list.
 
     Once it is traced, the list has the structure of the arrays in its results, and the rest of the results.
     """
-    arrays, static = eqx.partition((args, kwargs), is_array_or_shape)
+    arrays, static = eqx.partition((args, kwargs), is_array)
     leaves, structure = jax.tree.flatten(arrays)
     parts: list[Any] = []
 
@@ -188,11 +186,6 @@ def flattened(
 
     flat.__name__ = getattr(function, "__name__", type(function).__name__)
     return flat, leaves, parts
-
-
-def is_array_or_shape(leaf: Any) -> bool:
-    """Return True for an array, and for the shape and type of one."""
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def load(program: bytes | str | os.PathLike) -> Program:

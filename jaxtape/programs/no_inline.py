@@ -1,17 +1,15 @@
 """Compile a function as a call that XLA does not inline, so that its readers share its results."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-Function = TypeVar("Function", bound=Callable)
+from ..jax_settings.platform import platforms_in_use
 
-_is_on: ContextVar[bool] = ContextVar("no_inline", default=True)
+Function = TypeVar("Function", bound=Callable)
 
 
 @overload
@@ -57,21 +55,9 @@ def no_inline(function: Any = None, *, static_argnames: str | Sequence[str] = ()
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        if not _is_on.get() or jax.default_backend() != "cpu":
+        if platforms_in_use() != {"cpu"}:
             return as_usual(*args, **kwargs)
         with set_xla_metadata(inlineable="false"):
             return apart(*args, **kwargs)
 
     return call
-
-
-@contextlib.contextmanager
-def inlined_everywhere() -> Iterator[None]:
-    """Inline all functions within the block, as a program for other platforms must be traced."""
-    token = _is_on.set(False)
-    jax.clear_caches()  # traces made for this platform are not those
-    try:
-        yield
-    finally:
-        _is_on.reset(token)
-        jax.clear_caches()

@@ -39,6 +39,7 @@ from .exported import (
 )
 from .fingerprint import fingerprint, settings
 from .pytree_json import PytreeSpec, has_name
+from .recorded import record
 from .status import report_status
 
 _LOGGER = logging.getLogger("jaxtape")
@@ -236,7 +237,10 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         options = quick_options() if quick_to_compile and not is_tracing() else {}
         jitted = quick(tuple(options.items())) if options else usual
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
-        if store is None or is_disabled or any(isinstance(array, Tracer) for array in arrays):
+        if any(isinstance(array, Tracer) for array in arrays):
+            return jitted(*args, **kwargs)
+        record(function, args, kwargs)
+        if store is None or is_disabled:
             return jitted(*args, **kwargs)
         signature = store, settings(), _signature((args, kwargs))
         with tracing[signature]:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..jax_settings.platform import platforms_in_use
 from . import host_memory
 from .chain import AbstractExecutor, Chain
 from .leaves import get, leaf_bytes, pick, put, shapes, with_bits_of
@@ -83,7 +84,7 @@ def host_slots(executor: AbstractExecutor) -> int:
 
 def host_is_separate() -> bool:
     """Return True if the host's memory is separate from the device's."""
-    return jax.default_backend() != "cpu"
+    return "cpu" not in platforms_in_use()
 
 
 def slot_bytes(chain: Chain, init: tuple) -> int:

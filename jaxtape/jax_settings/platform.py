@@ -1,0 +1,29 @@
+"""The platform that programs are traced for: the one in use here, or one that they are lowered for."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+
+import jax
+
+_lowered_for: ContextVar[frozenset[str]] = ContextVar("lowered_for", default=frozenset())
+
+
+def platforms_in_use() -> frozenset[str]:
+    """Return the platforms that a program traced now is for: that of this process, unless `traced_for` says."""
+    return _lowered_for.get() or frozenset({jax.default_backend()})
+
+
+@contextlib.contextmanager
+def traced_for(platforms: Sequence[str]) -> Iterator[None]:
+    """Trace functions for other platforms within the block."""
+    if frozenset(platforms) == platforms_in_use():
+        yield
+        return
+    token = _lowered_for.set(frozenset(platforms))
+    jax.clear_caches()  # traces made for this platform are not those
+    try:
+        yield
+    finally:
+        _lowered_for.reset(token)
+        jax.clear_caches()

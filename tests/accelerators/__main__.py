@@ -1,0 +1,94 @@
+"""Compile every public program for accelerators that are not here: `python -m tests.accelerators TARGET ...`.
+
+One line a program, and a table in JSON with `--out`. Exit status: 0; 1 if a program does not compile.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import jax
+
+from jaxtape.jax_settings.matmul_precision import matmul_precision_context
+from jaxtape.jax_settings.platform import traced_for
+from jaxtape.programs.compile_for import RefusedError, TargetCompiler, lowered_for
+from jaxtape.programs.compiled_report import CompiledReport
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.accelerators", description=__doc__)
+    parser.add_argument("targets", nargs="+", help="such as tpu:v5e:2x2 gpu:h100")
+    parser.add_argument("--precision", choices=("single", "double"), default="single")
+    parser.add_argument("--only", default="", help="programs whose names have this text")
+    parser.add_argument("--out", type=Path, help="a file for the table, in JSON")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", options.precision == "double")
+    jax.config.update("jax_disable_most_optimizations", True)  # of what runs here
+
+    from .programs import direct, recorded  # arrays, of the precision
+
+    start = time.perf_counter()
+    rows = []
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        compilers = [stack.enter_context(TargetCompiler(name)) for name in options.targets]
+        for group in (direct, recorded):
+            programs = [program for program in group() if options.only in program.name]
+            for compiler in compilers:
+                waiting = []
+                with traced_for([compiler.target.platform]), matmul_precision_context():
+                    for program in programs:
+                        lowered = _lowered(compiler, program)
+                        waiting.append(pool.submit(_compiled, compiler, program.name, lowered))
+                rows += [{"precision": options.precision, **each.result()} for each in waiting]
+    failed = [row for row in rows if not row["compiles"]]
+    seconds = time.perf_counter() - start
+    print(f"{len(rows) - len(failed)} of {len(rows)} compile, in {seconds:.0f} s")
+    for row in failed:
+        print(f"{row['target']} {row['precision']} {row['program']}: {row['reason']}")
+    if options.out:
+        options.out.write_text(json.dumps({**_head(seconds), "rows": rows}, indent=1) + "\n")
+    return bool(failed)
+
+
+def _lowered(compiler: TargetCompiler, program) -> tuple | CompiledReport:
+    """Return the program for a target, or the report of what cannot be lowered."""
+    try:
+        return lowered_for(compiler.target.platform, program.function, program.args, program.kwargs)
+    except RefusedError as error:
+        return CompiledReport(compiler.target.name, str(error))
+
+
+def _compiled(
+    compiler: TargetCompiler, name: str, lowered: tuple | CompiledReport
+) -> dict[str, object]:
+    is_report = isinstance(lowered, CompiledReport)
+    report = lowered if is_report else compiler.compile_program(*lowered)
+    said = f"{report.compile_seconds:.1f} s" if report.compiles else f"NO: {report.reason}"
+    print(f"{report.target} {name}: {said}", flush=True)
+    return {"program": name, **report.as_json()}
+
+
+def _head(seconds: float) -> dict:
+    versions = {}
+    for name in ("jaxtape", "jax", "libtpu", "jax_cuda12_plugin"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cores": os.cpu_count(),
+        "versions": versions,
+        "seconds": round(seconds),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,199 @@
+"""Every public program in small shapes: those that are compiled directly, and those that verbs run.
+
+A new model, product, method, schedule or solver is compiled without an entry here: they come from the
+registries of `tests.helpers` and `tests.helpers_tape`, and from the subclasses of `AbstractSolver`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import jaxtape as jt
+from calibration import (
+    Job,
+    calibrate,
+    calibrate_many,
+    calibrate_market,
+    identifiability,
+    quote_sensitivities,
+    train,
+)
+from jaxtape.programs.recorded import RecordedProgram, recorded_programs
+from pricing import Book, European, fbsde, greeks, price, risk
+from pricing.market import SwaptionVols
+from pricing.models import AbstractModel, Calibratable
+from tests import helpers, helpers_tape
+
+KEY = jax.random.key(3)
+SMALL = {
+    "num_paths": 256,
+    "num_iterations": 4,
+    "first_stages": 1,
+    "batch_size": 32,
+    "block": 128,
+    "num_pilot_paths": 64,
+    "iterations_per_stage": 2,
+}
+
+
+class Program(NamedTuple):
+    """A function with arguments for which it is compiled."""
+
+    name: str
+    function: Callable
+    args: tuple
+    kwargs: dict
+
+
+def direct() -> Iterator[Program]:
+    """Yield the programs of verbs that are traced as a whole."""
+    for (method, product), model in _pairs().items():
+        name = f"greeks of {product} by {method}"
+        yield Program(name, _figures(method), _built(product, model), {})
+    for schedule in helpers_tape.all_schedules:
+        loss = helpers_tape.loss_of(schedule)
+        arguments = jax.tree.map(jnp.asarray, helpers_tape.mixed_arguments())
+        yield Program(f"gradient under {schedule}", jax.grad(loss), arguments, {})
+    for schedule in (jt.StoreAll(policy=_KEEPS_PRODUCTS), jt.Weighted(4, range(1, 24))):
+        xs = (jnp.ones((8, 16)), 0.1 * jnp.ones((23, 16, 16)))
+        yield Program(f"layers under {schedule}", jax.grad(_layers(schedule), (0, 1)), xs, {})
+    yield Program("gradient of while_loop", jax.grad(_loop), (jnp.ones(16),), {})
+
+
+_KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+def recorded() -> Iterator[Program]:
+    """Run the verbs that are loops of Python over programs, and yield their programs."""
+    found: dict[object, tuple[str, RecordedProgram]] = {}
+    for name, run in _runs():
+        start = time.perf_counter()
+        with recorded_programs() as programs:
+            run()
+        print(f"{name}: {len(programs)} programs, {time.perf_counter() - start:.0f} s", flush=True)
+        for key, program in programs.items():
+            found.setdefault(key, (name, program))
+    for name, program in found.values():
+        full = f"{name}: {program.function.__name__}"
+        yield Program(full, program.function, program.args, program.kwargs)
+
+
+def _pairs() -> dict[tuple[str, str], str]:
+    """Return the first model of every method with one product of each class."""
+    pairs: dict[tuple[str, str], str] = {}
+    classes = set()
+    for product, model, method in helpers.triples:
+        kind = method, type(helpers.all_products[product]())
+        if kind not in classes:
+            classes.add(kind)
+            pairs[method, product] = model
+    return pairs
+
+
+def _built(product: str, model: str) -> tuple:
+    return helpers.all_products[product](), helpers.all_models[model]()
+
+
+def _figures(method: str) -> Callable:
+    chosen = helpers.all_methods[method]()
+    key = {"key": KEY} if chosen.is_random else {}
+    return lambda product, model: greeks(product, model, chosen, throw=False, **key)
+
+
+def _layers(schedule) -> Callable:
+    def loss(x, weights):
+        step = lambda h, w: (h + jnp.tanh(h @ w), None)
+        return jnp.sum(jt.scan(step, x, weights, schedule=schedule)[0] ** 2)
+
+    return loss
+
+
+def _loop(x):
+    grow = lambda s: 1.01 * s + 0.1
+    return jnp.sum(jt.while_loop(lambda s: jnp.max(s) < 50.0, grow, x, max_steps=1000, slots=8))
+
+
+def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the verbs that run programs in loops, by name."""
+    yield "risk", _risk
+    for name, build in helpers.all_models.items():
+        if isinstance(build(), Calibratable) and _quotes(build()) is not None:
+            yield f"calibrate {name}", functools.partial(_calibrate, build)
+    yield "calibrate_many", _calibrate_many
+    yield "train", _train
+    for solver in sorted(_solvers(fbsde.AbstractSolver), key=lambda kind: kind.__name__):
+        yield f"solve by {solver.__name__}", functools.partial(_solve, solver)
+
+
+def _risk() -> object:
+    book, market = helpers.dax_book(), helpers.sample_market()
+    first = {
+        (row.type, getattr(row.trade, "underlying", "")): row for row in book.rows if row.trade
+    }
+    few = dataclasses.replace(book, rows=tuple(first.values()))
+    assert isinstance(few, Book)
+    models = calibrate_market(market, few, max_steps=3)
+    methods = tuple(
+        dataclasses.replace(method(), num_paths=256) if hasattr(method(), "num_paths") else method()
+        for method in helpers.all_methods.values()
+    )
+    return risk(few, models.market, models.fit, key=KEY, methods=methods)
+
+
+def _quotes(model: AbstractModel):
+    """Return quotes that a model is fitted to."""
+    candidates = (helpers.smile(), SwaptionVols([1.0, 2.0], [1.0, 5.0], np.full((2, 2), 0.2)))
+    for quotes in candidates:
+        try:
+            calibrate(quotes, model, max_steps=1, throw=False)
+        except (TypeError, ValueError):
+            continue
+        return quotes
+    return None
+
+
+def _calibrate(build: Callable[[], AbstractModel]) -> None:
+    model = build()
+    found = calibrate(_quotes(model), model, max_steps=3, throw=False)
+    identifiability(found)
+    if hasattr(found.model, "spot"):
+        quote_sensitivities(found, lambda model: price(European(100.0, 0.7), model).value)
+
+
+def _calibrate_many() -> object:
+    start = helpers.all_models["heston on curve"]()
+    jobs = [Job(str(i), helpers.smile(), start) for i in range(3)]
+    return calibrate_many(jobs, max_steps=3, num_slots=2, block_size=2)
+
+
+def _train() -> object:
+    model = helpers.neural()
+    where = lambda model: model.network
+    return train(
+        helpers.smile(), model, optax.adam(1e-3), where=where, num_steps=2, key=KEY, throw=False
+    )
+
+
+def _solvers(kind: type) -> Iterator[type]:
+    """Yield the solvers of this library."""
+    for each in kind.__subclasses__():
+        yield from _solvers(each)
+        if not inspect.isabstract(each) and each.__module__.startswith("pricing."):
+            yield each
+
+
+def _solve(kind: type) -> object:
+    names = {field.name for field in dataclasses.fields(kind)} & SMALL.keys()
+    solver = kind(**{name: SMALL[name] for name in names})
+    call = European(100.0, 1.0)
+    problem = fbsde.from_product(call, helpers.all_models["black-scholes"](), 4)
+    solution = fbsde.solve(problem, solver, key=KEY, throw=False)
+    return fbsde.certify(solution, key=jax.random.key(4), num_paths=256)
