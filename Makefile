@@ -4,17 +4,21 @@ VENV ?= .venv
 # a Python of 3.12 or later, for which pip installs the newest JAX
 NEWEST ?= $(firstword $(wildcard $(shell pyenv root 2>/dev/null)/versions/3.13*/bin/python) python3.13)
 BIN := $(VENV)/bin
+comma := ,
 WORKERS ?= 2
 BASE ?= origin/main
 # TORCH=,torch also runs the tests beside PyTorch
 TORCH ?=
+# the accelerators that `make accelerators` compiles for, and the precisions
+TARGETS ?= tpu:v5e:2x2 gpu:h100
+PRECISIONS ?= single double
 OUT ?= out/risk
 SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
 .PHONY: run scenarios picture test test-repeats test-changed test-all test-newest test-selection coverage mutants wheel-check \
-	lint bench bench-page docs clean
+	accelerators accelerators-installed lint bench bench-page docs clean
 
 $(VENV)/.ready-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -54,6 +58,14 @@ test-selection: $(VENV)/.ready-test$(TORCH)
 	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 1
 
+accelerators:  ## every public program, compiled for accelerators that are not here, in .venv-accelerators
+	$(MAKE) VENV=.venv-accelerators accelerators-installed
+
+accelerators-installed: $(VENV)/.ready-test$(if $(findstring tpu:,$(TARGETS)),$(comma)tpu)$(if $(findstring gpu:,$(TARGETS)),$(comma)cuda)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist tests/jaxtape/test_compile_for.py
+	failed=0; for precision in $(PRECISIONS); do JAX_PLATFORMS=cpu $(BIN)/python -m tests.accelerators $(TARGETS) \
+		--precision $$precision --out $(VENV)/$$precision.json || failed=1; done; exit $$failed
+
 coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of CI, and the lines of the packages that they run; below 90 % fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term --cov-fail-under=90
 
@@ -80,4 +92,4 @@ docs: $(VENV)/.ready-docs  ## the pages with the API reference; a public name wi
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-newest out site
+	rm -rf $(VENV) .venv-newest .venv-accelerators out site

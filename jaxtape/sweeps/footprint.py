@@ -1,16 +1,20 @@
 """Measure the bytes that the gradient of a chain needs, by compiling a short chain."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
 from jax import lax
 
 from ..jax_private import Var, dce_jaxpr, jaxprs_in_params
+from ..jax_settings.platform import traced_for
+from ..programs.compile_for import TargetCompiler
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
 from .chain import Active, Arrays, Chain
@@ -289,12 +293,34 @@ def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
     return _temp_bytes(sweeps, Arrays(shapes(arrays.consts), shapes(arrays.init), xs))
 
 
+_compiler: ContextVar[TargetCompiler | None] = ContextVar("compiler", default=None)
+
+
+@contextlib.contextmanager
+def measured_for(target: str | None) -> Iterator[None]:
+    """Measure within the block what a target's compiler says; None: the devices here."""
+    if target is None:
+        yield
+        return
+    with TargetCompiler(target) as compiler, traced_for([compiler.target.platform]):
+        token = _compiler.set(compiler)
+        try:
+            yield
+        finally:
+            _compiler.reset(token)
+
+
 def _temp_bytes(function: Callable, *shapes) -> int:
     """Return the bytes of temporaries of a function, compiled once for equal programs.
 
     Raises:
         RuntimeError: If the compiler does not say.
     """
+    if (compiler := _compiler.get()) is not None:
+        report = compiler.compile(function, *shapes)
+        if not report.compiles:
+            raise RuntimeError(f"The gradient of a few nodes cannot be measured: {report}")
+        return report.temporary_bytes
     lowered = jax.jit(function).lower(*shapes)
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     text = f"{jax.default_backend()} {device} {lowered.as_text()}"

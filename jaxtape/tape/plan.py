@@ -11,7 +11,7 @@ from rich.table import Table as TextTable
 
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
 from ..schedules.table import ScheduleTable, check_count, revolve_table
-from ..sweeps.footprint import Footprint, peak_bytes
+from ..sweeps.footprint import Footprint, measured_for, peak_bytes
 from ..sweeps.state_store import host_slots
 from . import plot as picture
 from .budget import (
@@ -156,7 +156,12 @@ class Plan:
 
 
 def plan(
-    tape: Tape | Callable, x: Any, *, budget: int | str | None = None, slots: int | None = None
+    tape: Tape | Callable,
+    x: Any,
+    *,
+    budget: int | str | None = None,
+    slots: int | None = None,
+    target: str | None = None,
 ) -> Plan:
     """Find the cheapest schedule for a tape within a budget, and its cost.
 
@@ -171,6 +176,8 @@ def plan(
         budget: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
         slots: The states kept at a time, counted over all segments; each needs one. The state before a
             segment's last node, which the value passes in any case, has a slot of its own beside them.
+        target: The accelerator whose compiler measures the bytes, such as "tpu:v5e:2x2" or "gpu:h100" (see
+            `compile_for`); by default, the device in use.
 
     Returns:
         The schedules and their costs.
@@ -197,6 +204,12 @@ def plan(
     if slots is not None:
         check_count("slots", slots, "the first state needs one")
         tape = tape.with_schedule(Revolve(int(slots)))
+    with measured_for(target):
+        return _planned(tape, x, slots)
+
+
+def _planned(tape: Tape, x: Any, slots: int | None) -> Plan:
+    """Return the plan of a tape with its schedules, or with a number of slots for all."""
     measures = measure_segments(tape.segments, x)
     if slots is not None:
         pairs = zip(tape.segments, measures, strict=True)

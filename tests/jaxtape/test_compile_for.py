@@ -159,6 +159,23 @@ def test_compiles_for_a_tpu():
 
 
 @needs_libtpu
+def test_a_plan_for_a_tpu_holds_there():
+    with jax.enable_x64(False):
+        step = lambda weights, x: x + jnp.tanh(x @ weights)
+        tape = jt.Tape().append(step, 0.1 * jnp.ones((48, 128, 128)))
+        x = jnp.ones((64, 128))
+        plan = jt.plan(tape, x, budget="1MiB", target="tpu:v5e:2x2")
+
+        def gradient(tape, x):
+            loss = lambda tape, x: jnp.sum(tape(x) ** 2)
+            return jax.grad(loss, (0, 1), allow_int=True)(tape, x)
+
+        scheduled = tape.with_schedule(plan.schedule)
+        report = jt.compile_for(gradient, scheduled, x, target="tpu:v5e:2x2")
+    assert report.temporary_bytes <= plan.peak_bytes <= 2**20
+
+
+@needs_libtpu
 def test_takes_the_branch_of_the_target():
     def f(x):
         other = lambda x: jax.pure_callback(np.sin, x, x)  # which does not compile for a target
