@@ -40,8 +40,9 @@ case = Case(ours, theirs, lambda rng: (rng.normal(size=3),))
 """
 BOOK = "id,type,underlying,option,strike,expiry\n1,european,DAX,call,4400,2002-12-20\n"
 COMMANDS = {"risk", "explain", "calibrate", "solve", "compare", "validate", "serve", "monitor"}
-COMMANDS |= {"cache", "bench", "--version", "--help"}
+COMMANDS |= {"cache", "bench", "compile", "--version", "--help"}
 WANTING = {"bench": "in a checkout of jaxtape, pip install -e"}
+WANTING |= {"compile": "pip install 'jaxtape[cuda]'", "--dry-run": "pip install 'jaxtape[tpu]'"}
 WANTING |= {} if HAS_TORCH else {"compare": "pip install 'jaxtape[torch]'"}
 pytestmark = pytest.mark.slow
 
@@ -129,6 +130,7 @@ def test_every_command_of_the_docs(installed):
     assert {words[1] for words in found if words[0] == "jaxtape"} >= COMMANDS
     for words in found:
         name = "" if "--help" in words else words[1]
+        name = "--dry-run" if "--dry-run" in words else name
         if name == "serve":
             served(words, installed)
             continue

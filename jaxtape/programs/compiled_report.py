@@ -1,4 +1,4 @@
-"""What a compiler says of a program: bytes, operations, loops, kernels and collectives."""
+"""The report of a compiled program: bytes, operations, loops, kernels and collectives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -72,7 +72,7 @@ class _Counts(NamedTuple):
     cycles: int | None = 0
 
     def times(self, turns: int | None) -> "_Counts":
-        """Return the counts of so many turns of a loop."""
+        """Return the counts of a number of turns of a loop."""
         return _Counts(*(None if None in (turns, x) else turns * x for x in self))
 
     def plus(self, other: "_Counts") -> "_Counts":
