@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.accelerators", description=__doc__)
     parser.add_argument("targets", nargs="+", help="such as tpu:v5e:2x2 gpu:h100")
     parser.add_argument("--precision", choices=("single", "double"), default="single")
-    parser.add_argument("--only", default="", help="programs whose names have this text")
+    parser.add_argument("--only", default="", help="the start of a name, such as risk")
     parser.add_argument("--out", type=Path, help="a file for the table, in JSON")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", options.precision == "double")
@@ -39,7 +39,7 @@ def main() -> int:
         pool = stack.enter_context(ThreadPoolExecutor(1))
         compilers = [stack.enter_context(TargetCompiler(name)) for name in options.targets]
         for group in (direct, recorded):
-            programs = [program for program in group() if options.only in program.name]
+            programs = list(group(options.only))
             for compiler in compilers:
                 waiting = []
                 with traced_for([compiler.target.platform]), matmul_precision_context():

@@ -53,8 +53,12 @@ class Program(NamedTuple):
     kwargs: dict
 
 
-def direct() -> Iterator[Program]:
-    """Yield the programs of verbs that are traced as a whole."""
+def direct(only: str) -> Iterator[Program]:
+    """Yield the programs of verbs that are traced as a whole, whose names begin with `only`."""
+    return (program for program in _direct() if program.name.startswith(only))
+
+
+def _direct() -> Iterator[Program]:
     for (method, product), model in _pairs().items():
         name = f"greeks of {product} by {method}"
         yield Program(name, _figures(method), _built(product, model), {})
@@ -71,10 +75,15 @@ def direct() -> Iterator[Program]:
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
 
-def recorded() -> Iterator[Program]:
-    """Run the verbs that are loops of Python over programs, and yield their programs."""
+def recorded(only: str) -> Iterator[Program]:
+    """Run the verbs that are loops of Python over programs, and yield their programs.
+
+    only: the start of a verb's name and, after a colon, of a program's.
+    """
     found: dict[object, tuple[str, RecordedProgram]] = {}
     for name, run in _runs():
+        if not name.startswith(only.partition(":")[0]):
+            continue
         start = time.perf_counter()
         with recorded_programs() as programs:
             run()
