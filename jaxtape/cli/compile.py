@@ -1,7 +1,7 @@
 """`jaxtape compile`: compile a function for an accelerator that is not here."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ def compile_command(
             function = load_object(name)
             given = load_object(inputs) if inputs else ()
             with as_value_error(f"{name}: cannot be traced", "give a function of JAX's arrays"):
-                arguments = given() if callable(given) else given
+                arguments: Any = given() if inputs and callable(given) else given
                 report = compiler.compile(function, *arguments)
     except ValueError as error:
         refuse(str(error))

@@ -123,6 +123,7 @@ class TargetCompiler:
         process = self._process or self._start()
         header = json.dumps({"bytes": len(program), "axes": axes}).encode()
         answer = b""
+        assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(header + b"\n" + program)
             process.stdin.flush()
@@ -149,6 +150,7 @@ class TargetCompiler:
             stderr=self._said,
             env=os.environ | _ENVIRONMENT | {"XLA_FLAGS": " ".join(flags), "PYTHONPATH": path},
         )
+        assert process.stdout is not None
         answer = json.loads(process.stdout.readline() or b'{"refused": ""}')
         if "refused" in answer:
             reason = self._end()

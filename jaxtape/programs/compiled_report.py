@@ -122,11 +122,9 @@ def report_of(target: Target, devices: int, compiled: Any, seconds: float) -> Co
         temporary_bytes=memory.temp_size_in_bytes,
         host_bytes=memory.host_temp_size_in_bytes,
         flops=float(cost["flops"]) if cost.get("flops", -1.0) >= 0.0 else None,
-        seconds=found.counts.cycles / target.clock
-        if target.clock and found.counts.cycles
-        else None,
+        seconds=found.cycles / target.clock if target.clock and found.cycles else None,
         loops=tuple(found.loops),
-        kernels=found.counts.kernels,
+        kernels=found.kernels,
         collectives=found.collectives,
         compile_seconds=seconds,
     )

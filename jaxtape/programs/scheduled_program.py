@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _NO_KERNELS = frozenset(
@@ -65,24 +65,15 @@ class Collective(NamedTuple):
     bytes: int
 
 
-class _Counts(NamedTuple):
-    """The kernels that a computation starts and the cycles that they take, where both are known."""
-
-    kernels: int | None = 0
-    cycles: int | None = 0
-
-    def times(self, turns: int | None) -> "_Counts":
-        """Return the counts of a number of turns of a loop."""
-        return _Counts(*(None if None in (turns, x) else turns * x for x in self))
-
-    def plus(self, other: "_Counts") -> "_Counts":
-        return _Counts(
-            *(None if None in pair else sum(pair) for pair in zip(self, other, strict=True))
-        )
-
-
 class ScheduledProgram:
-    """The loops, kernels, cycles and collectives of a scheduled program, read from XLA's words."""
+    """The loops, kernels, cycles and collectives of a scheduled program, read from XLA's words.
+
+    Attributes:
+        loops: The loops.
+        collectives: The collectives by kind.
+        kernels: The number of kernels that a run starts; None if it is unknown.
+        cycles: The number of cycles that they take on a TPU; None if it is unknown.
+    """
 
     def __init__(self, text: str):
         self._bodies: dict[str, dict[str, dict[str, str]]] = {}
@@ -93,30 +84,31 @@ class ScheduledProgram:
             found = (each.groupdict() for each in _OPERATION.finditer(body))
             self._bodies[name] = {each["name"]: each for each in found}
             entry = name if is_entry else entry
-        self.counts = self._counted(entry)
+        counts = self._counted(entry)
+        self.kernels, self.cycles = (None if math.isnan(x) else int(x) for x in counts)
 
-    def _counted(self, name: str) -> _Counts:
-        """Return the counts of a computation, and note its loops and collectives."""
-        total = _Counts()
-        for operation in self._bodies.get(name, {}).values():
-            total = total.plus(self._started_by(name, operation))
-        return total
+    def _counted(self, name: str) -> tuple[float, float]:
+        """Return the kernels and cycles of a computation, NaN if unknown; note loops and collectives."""
+        counts = [self._started_by(name, each) for each in self._bodies.get(name, {}).values()]
+        return sum(kernels for kernels, _ in counts), sum(cycles for _, cycles in counts)
 
-    def _started_by(self, name: str, operation: Mapping[str, str]) -> _Counts:
+    def _started_by(self, name: str, operation: Mapping[str, str]) -> tuple[float, float]:
         kind, rest = operation["kind"], operation["rest"]
         self._note_collective(operation)
         if kind == "while":
             (body,), turns = _called(rest, "body"), self._turns(name, rest)
             kinds = Counter(each["kind"] for each in self._bodies[body].values() if _runs(each))
             self.loops.append(Loop(turns, kinds.total(), kinds["copy"] + kinds["copy-start"]))
-            return self._counted(body).times(turns)
+            times = math.nan if turns is None else turns
+            kernels, cycles = self._counted(body)
+            return times * kernels, times * cycles
         if kind == "conditional":
             names = ("branch_computations", "true_computation", "false_computation")
             branches = [self._counted(each) for x in names for each in _called(rest, x)]
-            return _Counts(*(None if None in x else max(x) for x in zip(*branches, strict=True)))
+            return _largest(x for x, _ in branches), _largest(x for _, x in branches)
         if kind == "call":
             return self._counted(_called(rest, "to_apply")[0])
-        return _Counts(int(_runs(operation)), _cycles(operation))
+        return float(_runs(operation)), _cycles(operation)
 
     def _turns(self, name: str, rest: str) -> int | None:
         """Return a loop's number of turns: the compiler's, or of a counter that constants bound and move."""
@@ -138,7 +130,7 @@ class ScheduledProgram:
         step = next((x for part in parts if (x := _constant(turn, part)) is not None), None)
         is_own = any(_index(turn[part]) == index for part in parts)
         start = _constant(before, given[index])
-        if None in (end, step, start) or not is_own or step < 1:
+        if end is None or step is None or start is None or not is_own or step < 1:
             return None
         return max(-(-(end - start) // step), 0)
 
@@ -158,11 +150,17 @@ def _runs(operation: Mapping[str, str]) -> bool:
     return operation["kind"] not in _NO_KERNELS and not is_end and not is_buffer
 
 
-def _cycles(operation: Mapping[str, str]) -> int | None:
-    """Return the cycles that a TPU's compiler estimates; None for a kernel of which it says nothing."""
+def _cycles(operation: Mapping[str, str]) -> float:
+    """Return the cycles that a TPU's compiler estimates; NaN for a kernel of which it says nothing."""
     if found := re.search(r'"estimated_cycles":"(\d+)"', operation["rest"]):
-        return int(found[1])
-    return None if operation["kind"] in ("fusion", "custom-call") and _runs(operation) else 0
+        return float(found[1])
+    return math.nan if operation["kind"] in ("fusion", "custom-call") and _runs(operation) else 0.0
+
+
+def _largest(counts: Iterable[float]) -> float:
+    """Return the largest count; NaN if one is."""
+    counts = list(counts)
+    return math.nan if any(map(math.isnan, counts)) else max(counts, default=0.0)
 
 
 def _operands(operation: Mapping[str, str]) -> list[str]:
