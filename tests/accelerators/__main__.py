@@ -7,6 +7,9 @@ import argparse
 import contextlib
 import json
 import os
+import platform
+import shlex
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -46,14 +49,15 @@ def main() -> int:
                     for program in programs:
                         lowered = _lowered(compiler, program)
                         waiting.append(pool.submit(_compiled, compiler, program.name, lowered))
-                rows += [{"precision": options.precision, **each.result()} for each in waiting]
+                for each in waiting:
+                    rows.append({"precision": options.precision, **each.result()})
+                    if options.out:
+                        _write(options.out, time.perf_counter() - start, rows)
     failed = [row for row in rows if not row["compiles"]]
     seconds = time.perf_counter() - start
     print(f"{len(rows) - len(failed)} of {len(rows)} compile, in {seconds:.0f} s")
     for row in failed:
         print(f"{row['target']} {row['precision']} {row['program']}: {row['reason']}")
-    if options.out:
-        options.out.write_text(json.dumps({**_head(seconds), "rows": rows}, indent=1) + "\n")
     return bool(failed)
 
 
@@ -75,19 +79,20 @@ def _compiled(
     return {"program": name, **report.as_json()}
 
 
-def _head(seconds: float) -> dict:
+def _write(out: Path, seconds: float, rows: list[dict[str, object]]) -> None:
+    """Write what is known so far, with the versions that found it."""
     versions = {}
     for name in ("jaxtape", "jax", "libtpu", "jax_cuda12_plugin"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "cores": os.cpu_count(),
+    head = {
+        "written": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": {"cores": os.cpu_count(), "system": platform.platform()},
         "versions": versions,
+        "command": f"python -m tests.accelerators {shlex.join(sys.argv[1:])}",
         "seconds": round(seconds),
     }
+    out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
