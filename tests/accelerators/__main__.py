@@ -5,19 +5,15 @@ One line a program, and a table in JSON with `--out`. Exit status: 0; 1 if a pro
 
 import argparse
 import contextlib
-import json
-import os
-import platform
-import shlex
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
 
+from benchmarks.command import command_of, write_json
+from benchmarks.timing import environment
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 from jaxtape.jax_settings.platform import traced_for
 from jaxtape.programs.compile_for import RefusedError, TargetCompiler, lowered_for
@@ -37,6 +33,7 @@ def main() -> int:
     from .programs import direct, recorded  # arrays, of the precision
 
     start = time.perf_counter()
+    head = environment() | {"command": command_of("tests.accelerators", sys.argv[1:])}
     rows = []
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(1))
@@ -52,7 +49,8 @@ def main() -> int:
                 for each in waiting:
                     rows.append({"precision": options.precision, **each.result()})
                     if options.out:
-                        _write(options.out, time.perf_counter() - start, rows)
+                        taken = {"seconds": round(time.perf_counter() - start)}
+                        write_json(options.out, {**head, **taken, "rows": rows})
     failed = [row for row in rows if not row["compiles"]]
     seconds = time.perf_counter() - start
     print(f"{len(rows) - len(failed)} of {len(rows)} compile, in {seconds:.0f} s")
@@ -77,22 +75,6 @@ def _compiled(
     said = f"{report.compile_seconds:.1f} s" if report.compiles else f"NO: {report.reason}"
     print(f"{report.target} {name}: {said}", flush=True)
     return {"program": name, **report.as_json()}
-
-
-def _write(out: Path, seconds: float, rows: list[dict[str, object]]) -> None:
-    """Write what is known so far, with the versions that found it."""
-    versions = {}
-    for name in ("jaxtape", "jax", "libtpu", "jax_cuda12_plugin"):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    head = {
-        "written": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": {"cores": os.cpu_count(), "system": platform.platform()},
-        "versions": versions,
-        "command": f"python -m tests.accelerators {shlex.join(sys.argv[1:])}",
-        "seconds": round(seconds),
-    }
-    out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
