@@ -118,8 +118,7 @@ def test_the_image_copies_what_exists_and_starts_the_command_itself():
     assert set(packaged["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
 
 
-@pytest.mark.parametrize("name", ["ray_data", "spark"])
-def test_the_functions_of_engines_take_a_table_to_a_table(name, machine, folder):
+def test_the_functions_of_engines_take_a_table_to_a_table(machine, folder):
     """With stand-ins for the engines, which are not here: `fitted` is what they call."""
     program = f"""
 import sys
@@ -127,12 +126,12 @@ from unittest import mock
 for name in ("ray", "pyspark", *("pyspark.sql" + x for x in ("", ".functions", ".pandas", ".pandas.types"))):
     sys.modules[name] = mock.MagicMock()
 sys.path.insert(0, {str(DEPLOY)!r})
-import {name}, pickle, pyarrow.parquet
-fitted = pickle.loads(pickle.dumps({name}.fitted))
+import pickle, pyarrow.parquet, ray_data, spark
 quotes = pyarrow.parquet.read_table({str(folder / "quotes.parquet")!r})
-found = fitted(quotes)
-assert sorted(found["id"].to_pylist()) == sorted(f"S{{n}}" for n in range(20)), found
-assert fitted(quotes.slice(0, 0)).schema == found.schema
+for fitted in (ray_data.fitted, spark.fitted):
+    found = pickle.loads(pickle.dumps(fitted))(quotes)
+    assert sorted(found["id"].to_pylist()) == sorted(f"S{{n}}" for n in range(20)), found
+    assert fitted(quotes.slice(0, 0)).schema == found.schema
 """
     environment = machine | {"JAX_ENABLE_X64": "1"}
     status, said = run([sys.executable, "-c", program], folder, environment)

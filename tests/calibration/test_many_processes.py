@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from jaxtape.cli.main import TRY_AGAIN
+
 pytestmark = pytest.mark.repeat
 
 EXPIRIES, K = np.array([0.25, 0.5, 1.0, 2.0]), np.linspace(-0.25, 0.25, 8)
@@ -127,7 +129,7 @@ def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, und
     start = time.monotonic()
     said, _ = process.communicate(timeout=60)
     assert time.monotonic() - start < 60.0
-    assert process.returncode == 2
+    assert process.returncode == TRY_AGAIN
     assert "process 1 of 2 was killed by signal 9" in said and "--resume" in said, said
     before = kept(folder, "killed")
     assert 0 < len(before) < 20
