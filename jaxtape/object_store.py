@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,12 +38,14 @@ class StoredPath:
         key: The bucket and the name within it, such as "bucket/out/run.json".
         options: The options of the URL, for pyarrow: "endpoint_override=localhost:9000&scheme=http".
         user: The user of the URL, such as "anonymous" for a public bucket.
+        num_bytes: The size of an object that `files` has found; else 0.
     """
 
     scheme: str
     key: str
     options: str = ""
     user: str = ""
+    num_bytes: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.key}"

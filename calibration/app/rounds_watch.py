@@ -1,6 +1,7 @@
 """Reports after each round of a run over many surfaces, and the reasons for which the run ends early."""
 
 import contextlib
+import itertools
 import json
 import signal
 import sys
@@ -16,7 +17,7 @@ from jax.experimental import multihost_utils
 
 from jaxtape.cli.main import TOO_MANY_FAILED, TRY_AGAIN, refuse
 
-from ..many import Calibrations
+from ..many import Calibrations, Job
 
 
 class RoundsWatch:
@@ -38,9 +39,13 @@ class RoundsWatch:
         self._shard, self._max_failed, self._time_limit = shard, max_failed, time_limit
         self._as_json, self._metrics = as_json, metrics
         self._counts = {"done": 0, "failed": 0, "not_identified": 0}
-        self._num_fitted = 0
+        self._num_fitted, self._share = 0, 0.0
         self._failed: dict[str, str] = {}
         self._start = time.perf_counter()
+        self._begun = (
+            self._start,
+            0.0,
+        )  # when the first round that is not kept was begun, and the share then
         self._is_terminated = False
         if jax.process_index() == 0:
             self._write_metrics()
@@ -63,10 +68,29 @@ class RoundsWatch:
         finally:
             signal.signal(signal.SIGTERM, before)
 
+    def following(self, jobs: Iterator[Job], sizes: Mapping[str, int]) -> Iterator[Job]:
+        """Yield jobs, and note the share of their files, of these sizes, that lie before the one in reading."""
+        begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+        total = max(1, sum(sizes.values()))
+        for job in jobs:
+            begin = begins.get(job.place, begins.get(job.place.rpartition(":")[0]))
+            self._share = self._share if begin is None else begin / total
+            yield job
+
+    def _seconds_left(self) -> float | None:
+        """Estimate the seconds to the end from the bytes of the files that are read, or return None."""
+        start, share = self._begun
+        if self._share <= share:
+            return None
+        seconds = time.perf_counter() - start
+        return round(seconds * (1.0 - self._share) / (self._share - share), 1)
+
     def __call__(self, found: Calibrations, is_kept: bool) -> None:
         """Report a round, kept by an earlier run or fitted now, and exit where the run is to end."""
         self._counts["done"] += len(found.ids)
         self._num_fitted += 0 if is_kept else len(found.ids)
+        if is_kept:
+            self._begun = time.perf_counter(), self._share
         self._failed |= found.failed
         self._counts["failed"] = len(self._failed)
         self._counts["not_identified"] += len(found.not_identified)
@@ -85,6 +109,7 @@ class RoundsWatch:
         index, count = self._shard or (0, 1)
         if self._as_json:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            facts |= {"seconds_left": self._seconds_left()}
             text = json.dumps({"event": "round", "time": now, "shard": f"{index}/{count}", **facts})
         else:
             name = f"shard {index}/{count}: " if count > 1 else ""
@@ -92,6 +117,8 @@ class RoundsWatch:
                 f"{name}{facts['done']:,} surfaces, {facts['failed']:,} failed, "
                 f"{facts['surfaces_per_second']:,.1f} a second"
             )
+            left = self._seconds_left()
+            text += "" if left is None else f", about {left:,.0f} s left"
         print(text, file=sys.stderr, flush=True)
 
     def _write_metrics(self) -> None:

@@ -20,6 +20,7 @@ from pricing.reporting import ManyFits
 from ..many import (
     Calibrations,
     Job,
+    bytes_by_file,
     calibrate_many,
     finish,
     forget,
@@ -58,7 +59,8 @@ def calibrate_all(
     output = console.Output(folder, _FILES, inputs=[source])
     mesh, is_first = _mesh(devices), jax.process_index() == 0
     with console.refusing():
-        jobs, results = _jobs(source, kind), folder / TABLE
+        jobs = watch.following(_jobs(source, kind), bytes_by_file(source))
+        results = folder / TABLE
         if is_first and not resume:
             forget(folder, results)
     with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):

@@ -4,6 +4,7 @@ from .kept_rounds import finish as finish
 from .kept_rounds import forget as forget
 from .rounds import calibrate_many as calibrate_many
 from .shards import merge_shards as merge_shards
+from .sources import bytes_by_file as bytes_by_file
 from .sources import is_folder as is_folder
 from .sources import read_jobs as read_jobs
 from .table_fits import calibrate_table as calibrate_table

@@ -74,6 +74,16 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
     )
 
 
+def bytes_by_file(place: Place) -> dict[str, int]:
+    """Return the sizes of the files that `read_jobs` reads in a folder, in its order, by their paths."""
+    if not is_folder(place):
+        return {}
+    files = _files_below(place)
+    in_order = [files[levels] for levels in sorted(files)]
+    size_of = lambda x: x.num_bytes if isinstance(x, StoredPath) else os.path.getsize(x)
+    return {str(file): size_of(file) for file in in_order}
+
+
 def is_folder(place: Place) -> bool:
     """Return True if a path or a URL is a folder."""
     return place.is_dir() if isinstance(place, StoredPath) else os.path.isdir(place)

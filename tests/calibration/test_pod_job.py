@@ -367,11 +367,13 @@ def test_a_line_a_round_and_metrics(calibrated, tmp_path):
     assert status == 1
     assert [(line["done"], line["failed"]) for line in lines(said)] == [(3, 1), (6, 2), (9, 4)]
     assert all(line["event"] == "round" and line["shard"] == "0/1" for line in lines(said))
+    left = [line["seconds_left"] for line in lines(said)]
+    assert left[0] > left[2] > 0.0  # the last file is in reading
     text = metrics.read_text()
     assert 'jaxtape_calibrate_failed_surfaces{shard="0/1"} 4.0' in text
     assert os.listdir(tmp_path).count("jaxtape.prom") == 1
     status, said = calibrated("--out", str(tmp_path / "b"), "--log", "text")
-    assert "9 surfaces, 4 failed, " in said and not lines(said)
+    assert "9 surfaces, 4 failed, " in said and " s left" in said and not lines(said)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(0, 3), (3, 3), (4, 0)])
