@@ -26,6 +26,7 @@ pytestmark = pytest.mark.repeat
 
 def write_lake(folder: Path, count: int) -> None:
     """`count` surfaces as Parquet, as CSV and as markets (JSON), in folders of their own; some broken."""
+    folder.mkdir()
     write_surfaces(folder / "all.parquet", count)
     quotes = parquet.read_table(folder / "all.parquet")
     (folder / "all.parquet").unlink()
