@@ -203,6 +203,7 @@ def test_a_run_over_s3_has_the_bytes_of_a_local_one(bucket, folder):
     assert '"surfaces_per_second": 0.0' in said and read() == table(folder, "local")
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_none_is_a_mistake_and_a_server_that_is_gone_is_not(bucket, folder):
     _, server = bucket
     market = "--market", "s3://bucket/quotes.parquet"
