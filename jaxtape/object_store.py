@@ -22,7 +22,7 @@ _OF_THE_USER = re.compile(
     "DENIED|FORBIDDEN|UNAUTHENTICATED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|bucket does not exist|"
     "[Bb]ucket .* not found|status 40[0134]"
 )
-"""What a store says where another try would fare no better."""
+"""Errors of a store that a retry cannot mend."""
 
 
 @dataclass(frozen=True)

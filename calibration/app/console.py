@@ -62,7 +62,7 @@ def summarize(table: RenderableType, report: Place) -> None:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Exit with status 75 where another try may fare better, with status 2 where the input is wrong.
+    """Exit with status 75 after an error that a retry may mend, with status 2 after one of the input.
 
     Raises:
         Exit: The block ended in an error, or by itself.

@@ -54,7 +54,7 @@ class KeptRounds:
                 files = self._output.folder.iterdir()
                 known = {file.stem: _read(file) for file in files if file.suffix == ".npz"}
             except ConnectionError:
-                raise  # another try may fare better
+                raise  # a retry may mend it
             except (ValueError, OSError) as error:
                 refusal = str(error)
         if refusal := workers.broadcast(refusal):
