@@ -13,20 +13,24 @@ Three functions change JAX for the whole process:
 """
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
 from jax._src import cache_key, checkify, xla_bridge
 from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
+from jax._src.dispatch import apply_primitive
 from jax._src.hijax import call_hi_primitive_p
-from jax._src.interpreters.ad import primitive_linearizations
+from jax._src.interpreters import ad, batching, mlir
+from jax._src.interpreters.ad import primitive_jvps, primitive_linearizations
+from jax._src.interpreters.partial_eval import lower_jaxpr2
 from jax.experimental import hijax
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
 from jax.extend.core import Jaxpr as Jaxpr
 from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
 from jax.extend.core import jaxprs_in_params as jaxprs_in_params
 from jax.extend.core import primitives as primitives
@@ -76,6 +80,78 @@ def replace_linearization_rule(rule: Callable) -> None:
 def replace_check_rule(rule: Callable) -> None:
     """Replace `check_hi_primitive` by a rule of the same arguments, for the whole process."""
     checkify.error_checks[call_hi_primitive_p] = rule
+
+
+def lowered_primitive(
+    name: str,
+    types: Callable,
+    *,
+    lowered: dict[str | None, Callable],
+    batched: Callable,
+    pushed: Callable,
+    linearized: Callable,
+) -> Any:
+    """Return a primitive of several results, whose lowering depends on the platform.
+
+    Args:
+        name: Its name.
+        types: The function from types and params to the types of the outputs and the effects.
+        lowered: For each platform the function that is traced when a program is lowered for it. None is the key
+            for all others. The params may be jaxprs.
+        batched: Its rule for `jax.vmap`.
+        pushed: Its rule for `jax.jvp`.
+        linearized: Its rule for `jax.linearize`.
+    """
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(functools.partial(apply_primitive, primitive))
+    primitive.def_effectful_abstract_eval(types)
+    for platform, function in lowered.items():
+        rule = mlir.lower_fun(function, multiple_results=True)
+        mlir.register_lowering(primitive, rule, platform=platform)
+    primitive.to_lojax = lambda *args, **params: primitive.bind(
+        *args, **jax.tree.map(_without_hi_primitives, params)
+    )
+    batching.fancy_primitive_batchers[primitive] = batched
+    primitive_jvps[primitive] = pushed
+    primitive_linearizations[primitive] = _of_this_version(linearized)
+    return primitive
+
+
+def _of_this_version(linearized: Callable) -> Callable:
+    """Return a rule for `jax.linearize` as JAX calls it; newer versions have structured residuals besides."""
+    if "structured_res" not in ad.LinearizeTrace.process_primitive.__code__.co_varnames:
+        return linearized
+
+    def rule(*args, **params):
+        out, moving, residuals, pushed = linearized(*args, **params)
+        return out, moving, residuals, None, lambda held, _, *dots: pushed(held, *dots)
+
+    return rule
+
+
+def _without_hi_primitives(param: Any) -> Any:
+    return lower_jaxpr2(param) if isinstance(param, ClosedJaxpr) else param
+
+
+def batch_jaxpr(jaxpr: ClosedJaxpr, axis: Any, dims: Sequence[int | None]):
+    """Return the jaxpr of a batch, and the batch axis of each output or None."""
+    batched, out_dims = batching.batch_jaxpr2(jaxpr, axis, tuple(dims))
+    return batched, [dim if isinstance(dim, int) else None for dim in out_dims]
+
+
+def jvp_jaxpr(jaxpr: ClosedJaxpr, moving: Sequence[bool]) -> tuple[ClosedJaxpr, tuple[bool, ...]]:
+    """Return the jaxpr from inputs and the tangents of the moving ones to outputs and the tangents of some.
+
+    The mask of the outputs that have a tangent is returned with it.
+    """
+    pushed, out_moving = ad.jvp_jaxpr(jaxpr, moving, False)
+    return pushed, tuple(out_moving)
+
+
+def set_check_rule(primitive: Any, rule: Callable) -> None:
+    """Set the rule by which `jax.experimental.checkify` treats a primitive."""
+    checkify.error_checks[primitive] = rule
 
 
 def check_jaxpr(context: tuple, jaxpr: ClosedJaxpr, kinds: frozenset, error: Any, *args: Any):

@@ -61,7 +61,7 @@ class ScheduleTable:
 
     The first sweep follows the rows of the last node, `sweep_rows`, from position 0 in slot 0, and
     leaves the state before the last node in slot `load_slot[-1]`. The first `host_slots` slots are in the
-    host's memory.
+    host's memory. `is_weighted` says that nodes cost unequally.
     """
 
     slots: int
@@ -73,6 +73,7 @@ class ScheduleTable:
     store_slot: np.ndarray
     sweep_rows: tuple[int, int]
     host_slots: int = 0
+    is_weighted: bool = False
 
     def __len__(self) -> int:
         return len(self.load_position)

@@ -1,5 +1,7 @@
 """The table of a chain whose nodes cost unequally: the cuts that dynamic programming finds."""
 
+import dataclasses
+
 import numpy as np
 
 from .table import (
@@ -36,7 +38,8 @@ def weighted_table(length: int, slots: int, costs: tuple[float, ...]) -> Schedul
         return m
 
     found, alike = table_of_cuts(length, slots, cut), revolve_table(length, slots)
-    return min(found, alike, key=lambda table: table.count_work(costs))
+    best = min(found, alike, key=lambda table: table.count_work(costs))
+    return dataclasses.replace(best, is_weighted=True)
 
 
 def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:

@@ -206,11 +206,11 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     if any(a is not b for a, b in zip(*map(jax.tree.leaves, (init, strong)), strict=True)):
         return trace(f, strong, xs, executor, reverse)
     arrays = Arrays(tuple(closed.consts), *(tuple(jax.tree.leaves(tree)) for tree in (init, xs)))
-    chain = Chain(_with_consts_as_inputs(closed.jaxpr), len(arrays.init), executor, reverse)
+    chain = Chain(with_consts_as_inputs(closed.jaxpr), len(arrays.init), executor, reverse)
     return chain, arrays, jax.tree.structure(carry), jax.tree.structure(y)
 
 
-def _with_consts_as_inputs(jaxpr) -> ClosedJaxpr:
+def with_consts_as_inputs(jaxpr) -> ClosedJaxpr:
     """Return a jaxpr that takes its constants first; the same one again for the same jaxpr.
 
     JAX traces a function once for arguments of the same types, so an eager call compiles its chain once.

@@ -4,6 +4,7 @@ A chain is checked as a scan is: the errors so far are carried with the state, a
 sweeps of a gradient are checked operation by operation.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -13,8 +14,10 @@ from ..jax_private import (
     check_jaxpr,
     kinds_of_effects,
     replace_check_rule,
+    set_check_rule,
     with_placeholders,
 )
+from .by_platform import both, by_platform_p
 from .chain import Arrays, Chain
 from .leaves import first_node
 from .primitive import LoopPrimitive, Primitive
@@ -35,6 +38,14 @@ def _checked(*args, _prim):
         run = _prim.smooth if isinstance(_prim, LoopPrimitive) else _prim.expand
         error, out = _check_function(tuple(context), enabled, error, run, *given)
     return error, jax.tree.leaves(out)
+
+
+def _checked_on_both(*args, **bodies):
+    """Return the errors and the outputs of a function with a body for each platform."""
+    count = len(args) - len(bodies["jaxpr"].in_avals)
+    *context, error, enabled = args[:count]
+    run = functools.partial(both, **bodies)
+    return _check_function(tuple(context), enabled, error, run, *args[count:])
 
 
 def _check_function(context: tuple, enabled: frozenset, error, f: Callable, *args) -> tuple:
@@ -79,3 +90,4 @@ def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays
 
 
 replace_check_rule(_checked)
+set_check_rule(by_platform_p, _checked_on_both)

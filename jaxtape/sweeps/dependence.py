@@ -52,7 +52,7 @@ def pullback_of_node(chain: Chain, active: Active, arrays: Arrays):
         varying = map(pick, (active.state, active.ys), chain.step(*inputs))
         bars = tuple(tuple(map(zeros_like, leaves)) for leaves in varying)
         consts, state, x = inputs
-        return SharedValues(chain, active, consts).pull(state, x, bars)
+        return SharedValues.of(chain, active, consts).pull(state, x, bars)
 
     return jax.make_jaxpr(pull_node)(*_one_node(arrays)).jaxpr
 

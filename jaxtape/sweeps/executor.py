@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..schedules.schedule import AbstractSchedule
-from ..schedules.table import ScheduleArrays, ScheduleTable, revolve_table
+from ..schedules.table import ScheduleArrays, ScheduleTable
 from .chain import AbstractExecutor, Active, Arrays, Chain
 from .leaves import get, merge, pick, put, with_bits_of, zeros_stack
 from .pullback import SharedValues, tied
@@ -61,10 +60,10 @@ class Forward:
             carry = lax.fori_loop(position, stop, self.step, carry)
         return slots, stop, carry
 
-    def keep(self, reached: tuple, slot) -> tuple:
-        """Keep the state in a slot."""
+    def keep(self, reached: tuple, slot, on_host: bool | None = None) -> tuple:
+        """Keep the state in a slot, as `StateStore.put` does."""
         slots, position, carry = reached
-        return self.store.put(slots, slot, self.needed(carry)), position, carry
+        return self.store.put(slots, slot, self.needed(carry), on_host), position, carry
 
     def follow_rows(self, reached: tuple, rows: tuple, first, last) -> tuple:
         """Follow the store rows [first, last): advance to each row's position and keep its state."""
@@ -77,13 +76,13 @@ class Forward:
 
         return lax.fori_loop(first, last, row, reached)
 
-    def keep_each(self, reached: tuple, slots) -> tuple:
-        """Keep the state before each node, and take its step: one loop for all nodes."""
-        slots = jnp.asarray(slots)
+    def keep_each(self, reached: tuple, slots, on_host: bool | None = None) -> tuple:
+        """Keep the state before each node, and take its step: one loop for all nodes from a position."""
+        slots, (_, start, _) = jnp.asarray(slots), reached
 
-        def node(k, reached):
-            kept, position, carry = self.keep(reached, slots[k])
-            return kept, position, self.step(k, carry)
+        def node(i, reached):
+            kept, position, carry = self.keep(reached, slots[i], on_host)
+            return kept, position, self.step(start + i, carry)
 
         return lax.fori_loop(0, slots.size, node, reached)
 
@@ -101,23 +100,11 @@ def step_of_all(chain: Chain, arrays: Arrays) -> Callable:
 
 
 @dataclasses.dataclass(frozen=True)
-class StaticExecutor(AbstractExecutor):
-    """The executor of a chain whose nodes lie in order, by its schedule's table.
-
-    As long as it has a budget, the table has a slot for every state.
-    """
+class TableExecutor(AbstractExecutor):
+    """An executor that follows a table."""
 
     table: Any
     checkpoint_dtype: Any = None
-    budget: int | None = None
-    residuals: bool = False
-
-    @classmethod
-    def of(cls, schedule: AbstractSchedule, length: int) -> "StaticExecutor":
-        """Return the executor of `length` >= 1 nodes under a schedule."""
-        dtype, budget = schedule.checkpoint_dtype, schedule.budget
-        table = schedule.table(length) if budget is None else revolve_table(length, length)
-        return cls(table, dtype, budget, getattr(schedule, "residuals", False))
 
     @property
     def keeps_all(self) -> bool:
@@ -143,32 +130,53 @@ class StaticExecutor(AbstractExecutor):
         return lax.scan(step, arrays.init, arrays.xs, chain.length, reverse=chain.reverse)
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Follow the last node's rows, keep the state before it, and go to the end."""
-        table, forward = self.columns(arrays.consts), Forward.of_all(chain, arrays)
-        last = jnp.maximum(table.length - 1, 0)
+        forward = Forward.of_all(chain, arrays)
         ys = packed(chain, tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals))
-        reached = forward.store.empty(), jnp.int32(0), (arrays.init, ys)
+        start = forward.store.empty(), (arrays.init, ys)
+        slots, (state, ys) = self.keep_states(chain, arrays, forward, start)
+        ys = tuple(with_bits_of(y, aval.dtype) for y, aval in zip(ys, chain.y_avals, strict=True))
+        return state, ys, forward.store.unpack(slots)
+
+    def keep_states(self, chain: Chain, arrays: Arrays, forward: Forward, start: tuple) -> tuple:
+        """Run the chain from `(slots, carry)`, and return both with the states kept in the slots.
+
+        Follow the last node's rows, keep the state before it, and go to the end.
+        """
+        del chain
+        table, (slots, carry) = self.columns(arrays.consts), start
+        reached = slots, jnp.int32(0), carry
         if self.keeps_all:
             reached = forward.keep_each(reached, table.load_slot)
         else:
+            last = jnp.maximum(table.length - 1, 0)
             rows = table.store_position, table.store_slot
             reached = forward.follow_rows(reached, rows, *map(jnp.int32, table.sweep_rows))
             reached = forward.advance(reached, last)
             reached = forward.keep(reached, jnp.asarray(table.load_slot)[last])
             reached = forward.advance(reached, jnp.int32(table.length))
-        slots, _, (state, ys) = reached
-        ys = tuple(with_bits_of(y, aval.dtype) for y, aval in zip(ys, chain.y_avals, strict=True))
-        return state, ys, forward.store.unpack(slots)
+        slots, _, carry = reached
+        return slots, carry
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        """For each node, the last first: load a state, advance to the node, pull back through it."""
         slots, (state_bar, ys_bar) = packed(chain, kept), bars
         if self.is_unrolled:  # or the node would be run again before the cotangent is there
             host, device = slots
             slots = host, tied(device, bars)
             arrays = arrays._replace(init=tied(arrays.init, bars))
+        shared = SharedValues.of(chain, active, arrays.consts)
+        start = slots, state_bar, shared.init()
+        init_bar, shared_bar, xs_bar = self.pull_nodes(shared, arrays, start, ys_bar)
+        return Arrays(shared.finish(shared_bar), init_bar, xs_bar)
+
+    def pull_nodes(
+        self, shared: SharedValues, arrays: Arrays, start: tuple, ys_bar: tuple
+    ) -> tuple[tuple, tuple, tuple]:
+        """Pull back all nodes from `(slots, state_bar, shared_bar)`: the last two, and the cotangents of `xs`.
+
+        For each node, the last first: load a state, advance to the node, pull back through it.
+        """
+        chain, active = shared.chain, shared.active
         table, forward = self.columns(arrays.consts), Forward.of_needed(chain, arrays)
-        shared = SharedValues(chain, active, arrays.consts)
         load_slot, load_position = map(jnp.asarray, (table.load_slot, table.load_position))
         first_row, last_row = map(jnp.asarray, (table.first_row, table.last_row))
         rows = jnp.asarray(table.store_position), jnp.asarray(table.store_slot)
@@ -176,7 +184,7 @@ class StaticExecutor(AbstractExecutor):
         def pull_node(k, x, y_bar, carry: tuple) -> tuple[tuple, tuple]:
             slots, state_bar, shared_bar = carry
             position = load_position[k]
-            reached = slots, position, forward.store.get(slots, load_slot[k], position)
+            reached = slots, position, forward.store.get_at(slots, load_slot[k], position)
             if not self.keeps_all:
                 reached = forward.follow_rows(reached, rows, first_row[k], last_row[k])
                 reached = forward.advance(reached, k)
@@ -185,10 +193,9 @@ class StaticExecutor(AbstractExecutor):
             node_bar, state_bar, x_bar = shared.pull(state, x, (state_bar, y_bar))
             return (slots, state_bar, tuple(map(jnp.add, shared_bar, node_bar))), x_bar
 
-        start = slots, state_bar, shared.init()
         carry, xs_bar = self.scan_reverse(chain, active, arrays, pull_node, start, ys_bar)
-        _, init_bar, shared_bar = carry
-        return Arrays(shared.finish(shared_bar), init_bar, xs_bar)
+        _, state_bar, shared_bar = carry
+        return state_bar, shared_bar, xs_bar
 
     def scan_reverse(
         self, chain: Chain, active: Active, arrays: Arrays, pull: Callable, start: tuple, ys_bar
@@ -208,9 +215,3 @@ class StaticExecutor(AbstractExecutor):
     def kept_dims(self, kept, of_leaves: tuple, dim: Any):
         del dim
         return for_each_stack(kept, of_leaves)
-
-    def short(self, nodes: int, slots: int) -> AbstractExecutor:
-        """Return an executor for fewer nodes and slots whose programs need the same memory."""
-        table = revolve_table(nodes, slots)
-        table = dataclasses.replace(table, host_slots=min(self.table.host_slots, 1))
-        return StaticExecutor(table, self.checkpoint_dtype)

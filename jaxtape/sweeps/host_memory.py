@@ -21,12 +21,21 @@ def empty(leaves: tuple, count: int) -> tuple:
     return tuple(map(_host_empty(count, 0), leaves))
 
 
+def put_there(host: tuple, leaves: tuple, slot) -> tuple:
+    """Return the host's stacks with other leaves, which are on the device, in a slot."""
+    moved = (jax.device_put(leaf, _HOST) for leaf in leaves)
+    return tuple(_host_put(0)(stack, leaf, slot) for stack, leaf in zip(host, moved, strict=True))
+
+
+def get_there(host: tuple, slot) -> tuple:
+    """Return the leaves in a slot of the host's stacks, on the device."""
+    return tuple(jax.device_put(_host_get(0)(stack, slot), _DEVICE) for stack in host)
+
+
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
     """Return both stacks with other leaves in a slot; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
-    moved = lambda host: tuple(
-        _host_put(0)(stack, leaf, there) for stack, leaf in zip(host, _to_host(leaves), strict=True)
-    )
+    moved = lambda host: put_there(host, leaves, there)
     kept = lambda device: put(device, leaves, here)
     # a loop of one or no turn writes in place, where a branch would copy the stack
     return _if(on_host, moved, host), _if(1 - on_host, kept, device)
@@ -35,12 +44,7 @@ def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, 
 def get_of_two(host: tuple, device: tuple, slot) -> tuple:
     """Return the leaves in a slot, on the device; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
-    fetched = lambda _: tuple(jax.device_put(_host_get(0)(stack, there), _DEVICE) for stack in host)
-    return _if(on_host, fetched, get(device, here))
-
-
-def _to_host(leaves: tuple) -> tuple:
-    return tuple(jax.device_put(leaf, _HOST) for leaf in leaves)
+    return _if(on_host, lambda _: get_there(host, there), get(device, here))
 
 
 def _split(host: tuple, slot):

@@ -9,12 +9,12 @@ from jax import lax
 from ..schedules.layout import TableLayout
 from ..schedules.table import ScheduleArrays
 from .chain import Arrays, Chain
-from .executor import StaticExecutor, step_of_all
+from .executor import TableExecutor, step_of_all
 from .leaves import get, pick, put
 
 
 @dataclasses.dataclass(frozen=True)
-class IndexedExecutor(StaticExecutor):
+class IndexedExecutor(TableExecutor):
     """The executor of a chain whose live nodes, their order and their table are data: its first consts."""
 
     table: TableLayout

@@ -6,11 +6,11 @@ from ..schedules.table import revolve_table
 from .chain import AbstractExecutor, Active, Arrays, Chain
 from .dependence import needed_state
 from .differentiable import pulled_leaves
-from .executor import StaticExecutor
 from .footprint import Measure
 from .leaves import is_symbolic
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots
+from .static_executor import StaticExecutor
 
 
 def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:

@@ -6,6 +6,7 @@ scalar as an array of one entry a path, add up the cotangents of that along the 
 the paths once.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,16 +25,30 @@ _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
 _MOST_BROADCAST = 0.25  # the most bytes of cotangents before their sum, relative to the kept states
 
 
-class SharedValues(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class SharedValues:
     """The values that all nodes of a chain share.
 
     A shared cotangent has the active consts, and after them, where `chain.broadcasts`, the lifted values. It is
     summed over the nodes from `init()`, and `finish` makes the cotangents of the active consts of the sum.
+
+    Attributes:
+        chain: The chain.
+        active: The active leaves.
+        consts: The values.
+        small: The values that nodes broadcast, each with its shape there. They are computed once for all nodes.
     """
 
     chain: Chain
     active: Active
     consts: tuple
+    small: list
+
+    @classmethod
+    def of(cls, chain: Chain, active: Active, consts: tuple) -> "SharedValues":
+        """Return the shared values of a chain."""
+        lifts = chain.broadcasts
+        return cls(chain, active, consts, _to_lift(chain, active.consts, consts) if lifts else [])
 
     def pull(self, state: tuple, x: tuple, bars: tuple) -> tuple[tuple, tuple, tuple]:
         """Tape one node and pull the cotangents of the next state and of y back through it.
@@ -50,20 +65,14 @@ class SharedValues(NamedTuple):
                 state, y = chain.step(*merged)
             return pick(active.state, state), pick(active.ys, y)
 
-        _, pullback = jax.vjp(taped, self.lift(self.consts), *map(pick, active.inputs, inputs))
+        _, pullback = jax.vjp(taped, _broadcast(self.small), *map(pick, active.inputs, inputs))
         values_bar, consts_bar, state_bar, x_bar = pullback(bars)
         return (*consts_bar, *values_bar), state_bar, x_bar
 
     def init(self) -> tuple:
         """Return the shared cotangent before the first node is pulled back."""
         consts = pick(self.active.consts, self.consts)
-        return tuple(map(jnp.zeros_like, (*consts, *self.lift(self.consts))))
-
-    def lift(self, consts: tuple) -> tuple:
-        """Return the shared values that are broadcast."""
-        return (
-            lifted_values(self.chain, self.active.consts, consts) if self.chain.broadcasts else ()
-        )
+        return tuple(map(jnp.zeros_like, (*consts, *_broadcast(self.small))))
 
     def finish(self, shared_bar: tuple) -> tuple:
         """Return the cotangents of the active consts, from the sum over all nodes."""
@@ -71,7 +80,8 @@ class SharedValues(NamedTuple):
         consts_bar, values_bar = shared_bar[: len(consts)], shared_bar[len(consts) :]
         if not values_bar:
             return consts_bar
-        lift = lambda *picked: self.lift(merge(self.active.consts, picked, self.consts))
+        varies, whole = self.active.consts, self.consts
+        lift = lambda *picked: lifted_values(self.chain, varies, merge(varies, picked, whole))
         _, pullback = jax.vjp(lift, *consts)
         return tuple(map(jnp.add, consts_bar, pullback(values_bar)))
 
@@ -129,14 +139,23 @@ def lifted_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
 
     `varies`: the mask of `consts` that have a cotangent; the others are left as they are.
     """
+    return _broadcast(_to_lift(chain, varies, consts))
+
+
+def _to_lift(chain: Chain, varies: Mask, consts: tuple) -> list:
+    """Return those values as they are, each with the shape of the array that it meets."""
     found = []
 
     def take(value, shape):
-        found.append(jnp.broadcast_to(value, shape))
-        return found[-1]
+        found.append((value, shape))
+        return jnp.broadcast_to(value, shape)
 
     _run(chain, varies, consts, None, take)
-    return tuple(found)
+    return found
+
+
+def _broadcast(small: list) -> tuple:
+    return tuple(jnp.broadcast_to(value, shape) for value, shape in small)
 
 
 def step_with(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
@@ -195,11 +214,17 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
 def _is_elementwise(eqn) -> bool:
     """Return True if an equation accepts larger inputs than its own.
 
-    It does not in a mesh other than the caller's, as within `jax.sharding.auto_axes`.
+    It does not in a mesh other than the caller's, as within `jax.sharding.auto_axes`. Meshes whose axes are all
+    automatic are one: arrays on such a mesh are computed with outside of it.
     """
     if eqn.primitive not in _ELEMENTWISE:
         return False
-    return eqn.outvars[0].aval.sharding.mesh == jax.sharding.get_abstract_mesh()
+    mesh, callers = eqn.outvars[0].aval.sharding.mesh, jax.sharding.get_abstract_mesh()
+    return mesh == callers or (_is_automatic(mesh) and _is_automatic(callers))
+
+
+def _is_automatic(mesh) -> bool:
+    return all(kind == jax.sharding.AxisType.Auto for kind in mesh.axis_types)
 
 
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:

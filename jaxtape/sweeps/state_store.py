@@ -50,14 +50,28 @@ class StateStore:
         device = tuple(jnp.broadcast_to(leaf, (count, *leaf.shape)) for leaf in leaves)
         return packed(self.chain, (host, device))
 
-    def put(self, slots: tuple, slot, leaves: tuple) -> tuple:
-        """Return the slots with the needed leaves of a state in one of them."""
-        (host, device), leaves = slots, self.encode(leaves)
-        if host:
-            return host_memory.put_of_two(host, device, leaves, slot)
-        return (), put(device, leaves, slot)
+    def put(self, slots: tuple, slot, leaves: tuple, on_host: bool | None = None) -> tuple:
+        """Return the slots with the needed leaves of a state in one of them.
 
-    def get(self, slots: tuple, slot, position) -> tuple:
+        `on_host` says whether it is one of the host's; None if that is known only when the program runs.
+        """
+        (host, device), leaves = slots, self.encode(leaves)
+        if not host:
+            return (), put(device, leaves, slot)
+        if on_host is None:
+            return host_memory.put_of_two(host, device, leaves, slot)
+        if on_host:
+            return host_memory.put_there(host, leaves, slot), device
+        return host, put(device, leaves, slot - host[0].shape[0])
+
+    def get(self, slots: tuple, slot, on_host: bool) -> tuple:
+        """Return the needed leaves of the state in a slot, if it is known whether it is one of the host's."""
+        host, device = slots
+        if host and on_host:
+            return self.decode(host_memory.get_there(host, slot))
+        return self.decode(get(device, slot - host[0].shape[0] if host else slot))
+
+    def get_at(self, slots: tuple, slot, position) -> tuple:
         """Return the needed leaves of the state at a position from its slot.
 
         No slot of the host's holds the first state itself.

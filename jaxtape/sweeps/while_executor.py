@@ -111,13 +111,13 @@ class WhileExecutor(AbstractExecutor):
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         forward = Forward.of_needed(chain, arrays)
-        shared = SharedValues(chain, active, arrays.consts)
+        shared = SharedValues.of(chain, active, arrays.consts)
         slots, position, steps = kept
 
         def node(i, carry):
             stack, state_bar, shared_bar = carry
             k, slot = steps - 1 - i, _at(stack.slot, stack.top)
-            reached = stack.uppermost, forward.store.get(stack.states, slot, stack.uppermost)
+            reached = stack.uppermost, forward.store.get_at(stack.states, slot, stack.uppermost)
             stack, reached = self._advance_towards(k, forward, stack, reached)
             *_, leaves = forward.advance(((), *reached), k)
             state = merge(chain.needed, leaves, arrays.init)

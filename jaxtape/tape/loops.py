@@ -15,8 +15,8 @@ from ..schedules.online import check_steps, online_table, two_sweeps
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import check_count, check_slots
 from ..sweeps.chain import trace
-from ..sweeps.executor import StaticExecutor
 from ..sweeps.leaves import as_array
+from ..sweeps.static_executor import StaticExecutor
 from ..sweeps.while_executor import WhileExecutor, with_condition
 
 

@@ -15,8 +15,9 @@ from ..schedules.layout import marked_table
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import ScheduleTable
 from ..sweeps.chain import check_state, same_state, trace
-from ..sweeps.executor import StaticExecutor
+from ..sweeps.executor import TableExecutor
 from ..sweeps.indexed_executor import IndexedExecutor, with_schedule_arrays
+from ..sweeps.static_executor import StaticExecutor
 from .edits import Edits
 
 
@@ -136,7 +137,7 @@ class Segment(eqx.Module):
         return marked_table(len(self), self.schedule, tuple(filter(None, self.marks)))
 
     @property
-    def executor(self) -> StaticExecutor:
+    def executor(self) -> TableExecutor:
         """The executor that runs and reverses the nodes; the capacity must be at least 1."""
         if self.edits is None:
             return StaticExecutor.of(self.schedule, self.capacity)

@@ -162,3 +162,81 @@ def test_executables_of_one_device_have_names_without_it(monkeypatch):
         cache_key._hash_serialized_compile_options(None, _Options(devices))
     assert stripped == [True, False]
     assert cache_key._hash_serialized_compile_options.__wrapped__ is original
+
+
+def test_a_primitive_is_lowered_by_platform():
+    """Each function is traced for its own platform alone; batches, tangents and checks have their rules."""
+    traced = []
+
+    def on_cpus(x, y):
+        traced.append("cpu")
+        return [x * y]
+
+    def elsewhere(x, y):
+        traced.append("other")
+        return [x * y]
+
+    def batched(axis, args, dims):
+        assert (axis.size, dims) == (2, (0, None))
+        return primitive.bind(args[0], jnp.broadcast_to(args[1], args[0].shape)), [0]
+
+    def pushed(primals, tangents):
+        (x, y), (dot, _) = primals, tangents
+        return primitive.bind(x, y), primitive.bind(dot, y)
+
+    def linearized(is_vjp, nonzeros, x, y):
+        assert (is_vjp, tuple(nonzeros)) == (False, (True, False))
+        return primitive.bind(x, y), [True], [y], lambda held, dot, _: primitive.bind(dot, *held)
+
+    rules = {"batched": batched, "pushed": pushed, "linearized": linearized}
+    lowered = {"cpu": on_cpus, None: elsewhere}
+    types = lambda x, y: ([x], frozenset())
+    primitive = jax_private.lowered_primitive("product", types, lowered=lowered, **rules)
+    product = lambda x: primitive.bind(x, jnp.full_like(x, 3.0))[0]
+    program = jax.jit(product).trace(2.0)
+    for platform, name in (("cpu", "cpu"), ("cuda", "other"), ("tpu", "other")):
+        traced.clear()
+        program.lower(lowering_platforms=(platform,))
+        assert set(traced) == {name}
+    assert product(2.0) == 6.0
+    x = jnp.array([1.0, 2.0])
+    batch = jax.vmap(lambda x: primitive.bind(x, 3.0)[0])
+    np.testing.assert_allclose(jax.jit(batch)(x), 3.0 * x)
+    assert jax.jvp(lambda x: primitive.bind(x, 3.0)[0], (2.0,), (1.0,)) == (6.0, 3.0)
+    assert jax.linearize(lambda x: primitive.bind(x, 3.0)[0], 2.0)[1](2.0) == 6.0
+
+    def checked(*args):
+        error, enabled, *operands = args[-4:]
+        assert enabled == checkify.float_checks
+        return error, primitive.bind(*operands)
+
+    jax_private.set_check_rule(primitive, checked)
+    error, out = checkify.checkify(product, errors=checkify.float_checks)(2.0)
+    assert (error.get(), out) == (None, 6.0)
+
+
+def test_a_jaxpr_is_batched_and_pushed_forward():
+    jaxpr = jax.make_jaxpr(lambda x, y: (x * y, y))(1.0, 2.0)
+    pushed, moving = jax_private.jvp_jaxpr(jaxpr, (True, False))
+    assert moving == (True, False)
+    out = jax.core.eval_jaxpr(pushed.jaxpr, pushed.consts, 3.0, 2.0, 1.0)
+    assert list(map(float, out)) == [6.0, 2.0, 2.0]
+    dims = []
+
+    def batch(x, y):
+        return [x * y, y]
+
+    def batched(axis, args, dims_in):
+        batch, found = jax_private.batch_jaxpr(jaxpr, axis, dims_in)
+        dims.extend(found)
+        return jax.core.eval_jaxpr(batch.jaxpr, batch.consts, *args), found
+
+    rules = dict.fromkeys(("pushed", "linearized"), batch)
+    types = lambda x, y: ([x, y], frozenset())
+    primitive = jax_private.lowered_primitive(
+        "pair", types, lowered={None: batch}, batched=batched, **rules
+    )
+    pair = lambda x, y: tuple(primitive.bind(x, y))
+    found = jax.vmap(pair, (0, None), (0, None))(jnp.arange(3.0), 2.0)
+    assert dims == [0, None]
+    np.testing.assert_allclose(found[0], 2.0 * np.arange(3.0))

@@ -11,7 +11,7 @@ import jaxtape as jt
 from jaxtape.sweeps.chain import trace
 from jaxtape.sweeps.dependence import needed_state
 from jaxtape.sweeps.differentiable import differentiable_leaves
-from jaxtape.sweeps.executor import StaticExecutor
+from jaxtape.sweeps.static_executor import StaticExecutor
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise, heston_step
 

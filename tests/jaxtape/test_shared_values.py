@@ -13,9 +13,9 @@ from jax import lax
 import jaxtape as jt
 from jaxtape.sweeps.chain import trace
 from jaxtape.sweeps.differentiable import differentiable_leaves
-from jaxtape.sweeps.executor import StaticExecutor
 from jaxtape.sweeps.footprint import Measure
 from jaxtape.sweeps.pullback import lifted_values
+from jaxtape.sweeps.static_executor import StaticExecutor
 
 from ..helpers_tape import assert_close, heston, heston_call, heston_noise
 

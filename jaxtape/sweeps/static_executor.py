@@ -1,0 +1,67 @@
+"""The executor of nodes in order: by a table on CPUs, in lockstep on GPUs and TPUs.
+
+XLA for GPUs runs a loop of known length without a look at the device. Of any other loop it copies the condition
+to the host at every turn, and waits for it; a table has three such loops a node. The sweeps of a `LockstepPlan`
+have none, and copy no slot. They take the slots of the table, and its number of steps or hardly more. On CPUs a
+table is quicker.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+from ..schedules.lockstep import LockstepPlan, lockstep_plan
+from ..schedules.schedule import AbstractSchedule
+from ..schedules.table import revolve_table
+from .by_platform import by_platform
+from .chain import Active, Arrays, Chain
+from .executor import TableExecutor
+from .lockstep_executor import LockstepExecutor
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticExecutor(TableExecutor):
+    """The executor of a chain whose nodes lie in order.
+
+    As long as it has a budget, the table has a slot for every state.
+    """
+
+    budget: int | None = None
+    residuals: bool = False
+
+    @classmethod
+    def of(cls, schedule: AbstractSchedule, length: int) -> "StaticExecutor":
+        """Return the executor of `length` >= 1 nodes under a schedule."""
+        dtype, budget = schedule.checkpoint_dtype, schedule.budget
+        table = schedule.table(length) if budget is None else revolve_table(length, length)
+        return cls(table, dtype, budget, getattr(schedule, "residuals", False))
+
+    @property
+    def plan(self) -> LockstepPlan | None:
+        """The plan to follow on GPUs and TPUs; None if they follow the table.
+
+        They do so where every state has a slot, where three sweeps do not suffice, and where nodes cost
+        unequally; and where slots are of lower precision, because a state would be rounded at every node.
+        """
+        if self.keeps_all or self.checkpoint_dtype is not None or self.table.is_weighted:
+            return None
+        return lockstep_plan(len(self.table), self.table.slots, self.table.host_slots)
+
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        return self._swept("first_sweep", (chain,), arrays)
+
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
+
+    def _swept(self, name: str, static: tuple, *args):
+        """Call a sweep of the executor of the platform."""
+        by_table = functools.partial(getattr(super(), name), *static)
+        if (plan := self.plan) is None:
+            return by_table(*args)
+        executor = LockstepExecutor(self.table, plan=plan)
+        return by_platform(by_table, functools.partial(getattr(executor, name), *static), *args)
+
+    def short(self, nodes: int, slots: int) -> "StaticExecutor":
+        table = revolve_table(nodes, slots)
+        table = dataclasses.replace(table, host_slots=min(self.table.host_slots, 1))
+        return StaticExecutor(table, self.checkpoint_dtype)
