@@ -11,6 +11,7 @@ all positive, so that it is as exact near 0 as in the tail.
 All fits are minimax, and our own (in 50 digits); their relative errors are given beside them.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -114,7 +115,15 @@ def _minus_log(u: Real, numbers: _Numbers) -> Real:
     """Return -log(u) of a normal number u in (0, 1]: u = 2**e (1 + m), sqrt(1/2) <= 1 + m < sqrt(2).
 
     No division: a compiler for CPUs would take it for too costly to fuse, and draw the words twice.
+    A TPU holds a float64 as two float32, whose bits are no exponent and mantissa: there it is XLA's logarithm.
     """
+    by_bits = functools.partial(_minus_log_by_bits, numbers=numbers)
+    if u.dtype == jnp.float32:
+        return by_bits(u)
+    return lax.platform_dependent(u, tpu=lambda u: -jnp.log(u), default=by_bits)
+
+
+def _minus_log_by_bits(u: Real, numbers: _Numbers) -> Real:
     bits = lax.bitcast_convert_type(u, numbers.integer)
     exponent = (bits - numbers.integer(numbers.half)) >> numbers.integer(numbers.mantissa)
     m = lax.bitcast_convert_type(bits - (exponent << numbers.integer(numbers.mantissa)), u.dtype)
