@@ -1,6 +1,7 @@
 """Jumps of the forward equation, at the times of a Poisson process."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fields import Number, positive
 from ..sampling import normals, uniforms
+from .path_shares import ALL_PATHS, PathShare
 
 _MOST_MISSED = 1e-6  # chance of more jumps in a step than are followed
 
@@ -82,13 +84,21 @@ class Jumps(eqx.Module):
                 "are not rare; give more steps, or a larger most."
             )
 
-    def draw(self, key: PRNGKeyArray, dt: Number, shape: tuple[int, ...], dim: int) -> JumpNoise:
-        """Return the noise of the jumps in many steps."""
+    def draw(
+        self,
+        key: PRNGKeyArray,
+        dt: Number,
+        shape: tuple[int, ...],
+        dim: int,
+        share: PathShare = ALL_PATHS,
+    ) -> JumpNoise:
+        """Return the noise of the jumps in many steps, of a share of their first axis."""
         counts, marks = jax.random.split(key)
-        uniform = uniforms(counts, (1, *shape), self.rate.dtype)[0]
+        uniform = uniforms(counts, (1, *shape), self.rate.dtype, part=share.part)[0]
         below = jnp.cumsum(self.chances(dt))[:-1]
         count = jnp.searchsorted(below, uniform).astype(jnp.int32)
-        return JumpNoise(count, normals(marks, (*shape, self.most, dim), self.rate.dtype))
+        draw = partial(normals, marks, dtype=self.rate.dtype)
+        return JumpNoise(count, share.rows(draw, (*shape, self.most, dim)))
 
     def applied(self, x: State, noise: JumpNoise) -> State:
         """Return the state after the jumps of one step."""

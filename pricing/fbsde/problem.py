@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..fields import Number, as_real, positive, real_vector
 from .functions import check_functions
 from .jumps import JumpNoise, Jumps
+from .path_shares import ALL_PATHS, PathShare
 
 _NEAR = 1e-3  # of a step: dates may be single numbers
 
@@ -183,9 +184,11 @@ class Problem(eqx.Module):
         s, slope = jax.jvp(diagonal, (x,), (jnp.ones_like(x),))
         return moved + 0.5 * s * slope * (dw**2 - dt)
 
-    def draw_jumps(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> JumpNoise | None:
-        """Return the noise of the jumps in many steps; None without jumps."""
-        return None if self.jumps is None else self.jumps.draw(key, self.dt, shape, self.dim)
+    def draw_jumps(
+        self, key: PRNGKeyArray, shape: tuple[int, ...], share: PathShare = ALL_PATHS
+    ) -> JumpNoise | None:
+        """Return the noise of the jumps in many steps, of a share of their first axis; None without jumps."""
+        return None if self.jumps is None else self.jumps.draw(key, self.dt, shape, self.dim, share)
 
     def jumped(self, x: State, noise: JumpNoise | None) -> State:
         """Return the state after the jumps of a step."""

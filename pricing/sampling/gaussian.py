@@ -18,6 +18,9 @@ from jaxtyping import Array, Float, Inexact, Integer, PRNGKeyArray
 from .threefry import threefry_2x32, words_of
 from .transforms import Real, Word, normal_pair
 
+Part = tuple[int | Integer[Array, ""], int]
+"""The index of one of several equal parts, and their number."""
+
 _TILE = 8192  # pairs that a CPU draws at a time, so that they stay in its cache
 
 
@@ -27,6 +30,7 @@ def normals(
     dtype: Any = None,
     *,
     first_row: int | Integer[Array, ""] = 0,
+    part: Part | None = None,
 ) -> Inexact[Array, "..."]:
     """Return standard normals: rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
 
@@ -45,6 +49,9 @@ def normals(
         dtype: float32 (32 bits of radius and of angle a pair), float64 (64 of each) or a complex type; None
             is JAX's default.
         first_row: The index of the first row.
+        part: An index and a count: draw only the part of that index, of `count` equal parts of both halves of
+            every row, one half's part after the other's: `shape[1] / count` in place of `shape[1]`. Pairs are
+            then drawn once, whatever the number of parts.
 
     Returns:
         The normals, of that shape.
@@ -56,8 +63,10 @@ def normals(
     dtype = _default(dtype)
     if dtype in (jnp.complex64, jnp.complex128):
         real = jnp.finfo(dtype).dtype
-        return _rows(normal_pair, True, key, tuple(shape), real, first_row)
-    return _rows(normal_pair, False, key, tuple(shape), checked_dtype(dtype), first_row)
+        return _rows(normal_pair, True, key, tuple(shape), real, first_row, *(part or ()))
+    return _rows(
+        normal_pair, False, key, tuple(shape), checked_dtype(dtype), first_row, *(part or ())
+    )
 
 
 def uniforms(
@@ -66,6 +75,7 @@ def uniforms(
     dtype: Any = None,
     *,
     first_row: int | Integer[Array, ""] = 0,
+    part: Part | None = None,
 ) -> Float[Array, "..."]:
     """Return uniforms in the open interval (0, 1), in rows as `normals` are.
 
@@ -76,6 +86,7 @@ def uniforms(
         shape: The shape of the result: rows first.
         dtype: float32 or float64; None is JAX's default.
         first_row: The index of the first row.
+        part: The part of every row, as `normals` takes it.
 
     Returns:
         The uniforms, of that shape.
@@ -84,7 +95,8 @@ def uniforms(
         >>> uniforms(jax.random.key(0), (3, 4)).shape
         (3, 4)
     """
-    return _rows(_uniform_pair, False, key, tuple(shape), checked_dtype(dtype), first_row)
+    dtype = checked_dtype(dtype)
+    return _rows(_uniform_pair, False, key, tuple(shape), dtype, first_row, *(part or ()))
 
 
 def uniform_of(words: tuple[Word, ...], dtype) -> Real:
@@ -118,21 +130,36 @@ def _uniform_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
     return uniform_of(words[:half], dtype), uniform_of(words[half:], dtype)
 
 
-@functools.partial(jax.jit, static_argnames=("draw", "paired", "shape", "dtype"))
+@functools.partial(jax.jit, static_argnames=("draw", "paired", "shape", "dtype", "parts"))
 def _rows(
-    draw: Callable, paired: bool, key: PRNGKeyArray, shape: tuple[int, ...], dtype, first_row
+    draw: Callable,
+    paired: bool,
+    key: PRNGKeyArray,
+    shape: tuple[int, ...],
+    dtype,
+    first_row,
+    part: int | Integer[Array, ""] | None = None,
+    parts: int = 1,
 ) -> Array:
     """Return `draw` of the words of every pair, as complex numbers if `paired`, or in halves of rows.
 
     Raises:
-        ValueError: If a row has 2**32 elements or more.
+        ValueError: If a row has 2**32 elements or more, or its parts are not equal.
     """
     rows, row = (1, shape) if len(shape) < 2 else (shape[0], shape[1:])
     length = math.prod(row)
     half = length if paired else -(-length // 2)
     if half * dtype.itemsize // 4 >= 2**32:
         raise ValueError(f"a row must have less than 2**32 elements, got {length}; draw more rows")
-    pair = functools.partial(_pair, draw, words_of(key), jnp.asarray(first_row), dtype)
+    first_place = None
+    if part is not None:
+        if len(shape) < 2 or shape[1] % (parts if paired else 2 * parts):
+            raise ValueError(f"rows of an array {shape} have no {parts} equal parts of both halves")
+        half //= parts
+        length, shape = length // parts, (rows, shape[1] // parts, *shape[2:])
+        first_place = jnp.asarray(part).astype(jnp.uint32) * np.uint32(half)
+    first = jnp.asarray(first_row), first_place
+    pair = functools.partial(_pair, draw, words_of(key), first, dtype)
     whole = functools.partial(_at_once, pair, paired, rows, half)
     tiled = functools.partial(_by_tiles, pair, paired, rows, half)
     is_one_tile = rows * half <= _TILE
@@ -140,9 +167,11 @@ def _rows(
     return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
 
 
-def _pair(draw, key_words, first_row, dtype, row: Word, place: Word) -> tuple[Real, Real]:
-    """Return the pairs at these places of these rows."""
+def _pair(draw, key_words, first, dtype, row: Word, place: Word) -> tuple[Real, Real]:
+    """Return the pairs at these places of these rows, counted from the first row and place."""
+    first_row, first_place = first
     row = row + first_row.astype(jnp.uint32)
+    place = place if first_place is None else place + first_place
     if dtype == jnp.float32:
         return draw(threefry_2x32(key_words, (row, place)), dtype)
     counters = [(row, place * np.uint32(2) + np.uint32(i)) for i in (0, 1)]

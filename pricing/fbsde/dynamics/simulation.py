@@ -3,14 +3,22 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ...numerics.standardizer import Standardizer, deviation
 from ...sampling import normals, uniforms
+from ..path_shares import (
+    PathShare,
+    in_device_order,
+    in_first_order,
+    on_axis,
+    per_device,
+)
 from ..problem import Problem
 
 _FEW_PATHS = 64  # show the scales of coordinates
@@ -40,32 +48,71 @@ def simulate(
         initial_dispersion: If None, all paths start at x0. Otherwise they start at the problem's `start`, or at
             x0, and today's equation disperses them over this fraction of the maturity. From x0, coordinates are
             dispersed without correlation, so that a regression can separate their slopes.
-        mesh: The devices that share the paths (axis "paths"); the random numbers are the same.
+        mesh: The devices that share the paths (axis "paths"); the paths are the same, in the order of
+            `path_shares`.
 
     Returns:
         The states and the increments of all paths.
     """
+    paths_first, paths_second = on_axis(0), on_axis(1)
+    begin = eqx.Partial(_begun, problem, num_paths, initial_dispersion, key)
+    start, noise = per_device(begin, mesh, (), (paths_first, paths_second))()
+    if initial_dispersion and problem.start is None:
+        # shift coordinate i to another path, i / dim of all of them away
+        start = in_first_order(start, mesh)
+        shifts = [i * num_paths // problem.dim for i in range(problem.dim)]
+        shifted = [jnp.roll(start[:, i], shift) for i, shift in enumerate(shifts)]
+        start = in_device_order(jnp.stack(shifted, axis=1), mesh)
+    walk = eqx.Partial(_walked, problem, num_paths, key)
+    specs = (paths_first, paths_second), Paths(paths_second, paths_second)
+    return per_device(walk, mesh, *specs)(start, noise)
+
+
+def simulate_share(
+    problem: Problem, num_paths: int, share: PathShare, *, key: PRNGKeyArray
+) -> Paths:
+    """Simulate a share of the independent paths from x0."""
+    return _walked(problem, num_paths, key, share, *_begun(problem, num_paths, None, key, share))
+
+
+def _begun(
+    problem: Problem,
+    num_paths: int,
+    initial_dispersion: float | None,
+    key: PRNGKeyArray,
+    share: PathShare,
+) -> tuple[Float[Array, "paths dim"], Float[Array, "dates paths dim"]]:
+    """Return the starts of a share of the paths, before they are shifted, and the noise of their steps."""
     shape = problem.num_steps + 1, num_paths, problem.dim
-    noise = shard_paths(normals(key, shape, problem.x0.dtype), mesh, axis=1)
-    increments = jnp.sqrt(problem.dt) * noise[1:]
-    start = jnp.broadcast_to(problem.x0, shape[1:])
+    noise = normals(key, shape, problem.x0.dtype, part=share.part)
+    start = jnp.broadcast_to(problem.x0, noise.shape[1:])
     own_start = None if initial_dispersion is None else problem.start
     if own_start is not None:
-        uniform = uniforms(key, (1, *shape[1:]), problem.x0.dtype, first_row=len(noise))
-        start = shard_paths(jax.vmap(own_start)(uniform[0]), mesh)
+        row = 1, *shape[1:]
+        uniform = uniforms(key, row, problem.x0.dtype, first_row=len(noise), part=share.part)
+        start = jax.vmap(own_start)(uniform[0])
     if initial_dispersion:
         before = initial_dispersion * problem.maturity
         today = lambda x, dw: problem.advance(problem.times[0], x, dw, before)
         start = jax.vmap(today)(start, jnp.sqrt(before) * noise[0])
-        if own_start is None:  # shift coordinate i to another path, i / dim of all of them away
-            shifts = [i * num_paths // problem.dim for i in range(problem.dim)]
-            shifted = [jnp.roll(start[:, i], shift) for i, shift in enumerate(shifts)]
-            start = jnp.stack(shifted, axis=1)
+    return start, noise[1:]
+
+
+def _walked(
+    problem: Problem,
+    num_paths: int,
+    key: PRNGKeyArray,
+    share: PathShare,
+    start: Float[Array, "paths dim"],
+    noise: Float[Array, "steps paths dim"],
+) -> Paths:
+    """Return a share of the paths from their starts."""
+    increments = jnp.sqrt(problem.dt) * noise
 
     def advance(x, of_step):
         date, dw = of_step
         x = jax.vmap(problem.advance, (None, 0, 0))(problem.times[date], x, dw)
-        jumps = problem.draw_jumps(jax.random.fold_in(key, date), (num_paths,))
+        jumps = problem.draw_jumps(jax.random.fold_in(key, date), (num_paths,), share)
         x = jax.vmap(problem.jumped)(x, jumps)
         return x, x
 
@@ -88,14 +135,6 @@ def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key
     of_block = lambda index: function(jax.random.fold_in(key, index))
     together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)
     return jax.tree.map(together, jax.lax.map(of_block, jnp.arange(num_blocks)))
-
-
-def shard_paths(array: Array, mesh: Mesh | None, axis: int = 0) -> Array:
-    """Lay the array's axis of paths over the devices of the mesh."""
-    if mesh is None:
-        return array
-    spec = PartitionSpec(*(None,) * axis, "paths")
-    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
 
 
 def survival(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..path_shares import PathShare
 from ..problem import Problem, State
 from ..solver import beyond_networks
 from .backward_regression import (
@@ -112,14 +113,15 @@ class NetworkRegression(AbstractDateRegression):
         odd = 0.5 * (values[0] - values[1]) / self.scale[None, None]
         return Targets(steps.starts, steps.weights, steps.increments, even, odd)
 
-    def loss(self, parameters: BackwardParameters, batch: Targets) -> Float[Array, ""]:
+    def loss(
+        self, parameters: BackwardParameters, batch: Targets
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         even, odd = jax.vmap(self.residuals, (None, 0))(parameters, batch)
-        weight = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1.0)
         squares = jnp.mean(even**2, axis=1) + jnp.mean(odd**2, axis=(1, 2))
-        return jnp.sum(weight * squares)
+        return jnp.sum(batch.weight * squares), jnp.sum(batch.weight)
 
     def linear_solver(
-        self, like: BackwardParameters, targets: Targets
+        self, like: BackwardParameters, targets: Targets, share: PathShare
     ) -> Callable[[BackwardParameters], BackwardParameters]:
         """Return the solver of the linear parts; f_n, which is of them, follows in a few rounds."""
         x = jax.vmap(self.standardized)(targets.x)
@@ -130,13 +132,13 @@ class NetworkRegression(AbstractDateRegression):
             in_z = along_noise(targets.x, targets.increments) / self._root_step
             in_y = jnp.concatenate([in_y, in_z.reshape(weights.size, -1)])
             weights = jnp.concatenate([targets.weight, weights])
-            fit = least_squares(in_y, weights, self.active(1 + dim, dim))
+            fit = least_squares(in_y, weights, self.active(1 + dim, dim), share=share)
         else:
             dw = targets.increments / jnp.sqrt(self.problem.dt)
             each = jnp.concatenate(_features_by_coordinate(x), axis=1)[:, None]
             in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
-            fit = least_squares(in_y, targets.weight, self.active(1 + dim, dim))
-            fit_z = least_squares(in_z, weights, self.active(dim, dim, dim))
+            fit = least_squares(in_y, targets.weight, self.active(1 + dim, dim), share=share)
+            fit_z = least_squares(in_z, weights, self.active(dim, dim, dim), share=share)
 
         def improve(_, parameters: BackwardParameters):
             even, odd = jax.vmap(self.residuals, (None, 0))(parameters, targets)

@@ -15,11 +15,19 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ...numerics.standardizer import Standardizer
 from ...sampling import normals
-from ..dynamics.simulation import AntitheticSteps, PathPool, shard_paths
+from ..dynamics.simulation import AntitheticSteps, PathPool
+from ..path_shares import (
+    ALL_PATHS,
+    ON_EVERY_DEVICE,
+    PathShare,
+    check_shares,
+    on_axis,
+    per_device,
+)
 from ..problem import Problem, Real, State
 from ..solver import (
     AbstractApproximation,
@@ -116,13 +124,16 @@ def least_squares(
     features: Float[Array, "rows terms"],
     weights: Float[Array, " rows"] | None = None,
     active: Float[Array, " terms"] | None = None,
+    *,
+    share: PathShare = ALL_PATHS,
 ) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
     """Return the map from targets to coefficients with the least weighted squares.
 
-    Coefficients are near 0 where features are of no use. active: 1, or 0 for features that are left out.
+    Coefficients are near 0 where features are of no use. active: 1, or 0 for features that are left out. The
+    Gram matrix, and the products with targets, are summed over the devices that share the rows.
     """
     weighted = features if weights is None else features * weights[:, None]
-    gram = weighted.T @ features
+    gram = share.total(weighted.T @ features)
     if active is not None:
         gram = gram * jnp.outer(active, active)
     limits = jnp.finfo(gram.dtype)
@@ -132,7 +143,7 @@ def least_squares(
         jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
     )  # of the inverse: a product, not two solves, for every target
     factor = factor if active is None else factor * active[None]
-    return lambda targets: factor.T @ (factor @ (weighted.T @ targets))
+    return lambda targets: factor.T @ (factor @ share.total(weighted.T @ targets))
 
 
 _computed_once = jax.lax.optimization_barrier  # not again in every loop that reads it
@@ -182,11 +193,13 @@ class AbstractDateRegression(eqx.Module):
         return targets
 
     @abc.abstractmethod
-    def loss(self, parameters: PyTree, batch: PyTree) -> Float[Array, ""]:
-        """Return the mean square that the parameters leave of a batch."""
+    def loss(self, parameters: PyTree, batch: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the sum of the squares that the parameters leave of a batch, and the paths' total weight."""
 
     @abc.abstractmethod
-    def linear_solver(self, like: PyTree, targets: PyTree) -> Callable[[PyTree], PyTree]:
+    def linear_solver(
+        self, like: PyTree, targets: PyTree, share: PathShare
+    ) -> Callable[[PyTree], PyTree]:
         """Return the map from parameters such as `like` to those with the best linear parts, given networks."""
 
     def at(self, date: Index) -> "AbstractDateRegression":
@@ -325,38 +338,55 @@ class AbstractBackwardSolver(AbstractSolver):
         return problem.num_steps - 1 + self.first_stages
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> BackwardState:
+        check_shares(self.mesh, num_paths=self.num_paths, batch_size=self.batch_size)
         paths, weights = jax.random.split(key)
         pool = PathPool.draw(problem, self.num_paths, self.mesh, key=paths)
         return pool, self.init_parameters(problem, pool.scale.size, key=weights)
 
     def stage(self, problem: Problem, state: BackwardState, index: Array, *, key: PRNGKeyArray):
         (pool, found), date = state, self._date(problem, index)
+        regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
+        fit = eqx.Partial(self._fitted, regression, index, found, key)
+        paths = on_axis(0)
+        on_devices = per_device(fit, self.mesh, (paths, paths), ON_EVERY_DEVICE)
+        parameters, losses = on_devices(pool.states[date], pool.alive[date])
+        return (pool, parameters), parameters, losses
+
+    def _fitted(
+        self,
+        regression: AbstractDateRegression,
+        index: Index,
+        found: PyTree,
+        key: PRNGKeyArray,
+        share: PathShare,
+        x: Float[Array, "paths dim"],
+        alive: Bool[Array, " paths"],
+    ) -> tuple[PyTree, Float[Array, " iterations"]]:
+        """Return the parameters of a date, from those of the date after, and the losses."""
+        problem, date = regression.problem, regression.date
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
-        steps = _computed_once(self._steps(problem, pool, date, key=noise))
-        regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
+        steps = _computed_once(self._steps(problem, date, x, alive, share, key=noise))
         targets = regression.targets(steps, regression.at(after), found)
         targets = _computed_once(targets)
-        change = CoordinateChange.between(pool.standardizer, after, date)
+        change = CoordinateChange.between(regression.standardizer, after, date)
         start = found.in_coordinates(change)
-        with_best_linear_parts = regression.linear_solver(start, targets)
+        with_best_linear_parts = regression.linear_solver(start, targets, share)
         start = with_best_linear_parts(start)
         networks, linear = eqx.partition(start, _is_network, is_leaf=_is_network)
         with_networks = partial(eqx.combine, linear, is_leaf=_is_network)
-        training_set = regression.training_set(start, targets)
+        sizes = self.num_paths, self.batch_size, self.num_iterations
+        batch = share.batches(regression.training_set(start, targets), *sizes, key=batches)
 
-        def loss(networks, key: PRNGKeyArray):
-            rows = jax.random.randint(key, (self.batch_size,), 0, self.num_paths)
-            batch = jax.tree.map(lambda leaf: shard_paths(leaf[rows], self.mesh), training_set)
-            return regression.loss(with_networks(networks), batch)
+        def loss(networks, iteration: Array, share: PathShare):
+            return regression.loss(with_networks(networks), batch(iteration, share))
 
         optimizer = self._optimizer(index, problem.x0.dtype)
         first = OptimizerState.init(optimizer, networks)
-        last, losses = minimize(loss, optimizer, first, self.num_iterations, key=batches)
+        last, losses = minimize(loss, optimizer, first, self.num_iterations, share)
         trained = lambda new, old: jnp.where(date > 0, new, old)  # today has one state only
         networks = jax.tree.map(trained, last.parameters, networks)
-        parameters = with_best_linear_parts(with_networks(networks))
-        return (pool, parameters), parameters, losses
+        return with_best_linear_parts(with_networks(networks)), losses
 
     def postprocess(
         self, problem: Problem, state: BackwardState, outputs: PyTree[Array]
@@ -375,15 +405,22 @@ class AbstractBackwardSolver(AbstractSolver):
         return {"level": parameters.y[0] * pool.scale}
 
     def _steps(
-        self, problem: Problem, pool: PathPool, date: Index, *, key: PRNGKeyArray
+        self,
+        problem: Problem,
+        date: Index,
+        x: Float[Array, "paths dim"],
+        alive: Bool[Array, " paths"],
+        share: PathShare,
+        *,
+        key: PRNGKeyArray,
     ) -> AntitheticSteps:
         """Draw steps from the states of a date."""
-        x = shard_paths(pool.states[date], self.mesh)
-        noise = normals(key, (self.num_paths, self.num_pairs * problem.dim), x.dtype)
-        dw = jnp.sqrt(problem.dt) * noise.reshape(self.num_paths, self.num_pairs, -1)
+        draw = partial(normals, key, dtype=x.dtype)
+        noise = share.rows(draw, (self.num_paths, self.num_pairs * problem.dim))
+        dw = jnp.sqrt(problem.dt) * noise.reshape(len(noise), self.num_pairs, -1)
         advance = jax.vmap(jax.vmap(problem.advance, (None, None, 0)), (None, 0, 0))
         ends = [advance(problem.times[date], x, move) for move in (dw, -dw)]
-        return AntitheticSteps(x, pool.alive[date].astype(x.dtype), dw, jnp.stack(ends))
+        return AntitheticSteps(x, alive.astype(x.dtype), dw, jnp.stack(ends))
 
     def _date(self, problem: Problem, stage: Index) -> Index:
         return problem.num_steps - 1 - jnp.maximum(stage - (self.first_stages - 1), 0)

@@ -17,6 +17,7 @@ from ..dynamics.ito_taylor import (
     Functions,
     States,
 )
+from ..path_shares import PathShare
 from ..problem import Problem, Real
 from .networks import OptimizerState, adam, minimize
 
@@ -29,7 +30,7 @@ else:
 class BasisTargets(NamedTuple):
     """Training data of a basis: the rest is to be explained by `coefficients` times functions and increments.
 
-    `rest` is in units of its deviation.
+    `rest` is in units of its deviation. Paths are those of a share.
     """
 
     x: States
@@ -37,6 +38,8 @@ class BasisTargets(NamedTuple):
     weights: Float[Array, " paths"]
     coefficients: Float[Array, "contracts functions"]
     rest: Float[Array, "contracts paths"]
+    num_paths: int  # of all shares
+    share: PathShare
 
 
 class AbstractBasis(eqx.Module):
@@ -291,19 +294,24 @@ class HiddenLayer(AbstractBasis):
         standardized = lambda x: standardizer(_coordinates(x, self.logs))
         u, du = jax.jvp(standardized, (targets.x,), (targets.noise,))
 
+        columns = u.T, du.T, targets.rest.T, targets.weights
+        sizes = targets.num_paths, self.batch_size, self.num_iterations
+        batch = targets.share.batches(columns, *sizes, key=key)
+
         def loss(
-            parameters: tuple[tuple[Array, Array], Array], key: PRNGKeyArray
-        ) -> Float[Array, ""]:
+            parameters: tuple[tuple[Array, Array], Array], iteration: Array, share: PathShare
+        ) -> tuple[Float[Array, ""], Float[Array, ""]]:
             (weight, bias), outputs = parameters
-            paths = jax.random.randint(key, (self.batch_size,), 0, u.shape[1])
-            inner = weight @ u[:, paths] + bias[:, None]
-            now, increments = jax.jvp(jnp.tanh, (inner,), (weight @ du[:, paths],))
-            residuals = targets.rest[:, paths] - outputs @ (now + increments)
-            return jnp.mean(targets.weights[paths][None] * residuals**2)
+            u, du, rest, weights = batch(iteration, share)
+            inner = weight @ u.T + bias[:, None]
+            now, increments = jax.jvp(jnp.tanh, (inner,), (weight @ du.T,))
+            residuals = rest.T - outputs @ (now + increments)
+            squares = weights[None] * residuals**2
+            return jnp.sum(squares), jnp.asarray(squares.size, squares.dtype)
 
         optimizer = adam(self.learning_rate, self.num_iterations)
         first = OptimizerState.init(optimizer, (layer, targets.coefficients))
-        last, _ = minimize(loss, optimizer, first, self.num_iterations, key=key)
+        last, _ = minimize(loss, optimizer, first, self.num_iterations, targets.share)
         layer, _ = last.parameters
         return standardizer, layer
 

@@ -14,7 +14,8 @@ from jaxtape import AbstractSchedule, StoreAll, scan
 from ...fields import word
 from ...numerics.safe_math import nan_where
 from ...numerics.standardizer import Standardizer, deviation
-from ..dynamics.simulation import Paths, simulate, standardizer_by_date
+from ..dynamics.simulation import Paths, simulate, simulate_share, standardizer_by_date
+from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, per_device
 from ..problem import Problem, State
 from ..solver import (
     RESULTS,
@@ -113,6 +114,8 @@ class DeepBSDE(AbstractSolver):
         return -(-self.num_iterations // self.iterations_per_stage)
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> _State:
+        sizes = {"num_pilot_paths": self.num_pilot_paths, "batch_size": self.batch_size}
+        check_shares(self.mesh, **sizes)
         pilot, weights = jax.random.split(key)
         states = simulate(problem, self.num_pilot_paths, key=pilot, mesh=self.mesh).states
         paid = jax.vmap(problem.terminal)(states[-1])
@@ -127,16 +130,23 @@ class DeepBSDE(AbstractSolver):
 
     def stage(self, problem: Problem, state: _State, index: Array, *, key: PRNGKeyArray):
         del index
+        train = eqx.Partial(self._train, problem, state, key)
+        last, losses = per_device(train, self.mesh, (), ON_EVERY_DEVICE)()
+        _, normalization = state
+        return (last, normalization), (), losses
+
+    def _train(self, problem: Problem, state: _State, key: PRNGKeyArray, share: PathShare):
+        """Return the training after a stage's iterations, and their losses."""
         training, normalization = state
 
-        def loss(parameters: ForwardParameters, key: PRNGKeyArray):
-            paths = simulate(problem, self.batch_size, key=key, mesh=self.mesh)
+        def loss(parameters: ForwardParameters, iteration: Array, share: PathShare):
+            fresh = jax.random.fold_in(key, iteration)
+            paths = simulate_share(problem, self.batch_size, share, key=fresh)
             found = PathwiseApproximation(problem, parameters, normalization)
-            residuals = self._residuals(found, paths)
-            return jnp.mean((residuals / normalization.scale[None]) ** 2)
+            squares = (self._residuals(found, paths) / normalization.scale[None]) ** 2
+            return jnp.sum(squares), jnp.asarray(squares.size, squares.dtype)
 
-        last, losses = minimize(loss, self._optimizer, training, self.iterations_per_stage, key=key)
-        return (last, normalization), (), losses
+        return minimize(loss, self._optimizer, training, self.iterations_per_stage, share)
 
     def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "PathwiseApproximation":
         del outputs

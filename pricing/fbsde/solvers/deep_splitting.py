@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..path_shares import PathShare
 from ..problem import Problem
 from ..solver import beyond_networks
 from .backward_dp import (
@@ -27,17 +28,18 @@ from .backward_regression import (
 class SplittingRegression(NetworkRegression):
     """The regression of Y at one date: of its even part over pairs of steps. The odd part is noise to it."""
 
-    def loss(self, parameters: BackwardParameters, batch: Targets) -> Float[Array, ""]:
+    def loss(
+        self, parameters: BackwardParameters, batch: Targets
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         even, _ = jax.vmap(self.residuals, (None, 0))(parameters, batch)
-        weight = batch.weight / jnp.maximum(jnp.sum(batch.weight), 1.0)
-        return jnp.sum(weight * jnp.mean(even**2, axis=1))
+        return jnp.sum(batch.weight * jnp.mean(even**2, axis=1)), jnp.sum(batch.weight)
 
     def linear_solver(
-        self, like: BackwardParameters, targets: Targets
+        self, like: BackwardParameters, targets: Targets, share: PathShare
     ) -> Callable[[BackwardParameters], BackwardParameters]:
         x = jax.vmap(self.standardized)(targets.x)
         active = self.active(1, 2 * x.shape[1])
-        fit = least_squares(quadratic_features(x), targets.weight, active)
+        fit = least_squares(quadratic_features(x), targets.weight, active, share=share)
 
         def improve(_, parameters: BackwardParameters):
             even, _ = jax.vmap(self.residuals, (None, 0))(parameters, targets)

@@ -1,5 +1,6 @@
 """Gradient-enhanced regression: one linear least squares problem a date, for all contracts at once."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from ..dynamics.ito_taylor import (
     martingale_increments,
 )
 from ..dynamics.simulation import simulate, survival
+from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, on_axis, per_device
 from ..problem import Problem, State, ends_of_step
 from ..solver import AbstractApproximation, AbstractSolver, Date
 from .bases import (
@@ -54,6 +56,16 @@ class RegressionState(NamedTuple):
     alive: Float[Array, "dates paths"]
     basis_parameters: PyTree[Array]
     floor: Float[Array, " contracts"]
+
+
+class _DatePaths(NamedTuple):
+    """What a date's fit reads of each path."""
+
+    cash_flow: Values
+    driver: Values
+    states: States
+    increments: States
+    alive: Float[Array, " paths"]
 
 
 class GradientRegression(AbstractSolver):
@@ -118,6 +130,7 @@ class GradientRegression(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> RegressionState:
+        check_shares(self.mesh, num_paths=self.num_paths)
         dispersion = self.initial_dispersion
         paths = simulate(
             problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
@@ -127,45 +140,26 @@ class GradientRegression(AbstractSolver):
         scaled = states if dispersion > 0.0 else states.at[0].set(states[1])
         parameters = tuple(basis.init(problem, scaled) for basis in self.bases)
         alive = survival(problem, paths.states).astype(states.dtype)
-        x, t = states[-1], problem.times[-1]
-        paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
-        paid = self._after_stop(problem, problem.num_steps, x, alive[-1], paid)
-        driver = jnp.zeros_like(paid)
-        if (
-            not problem.reads_gamma
-        ):  # it may not be finite at the end: f is taken at the start of a step
-            z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
-            driver = _driver(problem, t, x, paid, z)
+        at_end = eqx.Partial(self._at_end, problem)
+        specs = (on_axis(1), on_axis(0)), on_axis(1)
+        paid, driver = per_device(at_end, self.mesh, *specs)(states[-1], alive[-1])
         floor = exercise_floor(problem)
         return RegressionState(paid, paid, driver, states, increments, alive, parameters, floor)
 
     def stage(self, problem: Problem, state: RegressionState, index: Array, *, key: PRNGKeyArray):
         date = problem.num_steps - 1 - index
-        t, x = problem.times[date], state.states[date]
-        state = self._train_bases(problem, state, date, key=key)
-        parameters = jax.tree.map(lambda leaf: leaf[date], state.basis_parameters)
-        functions, increments = self._functions(problem, parameters, t, x, state.increments[date])
-        fit = _LeastSquares.of(functions + increments, state.alive[date])
-
-        target = state.cash_flow + problem.dt * state.driver
-        guess = fit.coefficients(target)
-        slope = self._driver_at(problem, parameters, t, x, guess, guess @ functions)
-        slope = fit.bounded(slope)
-        late, early = ends_of_step(problem, date)
-        earned = state.cash_flow + problem.dt * (late * state.driver + early * slope)
-        coefficients = fit.coefficients(earned)
-
-        value = coefficients @ functions
-        cash_flow = earned - coefficients @ increments
-        loss = fit.loss(target, cash_flow - value)
-        switched = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, value)
-        cash_flow = jnp.where(switched > value, switched, cash_flow)
-        exercised, paid = self._exercise(problem, date, x, switched, state.floor)
-        held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, switched)
-        cash_flow, value = (self._after_stop(problem, date, x, state.alive[date], v) for v in held)
-        driver = self._driver_at(problem, parameters, t, x, coefficients, value)
-        state = state._replace(cash_flow=cash_flow, value=value, driver=fit.bounded(driver))
-        return state, coefficients, loss[None]
+        of_date = (part[date] for part in (state.states, state.increments, state.alive))
+        paths = _DatePaths(state.cash_flow, state.driver, *of_date)
+        values = on_axis(1)
+        in_specs = _DatePaths(values, values, values, values, on_axis(0))
+        out_specs = values, values, values, ON_EVERY_DEVICE, ON_EVERY_DEVICE, ON_EVERY_DEVICE
+        fit = eqx.Partial(self._fitted, problem, date, state.basis_parameters, state.floor, key)
+        on_devices = per_device(fit, self.mesh, (in_specs,), out_specs)
+        *held, trained, coefficients, loss = on_devices(paths)
+        set_row = lambda rows, row: rows.at[date].set(row)
+        parameters = jax.tree.map(set_row, state.basis_parameters, trained)
+        shared = state.states, state.increments, state.alive, parameters, state.floor
+        return RegressionState(*held, *shared), coefficients, loss[None]
 
     def postprocess(
         self, problem: Problem, state: RegressionState, outputs: Any
@@ -173,27 +167,82 @@ class GradientRegression(AbstractSolver):
         parameters = state.basis_parameters
         return BasisExpansion(problem, self.bases, parameters, outputs, problem.contracts)
 
-    def _train_bases(
-        self, problem: Problem, state: RegressionState, date: Array, *, key: PRNGKeyArray
-    ) -> RegressionState:
-        """Train the bases at a date, from the parameters of the date after it."""
-        if not any(basis.is_trainable for basis in self.bases):
-            return state
+    def _at_end(
+        self, problem: Problem, share: PathShare, x: States, alive: Float[Array, " paths"]
+    ) -> tuple[Values, Values]:
+        """Return the value and the driver on the paths of a share at maturity."""
+        del share
+        t = problem.times[-1]
+        paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
+        paid = self._after_stop(problem, problem.num_steps, x, alive, paid)
+        if problem.reads_gamma:  # it may not be finite at the end: f is taken at a step's start
+            return paid, jnp.zeros_like(paid)
+        z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
+        return paid, _driver(problem, t, x, paid, z)
+
+    def _fitted(
+        self,
+        problem: Problem,
+        date: Array,
+        basis_parameters: PyTree[Array],
+        floor: Float[Array, " contracts"],
+        key: PRNGKeyArray,
+        share: PathShare,
+        paths: "_DatePaths",
+    ) -> tuple[Values, Values, Values, PyTree[Array], Array, Array]:
+        """Return cash flow, value and driver on a share's paths; the date's parameters, coefficients and loss."""
+        t, x, alive = problem.times[date], paths.states, paths.alive
+        parameters = self._trained(problem, date, basis_parameters, paths, share, key=key)
+        functions, increments = self._functions(problem, parameters, t, x, paths.increments)
+        fit = _LeastSquares.of(functions + increments, alive, share)
+
+        target = paths.cash_flow + problem.dt * paths.driver
+        guess = fit.coefficients(target)
+        slope = self._driver_at(problem, parameters, t, x, guess, guess @ functions)
+        slope = fit.bounded(slope)
+        late, early = ends_of_step(problem, date)
+        earned = paths.cash_flow + problem.dt * (late * paths.driver + early * slope)
+        coefficients = fit.coefficients(earned)
+
+        value = coefficients @ functions
+        cash_flow = earned - coefficients @ increments
+        loss = fit.loss(target, cash_flow - value)
+        switched = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, value)
+        cash_flow = jnp.where(switched > value, switched, cash_flow)
+        exercised, paid = self._exercise(problem, date, x, switched, floor)
+        held = jnp.where(exercised, paid, cash_flow), jnp.where(exercised, paid, switched)
+        cash_flow, value = (self._after_stop(problem, date, x, alive, v) for v in held)
+        driver = self._driver_at(problem, parameters, t, x, coefficients, value)
+        return cash_flow, value, fit.bounded(driver), parameters, coefficients, loss
+
+    def _trained(
+        self,
+        problem: Problem,
+        date: Array,
+        basis_parameters: PyTree[Array],
+        paths: "_DatePaths",
+        share: PathShare,
+        *,
+        key: PRNGKeyArray,
+    ) -> PyTree[Array]:
+        """Return the bases' parameters at a date; trained ones start from those of the date after it."""
         after = jnp.minimum(date + 1, problem.num_steps - 1)
-        t, x, dw = problem.times[date], state.states[date], state.increments[date]
         here, later = (
-            jax.tree.map(lambda leaf, row=row: leaf[row], state.basis_parameters)
-            for row in (date, after)
+            jax.tree.map(lambda leaf, row=row: leaf[row], basis_parameters) for row in (date, after)
         )
+        if not any(basis.is_trainable for basis in self.bases):
+            return here
+        t, x, dw = problem.times[date], paths.states, paths.increments
         parameters = tuple(
             basis.warm_start(*both) for basis, *both in zip(self.bases, here, later, strict=True)
         )
         functions, increments = self._functions(problem, parameters, t, x, dw)
-        columns, target = functions + increments, state.cash_flow + problem.dt * state.driver
-        fit = _LeastSquares.of(columns, state.alive[date])
+        columns, target = functions + increments, paths.cash_flow + problem.dt * paths.driver
+        fit = _LeastSquares.of(columns, paths.alive, share)
         coefficients = fit.coefficients(target)
         rest = target - coefficients @ columns
-        scale = jnp.sqrt(jnp.mean(rest**2, axis=1, keepdims=True))
+        squares = share.total(jnp.sum(rest**2, axis=1, keepdims=True))
+        scale = jnp.sqrt(squares / self.num_paths)
         scale = jnp.where(scale > 0.0, scale, 1.0)
         noise = jax.vmap(partial(problem.diffused, t), -1, -1)(x, dw)
 
@@ -203,13 +252,11 @@ class GradientRegression(AbstractSolver):
             last = first + len(basis.outer(own, features))
             c = coefficients[:, first:last]
             left = (rest + c @ columns[first:last]) / scale
-            targets = BasisTargets(x, noise, state.alive[date], c / scale, left)
+            of_paths = x, noise, paths.alive
+            targets = BasisTargets(*of_paths, c / scale, left, self.num_paths, share)
             trained.append(basis.train(own, targets, key=jax.random.fold_in(key, first)))
             first = last
-        rows = jax.tree.map(
-            lambda rows, row: rows.at[date].set(row), state.basis_parameters, tuple(trained)
-        )
-        return state._replace(basis_parameters=rows)
+        return tuple(trained)
 
     def _functions(self, problem: Problem, parameters, t, x: States, dw: States) -> Moves:
         """Return the functions and their increments, evaluated a block of paths at a time."""
@@ -218,7 +265,8 @@ class GradientRegression(AbstractSolver):
         def of_block(block: tuple[States, States]):
             return martingale_increments(problem, parts, t, *block, self.order)
 
-        blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, self.block), 1, 0)
+        block = math.gcd(self.block, x.shape[1])
+        blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, block), 1, 0)
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)
         return jax.tree.map(together, jax.lax.map(of_block, (blocks(x), blocks(dw))))
 
@@ -264,7 +312,7 @@ class GradientRegression(AbstractSolver):
 
 
 class _LeastSquares(NamedTuple):
-    """Weighted least squares on the same columns for any number of targets.
+    """Weighted least squares on the same columns for any number of targets, over the paths of all shares.
 
     has_low_leverage: whether a path does not determine the fit at its own place by itself.
     """
@@ -273,13 +321,16 @@ class _LeastSquares(NamedTuple):
     weights: Float[Array, " paths"]
     inverse: Float[Array, "functions functions"]
     has_low_leverage: Bool[Array, " paths"]
+    share: PathShare
 
     @classmethod
-    def of(cls, columns: Functions, weights: Float[Array, " paths"]) -> "_LeastSquares":
-        weights = weights / jnp.maximum(jnp.sum(weights), 1.0)
-        inverse = _inverse((columns * weights[None]) @ columns.T)
+    def of(
+        cls, columns: Functions, weights: Float[Array, " paths"], share: PathShare
+    ) -> "_LeastSquares":
+        weights = weights / jnp.maximum(share.total(jnp.sum(weights)), 1.0)
+        inverse = _inverse(share.total((columns * weights[None]) @ columns.T))
         leverage = weights * jnp.sum(columns * (inverse @ columns), axis=0)
-        return cls(columns, weights, inverse, (leverage < _MAX_LEVERAGE) & (weights > 0.0))
+        return cls(columns, weights, inverse, (leverage < _MAX_LEVERAGE) & (weights > 0.0), share)
 
     def bounded(self, driver: Values) -> Values:
         """Return f, on paths of high leverage between its ends on all others.
@@ -289,6 +340,7 @@ class _LeastSquares(NamedTuple):
         low_leverage = self.has_low_leverage[None]
         low = jnp.min(driver, axis=1, keepdims=True, where=low_leverage, initial=jnp.inf)
         high = jnp.max(driver, axis=1, keepdims=True, where=low_leverage, initial=-jnp.inf)
+        low, high = self.share.least(low), -self.share.least(-high)
         return jnp.where(low_leverage | (low > high), driver, jnp.clip(driver, low, high))
 
     def loss(self, target: Values, residuals: Values) -> Float[Array, ""]:
@@ -296,15 +348,16 @@ class _LeastSquares(NamedTuple):
 
         Then f at this date, which is of the fit, is larger than all that it should follow from.
         """
-        squares = residuals**2 @ self.weights
-        mean = target @ self.weights
+        total = self.share.total
+        squares, mean = total((residuals**2 @ self.weights, target @ self.weights))
         rounding = jnp.finfo(target.dtype).eps * mean**2  # half of the digits
-        variance = (target - mean[:, None]) ** 2 @ self.weights + rounding
+        variance = total((target - mean[:, None]) ** 2 @ self.weights) + rounding
         return jnp.where(jnp.any(squares > _DIVERGED * variance), jnp.inf, jnp.mean(squares))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
         """Return a fit to the target, plus one to its residual, which removes the ridge's bias."""
-        fit = lambda target: ((target * self.weights[None]) @ self.columns.T) @ self.inverse
+        product = lambda target: (target * self.weights[None]) @ self.columns.T
+        fit = lambda target: self.share.total(product(target)) @ self.inverse
         first = fit(target)
         return first + fit(target - first @ self.columns)
 

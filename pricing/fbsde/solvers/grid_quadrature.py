@@ -18,6 +18,7 @@ from ..dynamics.gamma_drivers import unstable
 from ..dynamics.ito_taylor import States
 from ..dynamics.node_values import NodeValues, flat, node_values
 from ..dynamics.simulation import simulate
+from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, per_device
 from ..problem import Problem, State, ends_of_step
 from ..solver import (
     SINGLE_START,
@@ -118,7 +119,7 @@ class GridQuadrature(AbstractSolver):
             513 in one dimension and 97 in two.
         num_points: The points of the quadrature for a coordinate; None is by the length of a step, 257 to 1,025
             in one dimension and 17 to 65 in two.
-        mesh: None; the grid is on one device.
+        mesh: The devices that share the nodes (axis "paths"), or None.
 
     Raises:
         ValueError: There are fewer than four nodes or three points.
@@ -139,8 +140,6 @@ class GridQuadrature(AbstractSolver):
             return f"{problem.dim} dimensions, and a grid is of two at most: GradientRegression has no grid"
         if problem.start is not None:
             return SINGLE_START
-        if self.mesh is not None:
-            return "a mesh, and a grid is on one device: mesh=None"
         return unstable(problem)
 
     def num_stages(self, problem: Problem) -> int:
@@ -150,6 +149,7 @@ class GridQuadrature(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> GridState:
+        check_shares(self.mesh)
         dim = problem.dim
         spacing = _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
         enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / spacing)
@@ -163,22 +163,29 @@ class GridQuadrature(AbstractSolver):
 
     def stage(self, problem: Problem, state: GridState, index: Array, *, key: PRNGKeyArray):
         del key
-        axes, date = state.axes, problem.num_steps - 1 - index
-        t, count = problem.times[date], state.coefficients.shape[-1]
+        step = eqx.Partial(self._step, problem, state, problem.num_steps - 1 - index)
+        return per_device(step, self.mesh, (), ON_EVERY_DEVICE)()
+
+    def _step(self, problem: Problem, state: GridState, date: Array, share: PathShare):
+        """Return the result of a date's stage; each device computes a share of the nodes."""
+        axes, t, count = state.axes, problem.times[date], state.coefficients.shape[-1]
         nodes = axes.states(date, _places(count, problem.dim, problem.x0.dtype))
-        mean, driver, other = self._means(problem, state, date, nodes)
+        mean, driver, other = self._means(problem, state, date, nodes, share)
 
         def with_values(values, of=state.coefficients):
             rows = _spline(values.reshape(-1, *(count,) * problem.dim))
             return SplineOnGrid(problem, axes, of.at[date].set(rows), problem.contracts)
 
-        def slope(guess: SplineOnGrid, x: State, y):
-            z = problem.z_of(t, x, guess.gradient(date, x))
-            more = (guess.hessian(date, x),) if problem.reads_gamma else ()
+        guess = mean + driver
+        spline = with_values(guess)
+
+        def slope(node):
+            x, y = node
+            z = problem.z_of(t, x, spline.gradient(date, x))
+            more = (spline.hessian(date, x),) if problem.reads_gamma else ()
             return problem.flat_driver(t, x, y, z, *more)
 
-        guess = mean + driver
-        before = jax.vmap(slope, (None, 0, -1), -1)(with_values(guess), nodes, guess)
+        before = share.map_rows(slope, (nodes, guess.T), len(nodes)).T
         values = mean + ends_of_step(problem, date)[1] * problem.dt * before
         known = state.driver
         if known is not None:
@@ -188,7 +195,12 @@ class GridQuadrature(AbstractSolver):
         return state._replace(coefficients=coefficients, driver=known), (), loss[None]
 
     def _means(
-        self, problem: Problem, state: GridState, date: Array, nodes: Float[Array, "nodes dim"]
+        self,
+        problem: Problem,
+        state: GridState,
+        date: Array,
+        nodes: Float[Array, "nodes dim"],
+        share: PathShare,
     ) -> tuple[Values, Values, Values]:
         """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and by half of the points.
 
@@ -199,7 +211,7 @@ class GridQuadrature(AbstractSolver):
         held_at = partial(_held_after, problem, state, after)
         jumped = None
         if problem.jumps is not None:
-            jumped = _after_jumps(problem, state, after, held_at, noise, weights)
+            jumped = _after_jumps(problem, state, after, held_at, noise, weights, share)
 
         def of_node(x: State):
             move = lambda noise: problem.advance(t, x, jnp.sqrt(dt) * noise)
@@ -218,7 +230,7 @@ class GridQuadrature(AbstractSolver):
                 mean, other = still * mean + values @ weights, still * other + values @ fewer
             return mean, driver @ weights, other
 
-        means = jax.lax.map(of_node, nodes, batch_size=max(1, _BLOCK // len(weights)))
+        means = share.map_rows(of_node, nodes, max(1, _BLOCK // len(weights)))
         mean, driver, other = (x.T for x in means)
         return mean, driver, other
 
@@ -282,7 +294,13 @@ def _held_after(
 
 
 def _after_jumps(
-    problem: Problem, state: GridState, date: Array, held_at: Callable, noise, weights
+    problem: Problem,
+    state: GridState,
+    date: Array,
+    held_at: Callable,
+    noise,
+    weights,
+    share: PathShare,
 ) -> tuple[Float[Array, ""], Values]:
     """Return the chance of no jump, and the spline of the mean after one jump or more, each times its chance.
 
@@ -296,7 +314,7 @@ def _after_jumps(
     def after_one(worth: Callable[[States], Array]) -> Values:
         """Return the mean after a jump from each node."""
         mean = lambda x: worth(jax.vmap(jumps.size, (None, 0), -1)(x, noise)) @ weights
-        means = jax.lax.map(mean, nodes, batch_size=max(1, _BLOCK // len(weights)))
+        means = share.map_rows(mean, nodes, max(1, _BLOCK // len(weights)))
         return _spline(means.T.reshape(-1, *(count,) * problem.dim))
 
     def now(x: States) -> Array:

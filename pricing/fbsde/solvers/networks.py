@@ -10,6 +10,8 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ..path_shares import PathShare
+
 _EPSILON = 1e-5  # keeps the variance of a layer above zero
 
 
@@ -94,18 +96,54 @@ class OptimizerState(NamedTuple):
 
 
 def minimize(
-    loss: Callable[[PyTree, PRNGKeyArray], Float[Array, ""]],
+    loss: Callable[[PyTree, Array, PathShare], tuple[Array, Array]],
     optimizer: optax.GradientTransformation,
     state: OptimizerState,
     num_iterations: int,
-    *,
-    key: PRNGKeyArray,
+    share: PathShare,
+    micro_batches: int = 1,
 ) -> tuple[OptimizerState, Float[Array, " iterations"]]:
-    """Return the state after `num_iterations` iterations, each on a batch from its own key, and the losses."""
+    """Minimize the mean of a loss over paths that devices and micro-batches share.
+
+    Args:
+        loss: loss(parameters, iteration, share) is the sum over the share's paths, and their total weight.
+        optimizer: The optimizer.
+        state: The state before the first iteration.
+        num_iterations: Number of iterations.
+        share: The paths of this device. Gradients are summed over devices: one all-reduce an iteration.
+        micro_batches: Number of equal shares of the device's paths; their gradients are accumulated.
+
+    Returns:
+        The state after the iterations, and their losses.
+    """
+
+    def mean(parameters: PyTree, index: Array) -> tuple[Array, PyTree]:
+        def whole(parameters: PyTree) -> Array:
+            total, weight = loss(parameters, index, share)
+            return total / jnp.maximum(weight, 1.0)
+
+        if share.count * micro_batches == 1:
+            return jax.value_and_grad(whole)(parameters)
+
+        def of_micro_batch(part: Array):
+            of_part = lambda p: loss(p, index, share.micro_batch(part, micro_batches))
+            return jax.value_and_grad(of_part, has_aux=True)(parameters)
+
+        def add(total, part: Array):
+            return jax.tree.map(jnp.add, total, of_micro_batch(part)), None
+
+        if micro_batches == 1:
+            found = of_micro_batch(jnp.int32(0))
+        else:
+            like = jax.eval_shape(of_micro_batch, jnp.int32(0))
+            zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+            found, _ = jax.lax.scan(add, zero, jnp.arange(micro_batches, dtype=jnp.int32))
+        (total, weight), slope = share.total(found)
+        return jax.tree.map(lambda x: x / jnp.maximum(weight, 1.0), (total, slope))
 
     def iteration(state: OptimizerState, index):
         parameters, memory = state
-        value, slope = jax.value_and_grad(loss)(parameters, jax.random.fold_in(key, index))
+        value, slope = mean(parameters, index)
         with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by counts
             change, memory = optimizer.update(slope, memory, parameters)
         return OptimizerState(optax.apply_updates(parameters, change), memory), value

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...fields import word
 from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..path_shares import PathShare
 from ..problem import Problem, State
 from ..solver import beyond_networks
 from .backward_regression import (
@@ -164,23 +165,26 @@ class MalliavinRegression(AbstractDateRegression):
     def training_set(self, parameters: MalliavinParameters, targets: _Targets) -> _TrainingSet:
         return targets, self._linear_estimates(parameters, targets)
 
-    def loss(self, parameters: MalliavinParameters, batch: _TrainingSet) -> Float[Array, ""]:
+    def loss(
+        self, parameters: MalliavinParameters, batch: _TrainingSet
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         targets, linear = batch
         found = jax.vmap(partial(self._network_estimate, parameters))(targets.x)
         residuals = self._all_residuals(parameters, linear, found, targets)
         y, z, gamma_dw = (jnp.mean(part**2) for part in residuals)
-        return y + z + gamma_dw
+        count = jnp.asarray(len(targets.x), targets.x.dtype)
+        return (y + z + gamma_dw) * count, count
 
     def linear_solver(
-        self, like: MalliavinParameters, targets: _Targets
+        self, like: MalliavinParameters, targets: _Targets, share: PathShare
     ) -> Callable[[MalliavinParameters], MalliavinParameters]:
         """Return the solver of Gamma's linear part, then of Y's and Z's; f_n follows in a few iterations."""
         dim = like.gamma.shape[0]
         x = jax.vmap(self.standardized)(targets.x)
         terms = quadratic_features(x)
         dw = (targets.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
-        fit = least_squares(terms, active=self.active(1 + dim, dim))
-        fit_gamma = least_squares(dw)
+        fit = least_squares(terms, active=self.active(1 + dim, dim), share=share)
+        fit_gamma = least_squares(dw, share=share)
 
         def solve(parameters: MalliavinParameters) -> MalliavinParameters:
             found = jax.vmap(parameters.network_estimate)(x)

@@ -1,0 +1,216 @@
+"""Equal shares of the paths, one for each device of a mesh or for each micro-batch, and sums over all of them.
+
+A stage of a solver runs once on every device, on the device's own paths (`per_device`). What a device needs of
+the others' paths is a sum, a least or a greatest number: an all-reduce each.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+_AXIS = "paths"  # of a mesh
+
+Index = int | Int[Array, ""]
+
+
+class PathShare(NamedTuple):
+    """One of `count` equal shares of the paths: as many of their first half as of their second.
+
+    Normals are drawn in pairs, one for each half (`sampling.normals`), so that no pair is drawn twice.
+    """
+
+    index: Index = 0
+    count: int = 1
+    is_on_mesh: bool = False
+
+    @property
+    def part(self) -> tuple[Index, int] | None:
+        """This share of rows of random numbers; None for all of each row."""
+        return None if self.count == 1 else (self.index, self.count)
+
+    def rows(self, draw: Callable[..., Array], shape: tuple[int, ...]) -> Array:
+        """Draw an array [paths, ...], each path from its own row of random numbers."""
+        if self.count == 1:
+            return draw(shape)
+        size, second = shape[0] // (2 * self.count), shape[0] // 2
+        first = jnp.asarray(self.index, jnp.int32) * size
+        halves = [
+            draw((size, *shape[1:]), first_row=first + start) for start in (jnp.int32(0), second)
+        ]
+        return jnp.concatenate(halves)
+
+    def micro_batch(self, index: Index, count: int) -> "PathShare":
+        """Return one of `count` equal shares of this one."""
+        return PathShare(self.index * count + index, self.count * count, self.is_on_mesh)
+
+    def total(self, tree: PyTree[Array]) -> PyTree[Array]:
+        """Return the sum over all devices: one all-reduce."""
+        if not self.is_on_mesh:
+            return tree
+        flat, restore = ravel_pytree(tree)
+        return restore(jax.lax.psum(flat, _AXIS))
+
+    def least(self, x: Array) -> Array:
+        """Return the least over all devices."""
+        return jax.lax.pmin(x, _AXIS) if self.is_on_mesh else x
+
+    def map_rows(self, function: Callable, rows: PyTree[Array], batch_size: int) -> PyTree[Array]:
+        """Return `jax.lax.map(function, rows)`: each device evaluates its own rows and gathers the others'."""
+        if not self.is_on_mesh:
+            return jax.lax.map(function, rows, batch_size=batch_size)
+        length = len(jax.tree.leaves(rows)[0])
+        size = -(-length // self.count)
+        places = jnp.minimum(self.index * size + jnp.arange(size), length - 1)
+        own = jax.tree.map(lambda x: x[places], rows)
+        found = jax.lax.map(function, own, batch_size=min(batch_size, size))
+        gather = lambda x: jax.lax.all_gather(x, _AXIS, tiled=True)[:length]
+        return jax.tree.map(gather, found)
+
+    def batches(
+        self,
+        paths: PyTree[Array],
+        num_paths: int,
+        batch_size: int,
+        num_iterations: int,
+        *,
+        key: PRNGKeyArray,
+    ) -> Callable[[Index, "PathShare"], PyTree[Array]]:
+        """Return a function of an iteration and a share of its batch: paths drawn at random from all of them.
+
+        Every device holds its own paths, and takes its share of each batch. It receives those of all
+        iterations in one exchange, before the first. A batch has the same paths on any number of devices.
+
+        Args:
+            paths: Arrays [paths, ...] of this share.
+            num_paths: Number of paths of all shares.
+            batch_size: Number of paths of an iteration.
+            num_iterations: Number of iterations.
+            key: Key of the random choice; iteration i has `fold_in(key, i)`.
+        """
+
+        def rows_of(index: Index) -> Int[Array, " batch"]:
+            return jax.random.randint(jax.random.fold_in(key, index), (batch_size,), 0, num_paths)
+
+        exchanged = None
+        if self.is_on_mesh and self.count > 1:
+            rows = jax.vmap(rows_of)(jnp.arange(num_iterations))
+            exchanged = self._exchanged(paths, rows, num_paths // (2 * self.count))
+
+        def of_iteration(index: Index, share: PathShare) -> PyTree[Array]:
+            if exchanged is None:
+                whole, rows = paths, rows_of(index)
+            else:
+                whole = jax.tree.map(lambda x: x[index], exchanged)
+                rows = jnp.arange(batch_size // self.count)
+            count = share.count // self.count  # of micro-batches
+            if count > 1:
+                rows = rows.reshape(count, -1)[share.index % count]
+            elif exchanged is not None:
+                return whole
+            return jax.tree.map(lambda leaf: leaf[rows], whole)
+
+        return of_iteration
+
+    def _exchanged(
+        self, paths: PyTree[Array], rows: Int[Array, "iterations batch"], size: int
+    ) -> PyTree[Array]:
+        """Return this device's share of the rows of every iteration, from the devices that hold them."""
+        count, (iterations, _) = self.count, rows.shape
+        half, place = rows // (count * size), rows % (count * size)
+        is_own = (place // size == self.index).reshape(iterations, count, -1)
+        own = (half * size + place % size).reshape(is_own.shape)
+
+        def sent(leaf: Array) -> Array:
+            mask = is_own.reshape(*is_own.shape, *(1,) * (leaf.ndim - 1))
+            found = jnp.where(mask, leaf[own], jnp.zeros((), leaf.dtype))
+            return jax.lax.psum_scatter(found, _AXIS, scatter_dimension=1)
+
+        return jax.tree.map(sent, paths)
+
+
+ALL_PATHS = PathShare()
+
+
+def on_axis(axis: int) -> PartitionSpec:
+    """Return the specification of arrays whose axis `axis` is of paths."""
+    return PartitionSpec(*(None,) * axis, _AXIS)
+
+
+ON_EVERY_DEVICE = PartitionSpec()
+
+
+def per_device(
+    function: Callable, mesh: Mesh | None, in_specs: tuple[Any, ...], out_specs: Any
+) -> Callable:
+    """Return a function that runs `function(share, *args)` on each device, for the device's share of the paths.
+
+    Arrays of paths are in order of devices.
+
+    Args:
+        function: A pytree (`eqx.Partial`, a method) whose arrays every device holds whole.
+        mesh: The devices that share the paths; None for one, which has all of them.
+        in_specs: Specifications of the arguments.
+        out_specs: Specifications of the results.
+    """
+    if mesh is None:
+        return partial(function, ALL_PATHS)
+    arrays, others = eqx.partition(function, eqx.is_array)
+    count = mesh.shape[_AXIS]
+
+    def on_device(arrays: PyTree, *args: PyTree):
+        share = PathShare(jax.lax.axis_index(_AXIS), count, is_on_mesh=True)
+        return eqx.combine(arrays, others)(share, *args)
+
+    shared = jax.shard_map(
+        on_device,
+        mesh=Mesh(mesh.devices, mesh.axis_names),  # explicit axes do not concern what is inside
+        in_specs=(ON_EVERY_DEVICE, *in_specs),
+        out_specs=out_specs,
+        check_vma=False,
+    )
+    return partial(shared, arrays)
+
+
+def in_first_order(array: Array, mesh: Mesh | None) -> Array:
+    """Return an array [paths, ...] in the order of one device: the first halves of all shares come first."""
+    return _swapped(array, mesh, lambda count: (count, 2))
+
+
+def in_device_order(array: Array, mesh: Mesh | None) -> Array:
+    """Return an array [paths, ...] of one device's order in the order of the devices' shares."""
+    return _swapped(array, mesh, lambda count: (2, count))
+
+
+def _swapped(array: Array, mesh: Mesh | None, axes: Callable[[int], tuple[int, int]]) -> Array:
+    if mesh is None or mesh.shape[_AXIS] == 1:
+        return array
+    halves = array.reshape(*axes(mesh.shape[_AXIS]), -1, *array.shape[1:])
+    return halves.swapaxes(0, 1).reshape(array.shape)
+
+
+def check_shares(mesh: Mesh | None, micro_batches: int = 1, **sizes: int) -> None:
+    """Check that numbers of paths, by the names of their settings, have equal shares.
+
+    Raises:
+        ValueError: The mesh has no axis "paths", or a number is no multiple of twice the shares.
+    """
+    count = micro_batches
+    if mesh is not None:
+        if _AXIS not in mesh.axis_names:
+            raise ValueError(
+                f"the mesh has axes {mesh.axis_names}: give one with an axis {_AXIS!r}."
+            )
+        count *= mesh.shape[_AXIS]
+    for name, size in sizes.items():
+        if count > 1 and size % (2 * count):
+            raise ValueError(
+                f"{name}={size} over {count} equal shares of paths: give a multiple of {2 * count}, "
+                "as normals are drawn in pairs."
+            )
