@@ -17,9 +17,13 @@ _COLLECTIVE = re.compile(
     r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?$"
 )
 _FREE = frozenset(
-    "parameter constant copy reshape broadcast transpose iota slice dynamic-slice dynamic-update-slice gather "
-    "concatenate tuple get-tuple-element bitcast pad reverse partition-id after-all fusion call while conditional "
-    "custom-call copy-start copy-done scatter sort map optimization-barrier bitcast-convert".split()
+    [
+        *("parameter", "constant", "copy", "reshape", "broadcast", "transpose", "iota", "slice"),
+        *("dynamic-slice", "dynamic-update-slice", "gather", "scatter", "concatenate", "tuple"),
+        *("get-tuple-element", "bitcast", "bitcast-convert", "pad", "reverse", "partition-id"),
+        *("after-all", "fusion", "call", "while", "conditional", "custom-call", "sort", "map"),
+        *("copy-start", "copy-done", "optimization-barrier"),
+    ]
 )  # of arithmetic; computations that they call are counted on their own
 
 
@@ -80,7 +84,7 @@ class CompiledWork:
         return total, collectives
 
     def _arithmetic(self, operation: str, others: str, shapes: dict, size: list[int]) -> float:
-        first = re.match(r"(?:\S+ )?%([\w.\-]+)", others)
+        first = re.search(r"%([\w.\-]+)", others)
         read = shapes.get(first[1], []) if first else []
         if operation == "dot":
             dims = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", others)

@@ -140,7 +140,7 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """
     state = slot_bytes(chain, arrays.init)
     if _is_manual(chain, arrays):
-        work = _live_bytes(pullback_of_node(chain, active, arrays)) + state
+        work = live_bytes(pullback_of_node(chain, active, arrays)) + state
         return Footprint(work, state, any(chain.needed))
     executor = chain.executor.short(min(chain.length, _NODES), min(chain.length, _SLOTS))
     few = dataclasses.replace(chain, executor=executor)
@@ -348,13 +348,13 @@ def _is_manual(chain: Chain, arrays: Arrays) -> bool:
     return any(varying) or bool(chain.jaxpr.effects)
 
 
-def _live_bytes(jaxpr: Any) -> int:
+def live_bytes(jaxpr: Any) -> int:
     """Return the most that a program holds at a time if every value lives from its making to its last use."""
     reads = [*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars]
     last = {v: i for i, variables in enumerate(reads) for v in variables if isinstance(v, Var)}
     live, most = {}, 0
     for i, eqn in enumerate(jaxpr.eqns):
-        called = max(map(_live_bytes, jaxprs_in_params(eqn.params)), default=0)
+        called = max(map(live_bytes, jaxprs_in_params(eqn.params)), default=0)
         live |= {v: leaf_bytes((v.aval,)) for v in eqn.outvars}
         most = max(most, sum(live.values()) + called)
         live = {v: size for v, size in live.items() if last.get(v, -1) > i}

@@ -15,6 +15,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from jaxtape.sweeps.footprint import live_bytes
+
 _AXIS = "paths"  # of a mesh
 
 Index = int | Int[Array, ""]
@@ -214,3 +216,25 @@ def check_shares(mesh: Mesh | None, micro_batches: int = 1, **sizes: int) -> Non
                 f"{name}={size} over {count} equal shares of paths: give a multiple of {2 * count}, "
                 "as normals are drawn in pairs."
             )
+
+
+def fewest_micro_batches(
+    gradient: Callable[[int], Callable[..., PyTree]], most: int, budget: float | int, *args: Any
+) -> int | None:
+    """Return the fewest micro-batches, a power of two, whose gradient fits the budget; None if `most` do not.
+
+    Bytes are those of a program that holds each value from its first use to its last.
+
+    Args:
+        gradient: gradient(count) is a function of `args` that computes one of `count` micro-batches.
+        most: Maximum number of micro-batches.
+        budget: Budget in bytes.
+        *args: Arguments of the gradient.
+    """
+    count = 1
+    while count <= most:
+        needed = live_bytes(jax.make_jaxpr(gradient(count))(*args).jaxpr)
+        if needed <= budget:
+            return count
+        count *= 2
+    return None

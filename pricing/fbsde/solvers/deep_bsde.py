@@ -1,5 +1,8 @@
 """Deep BSDE: today's value and a network for Z, trained so that the forward Y meets the terminal value."""
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,7 +18,13 @@ from ...fields import word
 from ...numerics.safe_math import nan_where
 from ...numerics.standardizer import Standardizer, deviation
 from ..dynamics.simulation import Paths, simulate, simulate_share, standardizer_by_date
-from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, per_device
+from ..path_shares import (
+    ON_EVERY_DEVICE,
+    PathShare,
+    check_shares,
+    fewest_micro_batches,
+    per_device,
+)
 from ..problem import Problem, State
 from ..solver import (
     RESULTS,
@@ -31,6 +40,10 @@ from .networks import (
     adam,
     minimize,
     sum_over_contracts,
+)
+
+_LARGE = (
+    256  # paths of a micro-batch: of fewer, products of matrices are slower than to run them twice
 )
 
 
@@ -56,6 +69,13 @@ class _Normalization(NamedTuple):
     def value_today(self, y0: Float[Array, "*contracts"]) -> Float[Array, "*contracts"]:
         """Return today's value, which may be many deviations away from the mean payoff."""
         return self.mean + (self.scale + jnp.abs(self.mean)) * y0
+
+
+class _Division(NamedTuple):
+    """The micro-batches of an iteration, and whether their networks are rematerialized."""
+
+    micro_batches: int = 1
+    rematerialize: bool = False
 
 
 _State = tuple[OptimizerState, _Normalization]
@@ -86,9 +106,12 @@ class DeepBSDE(AbstractSolver):
         num_pilot_paths: The paths whose means and deviations normalize all others.
         iterations_per_stage: The iterations between two checkpoints.
         mesh: The devices that share the paths (axis "paths"), or None.
+        budget: Memory budget of an iteration's gradient on a device, in bytes: paths are divided into
+            micro-batches whose gradients are accumulated, and the network is rematerialized, as far as needed.
+            None: all paths at once.
 
     Raises:
-        ValueError: `driver_rule` is no such rule.
+        ValueError: `driver_rule` is no such rule, or the budget does not hold the smallest micro-batch.
     """
 
     num_iterations: int = eqx.field(static=True, default=2000)
@@ -101,6 +124,7 @@ class DeepBSDE(AbstractSolver):
     num_pilot_paths: int = eqx.field(static=True, default=4096)
     iterations_per_stage: int = eqx.field(static=True, default=100)
     mesh: Mesh | None = eqx.field(static=True, default=None)
+    budget: float | int | None = eqx.field(static=True, default=None)
 
     def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.exercise_dates:
@@ -139,14 +163,52 @@ class DeepBSDE(AbstractSolver):
         """Return the training after a stage's iterations, and their losses."""
         training, normalization = state
 
-        def loss(parameters: ForwardParameters, iteration: Array, share: PathShare):
+        def loss(
+            parameters: ForwardParameters,
+            iteration: Array,
+            share: PathShare,
+            rematerialize: bool = False,
+        ):
             fresh = jax.random.fold_in(key, iteration)
             paths = simulate_share(problem, self.batch_size, share, key=fresh)
             found = PathwiseApproximation(problem, parameters, normalization)
-            squares = (self._residuals(found, paths) / normalization.scale[None]) ** 2
+            residuals = self._residuals(found, paths, rematerialize)
+            squares = (residuals / normalization.scale[None]) ** 2
             return jnp.sum(squares), jnp.asarray(squares.size, squares.dtype)
 
-        return minimize(loss, self._optimizer, training, self.iterations_per_stage, share)
+        division = self._division(loss, training.parameters, share)
+        loss = partial(loss, rematerialize=division.rematerialize)
+        sizes = self.iterations_per_stage, share, division.micro_batches
+        return minimize(loss, self._optimizer, training, *sizes)
+
+    def _division(
+        self, loss: Callable, parameters: ForwardParameters, share: PathShare
+    ) -> _Division:
+        """Return the micro-batches of an iteration that fit the budget, rematerialized only if they are small.
+
+        Raises:
+            ValueError: The fewest paths do not fit.
+        """
+        if self.budget is None:
+            return _Division()
+        pairs, odd = divmod(self.batch_size, 2 * share.count)
+        most = 1 if odd else math.gcd(pairs, 2**30)  # a power of two
+        large = max(1, min(most, self.batch_size // (_LARGE * share.count)))
+        for rematerialize, limit in ((False, large), (True, most)):
+
+            def gradient(count: int, rematerialize: bool = rematerialize) -> Callable:
+                of_part = share.micro_batch(0, count)
+                function = lambda p: loss(p, jnp.int32(0), of_part, rematerialize)
+                return jax.value_and_grad(function, has_aux=True)
+
+            count = fewest_micro_batches(gradient, limit, self.budget, parameters)
+            if count is not None:
+                return _Division(count, rematerialize)
+        paths = self.batch_size // (most * share.count)
+        raise ValueError(
+            f"budget={self.budget:g} bytes do not hold the gradient of {paths} paths, a device's smallest "
+            "micro-batch: give more, or fewer steps, or narrower layers."
+        )
 
     def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "PathwiseApproximation":
         del outputs
@@ -168,9 +230,9 @@ class DeepBSDE(AbstractSolver):
             return self.optimizer
         return adam(self.learning_rate, self.num_iterations)
 
-    def _residuals(self, found: "PathwiseApproximation", paths: Paths):
+    def _residuals(self, found: "PathwiseApproximation", paths: Paths, rematerialize: bool):
         problem, (states, increments) = found.problem, paths
-        times, z = problem.times, found.z_on_paths(states)
+        times, z = problem.times, found.z_on_paths(states, rematerialize)
         driver = jax.vmap(problem.driver, (None, 0, 0, 0))
         z_of = lambda x: problem.z_of(times[-1], x, problem.terminal_gradient(x))
         z = jnp.concatenate([z, jax.vmap(z_of)(states[-1])[None]])
@@ -218,23 +280,34 @@ class PathwiseApproximation(AbstractApproximation):
         return self.problem.gradient_of(self.problem.times[date], x, z)
 
     def z_on_paths(
-        self, states: Float[Array, "dates paths dim"]
+        self, states: Float[Array, "dates paths dim"], rematerialize: bool = False
     ) -> Float[Array, "steps paths *contracts dim"]:
-        """Return Z at every date but the last, of every path."""
-        return self._z(jnp.arange(self.problem.num_steps), states[:-1])
+        """Return Z at every date but the last, of every path.
+
+        rematerialize: whether a gradient computes the network's layers again, date by date, and keeps none.
+        """
+        return self._z(jnp.arange(self.problem.num_steps), states[:-1], rematerialize)
 
     def _z(
-        self, dates: Int[Array, " dates"], states: Float[Array, "dates paths dim"]
+        self,
+        dates: Int[Array, " dates"],
+        states: Float[Array, "dates paths dim"],
+        rematerialize: bool = False,
     ) -> Float[Array, "dates paths *contracts dim"]:
         steps, dim, scale = self.problem.num_steps, self.problem.dim, self.normalization.scale
         x = jax.vmap(lambda s, x: s(x.T).T)(self.normalization.standardizer.at(dates), states)
         time = jnp.broadcast_to((dates / steps)[:, None, None], (*x.shape[:-1], 1)).astype(x.dtype)
-        inputs = jnp.concatenate([x, time], axis=-1).reshape(-1, dim + 1)
+        inputs = jnp.concatenate([x, time], axis=-1)
+        if rematerialize:
+            network = self.parameters.network
+            outputs = jax.lax.map(jax.checkpoint(lambda x: network(x)), inputs)
+        else:
+            outputs = self.parameters.network(inputs.reshape(-1, dim + 1))
         level, slope = (
             part[dates][:, None] for part in (self.parameters.level, self.parameters.slope)
         )
         linear = level + slope * _with_contract_axes(x, level)
-        z = linear + self.parameters.network(inputs).reshape(*x.shape[:2], *scale.shape, dim)
+        z = linear + outputs.reshape(*x.shape[:2], *scale.shape, dim)
         return scale[None, None, ..., None] / jnp.sqrt(self.problem.maturity) * z
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:

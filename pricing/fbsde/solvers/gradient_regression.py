@@ -190,7 +190,7 @@ class GradientRegression(AbstractSolver):
         share: PathShare,
         paths: "_DatePaths",
     ) -> tuple[Values, Values, Values, PyTree[Array], Array, Array]:
-        """Return cash flow, value and driver on a share's paths; the date's parameters, coefficients and loss."""
+        """Return cash flow, value and driver on a share's paths; the date's parameters, fit and loss."""
         t, x, alive = problem.times[date], paths.states, paths.alive
         parameters = self._trained(problem, date, basis_parameters, paths, share, key=key)
         functions, increments = self._functions(problem, parameters, t, x, paths.increments)

@@ -154,7 +154,9 @@ class GridQuadrature(AbstractSolver):
         spacing = _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
         enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / spacing)
         count = self.num_nodes or min(_NODES[dim], enough)
-        axes = Axes.around(simulate(problem, _PATHS, key=key).states, count, spacing)
+        axes = Axes.around(
+            simulate(problem, _PATHS, key=key, mesh=self.mesh).states, count, spacing
+        )
         shape = problem.num_steps, len(_one_axis(problem)), *(count,) * dim
         empty = jnp.zeros(shape, problem.x0.dtype)
         return GridState(
