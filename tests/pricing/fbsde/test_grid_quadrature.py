@@ -115,8 +115,8 @@ def test_mistakes_are_named():
         GridQuadrature(num_nodes=3)
     with pytest.raises(TypeError, match="3 dimensions, and a grid is of two at most"):
         solve(problems.hjb(3), GridQuadrature(), key=KEY)
-    mesh = jax.make_mesh((1,), ("paths",))
-    with pytest.raises(TypeError, match="a mesh, and a grid is on one device"):
+    mesh = jax.make_mesh((1,), ("nodes",))
+    with pytest.raises(ValueError, match=r"the mesh has axes \('nodes',\): give one with an axis"):
         solve(problems.different_rates_call(4), GridQuadrature(mesh=mesh), key=KEY)
 
 

@@ -1,0 +1,46 @@
+"""Every solver with settings for a test of many devices, found by class: a new solver needs no entry here."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+
+import pricing.fbsde
+from pricing.fbsde import AbstractSolver, Architecture, Problem, problems
+
+SETTINGS = {
+    "num_iterations": 4,
+    "iterations_per_stage": 4,
+    "first_stages": 1,
+    "batch_size": 2048,
+    "num_pilot_paths": 4096,
+    "num_paths": 16384,
+    "architecture": Architecture(width=16),
+}  # by the names of solvers' fields
+SOLVERS = {
+    name: found
+    for name, found in vars(pricing.fbsde).items()
+    if inspect.isclass(found)
+    and issubclass(found, AbstractSolver)
+    and not inspect.isabstract(found)
+    and found.__module__.startswith("pricing.fbsde.solvers.")
+}
+
+
+def solver_of(name: str, **settings: Any) -> AbstractSolver:
+    """Return a solver with the settings that it has of those above and of those given."""
+    names = {field.name for field in dataclasses.fields(SOLVERS[name])}
+    chosen = {**SETTINGS, **settings}
+    return SOLVERS[name](**{key: value for key, value in chosen.items() if key in names})
+
+
+def problem_of(solver: AbstractSolver, num_steps: int = 3) -> Problem:
+    """Return a problem that the solver can handle, with early exercise if it can."""
+    many = problems.max_call(2), problems.allen_cahn(4)
+    problem = next(each for each in many if solver.unsupported_reason(each) is None)
+    return problem.with_num_steps(num_steps)
+
+
+def key() -> jax.Array:
+    return jax.random.key(0)

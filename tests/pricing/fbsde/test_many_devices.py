@@ -1,0 +1,104 @@
+"""Devices that share a solver's paths: the work of each, what they send, and the same results as on one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, Mesh
+
+from pricing.fbsde import DeepBSDE, problems, solve
+from pricing.fbsde.path_shares import ALL_PATHS, check_shares
+from pricing.fbsde.stages import init, step
+from pricing.sampling import normals
+
+from .shared_paths import SOLVERS, solver_of
+
+ROOT = Path(__file__).parents[3]
+KEY = jax.random.key(0)
+
+
+@pytest.mark.repeat
+@pytest.mark.parametrize("name", SOLVERS)
+def test_eight_devices_share_the_work_of_a_solver(name):
+    """Each has an eighth of the operations; in an iteration gradients alone are sent, in one all-reduce."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pricing.fbsde.many_devices", name],
+        cwd=ROOT,
+        env=os.environ
+        | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAXTAPE_TEST_COMPILER": "optimizing"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["error"] < 1e-9
+    assert all(0.1 < share < 1.15 / 8 for share in found["work"].values()), found
+    depths = {depth for _, depth, _ in found["collectives"]}
+    assert depths, "eight devices sent nothing"
+    iterations = {
+        kind: count for kind, depth, count in found["collectives"] if depth == max(depths)
+    }
+    if hasattr(solver_of(name), "num_iterations"):  # of an optimizer
+        assert iterations == {"all-reduce": 1}
+
+
+def test_equal_parts_of_rows_are_drawn_alone():
+    whole = normals(KEY, (3, 48, 5))
+    parts = [normals(KEY, (3, 48, 5), part=(index, 4)) for index in range(4)]
+    halves = [[part[:, :6], part[:, 6:]] for part in parts]
+    first, second = (np.concatenate(half, axis=1) for half in zip(*halves, strict=True))
+    np.testing.assert_allclose(np.concatenate([first, second], axis=1), whole, atol=1e-6)
+    with pytest.raises(ValueError, match="no 4 equal parts"):
+        normals(KEY, (3, 20, 5), part=(0, 4))
+
+
+def test_rows_of_paths_are_drawn_alone():
+    draw = lambda shape, **options: normals(KEY, shape, **options)
+    whole = np.asarray(ALL_PATHS.rows(draw, (16, 3)))
+    share = ALL_PATHS.micro_batch(1, 4).rows(draw, (16, 3))
+    np.testing.assert_allclose(share, whole[[2, 3, 10, 11]], atol=1e-6)
+
+
+def test_a_mesh_that_cannot_share_the_paths_is_refused():
+    trades = Mesh(np.array(jax.devices()[:1]), ("trades",))
+    with pytest.raises(ValueError, match=r"axes \('trades',\): give one with an axis 'paths'"):
+        solve(problems.allen_cahn(2), DeepBSDE(mesh=trades), key=KEY)
+    eight = AbstractMesh((8, 2), ("paths", "trades"))
+    check_shares(eight, batch_size=64)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"batch_size=100 over 8 equal shares .* multiple of 16"):
+        check_shares(eight, batch_size=100)  # pyright: ignore[reportArgumentType]
+
+
+def test_gradients_of_micro_batches_are_those_of_all_paths():
+    """Within a budget: fewer bytes, by the compiler too, and the same losses."""
+    problem = problems.allen_cahn(4)
+    losses, sizes = [], []
+    for budget in (None, 2e6, 3e5):
+        solver = DeepBSDE(3, 2048, iterations_per_stage=3, num_pilot_paths=64, budget=budget)
+        training = init(problem, solver, key=KEY)
+        program = (
+            eqx.filter_jit(
+                lambda problem, training, stages, solver=solver: step.__wrapped__(
+                    problem, solver, training, stages, key=KEY
+                )
+            )
+            .lower(problem, training, jnp.int32(1))
+            .compile()
+        )
+        losses.append(program(problem, training, jnp.int32(1)).losses)
+        sizes.append(program.compiled.memory_analysis().temp_size_in_bytes)
+        assert budget is None or sizes[-1] < 1.5 * budget
+    assert sizes[0] > 4.0 * sizes[1] > 12.0 * sizes[2]
+    for found in losses[1:]:
+        np.testing.assert_allclose(found, losses[0], rtol=1e-4)
+    with pytest.raises(ValueError, match=r"budget=1000 bytes do not hold the gradient of 2 paths"):
+        solve(problem, DeepBSDE(3, 2048, budget=1000), key=KEY)
