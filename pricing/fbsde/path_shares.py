@@ -23,7 +23,7 @@ Index = int | Int[Array, ""]
 
 
 class PathShare(NamedTuple):
-    """One of `count` equal shares of the paths: as many of their first half as of their second.
+    """One of `count` equal shares of the paths: equal parts of their first half and of their second.
 
     Normals are drawn in pairs, one for each half (`sampling.normals`), so that no pair is drawn twice.
     """

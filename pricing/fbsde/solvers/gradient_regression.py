@@ -59,7 +59,7 @@ class RegressionState(NamedTuple):
 
 
 class _DatePaths(NamedTuple):
-    """What a date's fit reads of each path."""
+    """Data of each path that the fit of a date reads."""
 
     cash_flow: Values
     driver: Values

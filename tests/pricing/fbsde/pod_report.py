@@ -12,6 +12,8 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 
 import jaxtape as jt
 from pricing.fbsde import problems
@@ -37,7 +39,7 @@ def problem_for(solver):
 
 
 def report(name: str) -> list[dict]:
-    mesh = jax.make_mesh((jax.device_count(),), ("paths",))
+    mesh = Mesh(np.array(jax.devices()), ("paths",))
     solver = solver_of(name, mesh=mesh, iterations_per_stage=100, **sizes_of(name))
     problem, key = problem_for(solver), jax.random.key(0)
     arrays, others = eqx.partition((problem, key), eqx.is_array)

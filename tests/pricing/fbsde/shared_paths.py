@@ -4,8 +4,6 @@ import dataclasses
 import inspect
 from typing import Any
 
-import jax
-
 import pricing.fbsde
 from pricing.fbsde import AbstractSolver, Architecture, Problem, problems
 
@@ -35,12 +33,7 @@ def solver_of(name: str, **settings: Any) -> AbstractSolver:
     return SOLVERS[name](**{key: value for key, value in chosen.items() if key in names})
 
 
-def problem_of(solver: AbstractSolver, num_steps: int = 3) -> Problem:
+def problem_of(solver: AbstractSolver) -> Problem:
     """Return a problem that the solver can handle, with early exercise if it can."""
     many = problems.max_call(2), problems.allen_cahn(4)
-    problem = next(each for each in many if solver.unsupported_reason(each) is None)
-    return problem.with_num_steps(num_steps)
-
-
-def key() -> jax.Array:
-    return jax.random.key(0)
+    return next(each for each in many if solver.unsupported_reason(each) is None)
