@@ -102,7 +102,7 @@ class PathShare(NamedTuple):
 
         exchanged = None
         if self.is_on_mesh and self.count > 1:
-            rows = jax.vmap(rows_of)(jnp.arange(num_iterations))
+            rows = self.map_rows(rows_of, jnp.arange(num_iterations), num_iterations)
             exchanged = self._exchanged(paths, rows, num_paths // (2 * self.count))
 
         def of_iteration(index: Index, share: PathShare) -> PyTree[Array]:
@@ -129,12 +129,14 @@ class PathShare(NamedTuple):
         is_own = (place // size == self.index).reshape(iterations, count, -1)
         own = (half * size + place % size).reshape(is_own.shape)
 
-        def sent(leaf: Array) -> Array:
-            mask = is_own.reshape(*is_own.shape, *(1,) * (leaf.ndim - 1))
-            found = jnp.where(mask, leaf[own], jnp.zeros((), leaf.dtype))
-            return jax.lax.psum_scatter(found, _AXIS, scatter_dimension=1)
+        def flat(path: PyTree[Array]) -> Array:
+            return ravel_pytree(path)[0]
 
-        return jax.tree.map(sent, paths)
+        _, restore = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], paths))
+        found = jax.vmap(flat)(paths)[own]
+        sent = jnp.where(is_own[..., None], found, jnp.zeros((), found.dtype))
+        received = jax.lax.psum_scatter(sent, _AXIS, scatter_dimension=1)
+        return jax.vmap(jax.vmap(restore))(received)
 
 
 ALL_PATHS = PathShare()

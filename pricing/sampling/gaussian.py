@@ -161,7 +161,7 @@ def _rows(
     first = jnp.asarray(first_row), first_place
     pair = functools.partial(_pair, draw, words_of(key), first, dtype)
     whole = functools.partial(_at_once, pair, paired, rows, half)
-    tiled = functools.partial(_by_tiles, pair, paired, rows, half)
+    tiled = functools.partial(_by_tiles, pair, paired, rows, half, is_part=part is not None)
     is_one_tile = rows * half <= _TILE
     drawn = whole() if is_one_tile else lax.platform_dependent(cpu=tiled, default=whole)
     return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
@@ -185,13 +185,15 @@ def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
     return lax.complex(first, second) if paired else _halves(first, second)
 
 
-def _by_tiles(pair: Callable, paired: bool, rows: int, half: int) -> Array:
+def _by_tiles(pair: Callable, paired: bool, rows: int, half: int, is_part: bool) -> Array:
     """Return the result of `_at_once`, a tile at a time.
 
     A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
     the two of a pair are one complex number, and the loop carries a tile of them until they are separated.
     """
     shape = max(1, _TILE // half), min(half, _TILE)
+    if is_part:  # its rows are short: tiles of equal numbers of them
+        shape = -(-rows // -(-rows // shape[0])), shape[1]
     down, across = (-(-size // tile) for size, tile in zip((rows, half), shape, strict=True))
 
     def corner(number):
