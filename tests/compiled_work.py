@@ -42,7 +42,7 @@ class CompiledWork:
 
     @cached_property
     def collectives(self) -> Counter:
-        """The number of collectives by their loop: "all-reduce of loop depth 2" and so on."""
+        """The number of collectives by kind and by the turns of the innermost loop around them; 0 for none."""
         return self._of(self._entry)[1]
 
     def _of(self, name: str) -> tuple[float, Counter]:
@@ -75,12 +75,12 @@ class CompiledWork:
                 total += max(work for work, _ in works)
                 for _, sent in works:
                     collectives |= sent
-            depth = operation == "while"
+            turns = int(times) if operation == "while" else 0
             for name in called:
                 work, sent = self._of(name)
                 total += times * work
                 for (kind, inner), count in sent.items():
-                    collectives[kind, inner + depth] += count
+                    collectives[kind, inner or turns] += count
         return total, collectives
 
     def _arithmetic(self, operation: str, others: str, shapes: dict, size: list[int]) -> float:

@@ -69,7 +69,7 @@ class PathShare(NamedTuple):
             return jax.lax.map(function, rows, batch_size=batch_size)
         length = len(jax.tree.leaves(rows)[0])
         size = -(-length // self.count)
-        places = jnp.minimum(self.index * size + jnp.arange(size), length - 1)
+        places = jnp.minimum(self.index * size + jnp.arange(size, dtype=jnp.int32), length - 1)
         own = jax.tree.map(lambda x: x[places], rows)
         found = jax.lax.map(function, own, batch_size=min(batch_size, size))
         gather = lambda x: jax.lax.all_gather(x, _AXIS, tiled=True)[:length]
@@ -124,7 +124,7 @@ class PathShare(NamedTuple):
         self, paths: PyTree[Array], rows: Int[Array, "iterations batch"], size: int
     ) -> PyTree[Array]:
         """Return this device's share of the rows of every iteration, from the devices that hold them."""
-        count, (iterations, _) = self.count, rows.shape
+        count, (iterations, _), rows = self.count, rows.shape, rows.astype(jnp.int32)
         half, place = rows // (count * size), rows % (count * size)
         is_own = (place // size == self.index).reshape(iterations, count, -1)
         own = (half * size + place % size).reshape(is_own.shape)
@@ -142,7 +142,7 @@ class PathShare(NamedTuple):
 ALL_PATHS = PathShare()
 
 
-def on_axis(axis: int) -> PartitionSpec:
+def on_axis(axis: int) -> Any:
     """Return the specification of arrays whose axis `axis` is of paths."""
     return PartitionSpec(*(None,) * axis, _AXIS)
 

@@ -155,11 +155,11 @@ class GradientRegression(AbstractSolver):
         out_specs = values, values, values, ON_EVERY_DEVICE, ON_EVERY_DEVICE, ON_EVERY_DEVICE
         fit = eqx.Partial(self._fitted, problem, date, state.basis_parameters, state.floor, key)
         on_devices = per_device(fit, self.mesh, (in_specs,), out_specs)
-        *held, trained, coefficients, loss = on_devices(paths)
+        cash_flow, value, driver, trained, coefficients, loss = on_devices(paths)
         set_row = lambda rows, row: rows.at[date].set(row)
         parameters = jax.tree.map(set_row, state.basis_parameters, trained)
-        shared = state.states, state.increments, state.alive, parameters, state.floor
-        return RegressionState(*held, *shared), coefficients, loss[None]
+        held = {"cash_flow": cash_flow, "value": value, "driver": driver}
+        return state._replace(**held, basis_parameters=parameters), coefficients, loss[None]
 
     def postprocess(
         self, problem: Problem, state: RegressionState, outputs: Any

@@ -37,24 +37,27 @@ def compiled(problem, solver):
     return [CompiledWork(each.compiled.as_text()) for each in programs], arrays
 
 
+def work_of(programs: list[CompiledWork], stages: int) -> float:
+    """Return the operations of a device in a whole training."""
+    first, stage = programs
+    return first.operations + stages * stage.operations
+
+
 def main() -> None:
     solver = solver_of(sys.argv[1])
     problem = problem_of(solver)
+    stages = solver.num_stages(problem)
     alone, arrays = compiled(problem, solver)
     mesh = jax.make_mesh((8,), ("paths",))  # of explicit axes
     of_one, shared = compiled(problem, dataclasses.replace(solver, mesh=mesh))
-    names = "init", "stage"
     scales = [np.max(np.abs(x), initial=1e-12) for x in arrays]
     errors = [
         float(np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) / scale)
         for x, y, scale in zip(arrays, shared, scales, strict=True)
     ]
-    work = {
-        name: one.operations / whole.operations
-        for name, one, whole in zip(names, of_one, alone, strict=True)
-    }
+    share = work_of(of_one, stages) / work_of(alone, stages)
     sent = [[*loop, count] for loop, count in of_one[1].collectives.items()]
-    print(json.dumps({"work": work, "collectives": sent, "error": max(errors)}))
+    print(json.dumps({"share": share, "collectives": sent, "error": max(errors)}))
 
 
 if __name__ == "__main__":

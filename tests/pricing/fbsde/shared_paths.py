@@ -7,13 +7,14 @@ from typing import Any
 import pricing.fbsde
 from pricing.fbsde import AbstractSolver, Architecture, Problem, problems
 
+ITERATIONS = 7
 SETTINGS = {
-    "num_iterations": 4,
-    "iterations_per_stage": 4,
+    "num_iterations": ITERATIONS,
+    "iterations_per_stage": ITERATIONS,
     "first_stages": 1,
     "batch_size": 2048,
-    "num_pilot_paths": 4096,
-    "num_paths": 16384,
+    "num_pilot_paths": 16384,
+    "num_paths": 32768,
     "architecture": Architecture(width=16),
 }  # by the names of solvers' fields
 SOLVERS = {
