@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from jaxtape.sweeps.footprint import live_bytes
@@ -199,19 +199,19 @@ def _swapped(array: Array, mesh: Mesh | None, axes: Callable[[int], tuple[int, i
     return halves.swapaxes(0, 1).reshape(array.shape)
 
 
-def check_shares(mesh: Mesh | None, micro_batches: int = 1, **sizes: int) -> None:
+def check_shares(mesh: Mesh | AbstractMesh | None, **sizes: int) -> None:
     """Check that numbers of paths, by the names of their settings, have equal shares.
 
     Raises:
         ValueError: The mesh has no axis "paths", or a number is no multiple of twice the shares.
     """
-    count = micro_batches
+    count = 1
     if mesh is not None:
         if _AXIS not in mesh.axis_names:
             raise ValueError(
                 f"the mesh has axes {mesh.axis_names}: give one with an axis {_AXIS!r}."
             )
-        count *= mesh.shape[_AXIS]
+        count = mesh.shape[_AXIS]
     for name, size in sizes.items():
         if count > 1 and size % (2 * count):
             raise ValueError(

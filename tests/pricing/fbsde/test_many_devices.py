@@ -70,9 +70,9 @@ def test_a_mesh_that_cannot_share_the_paths_is_refused():
     with pytest.raises(ValueError, match=r"axes \('trades',\): give one with an axis 'paths'"):
         solve(problems.allen_cahn(2), DeepBSDE(mesh=trades), key=KEY)
     eight = AbstractMesh((8, 2), ("paths", "trades"))
-    check_shares(eight, batch_size=64)  # pyright: ignore[reportArgumentType]
+    check_shares(eight, batch_size=64)
     with pytest.raises(ValueError, match=r"batch_size=100 over 8 equal shares .* multiple of 16"):
-        check_shares(eight, batch_size=100)  # pyright: ignore[reportArgumentType]
+        check_shares(eight, batch_size=100)
 
 
 def test_gradients_of_micro_batches_are_those_of_all_paths():
