@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from pricing.fbsde.path_shares import ALL_PATHS
 from pricing.fbsde.solvers.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
@@ -108,7 +109,9 @@ def train(
 def _steps(
     quotes, objective, optimizer, still, state: OptimizerState, count: int, *, key: PRNGKeyArray
 ) -> tuple[OptimizerState, Array]:
-    def loss(parameters, key):
-        return objective.loss(eqx.combine(parameters, still), quotes, key=key)
+    def loss(parameters, index, _share):
+        model = eqx.combine(parameters, still)
+        value = objective.loss(model, quotes, key=jax.random.fold_in(key, index))
+        return value, jnp.ones_like(value)
 
-    return minimize(loss, optimizer, state, count, key=key)
+    return minimize(loss, optimizer, state, count, ALL_PATHS)
