@@ -88,7 +88,7 @@ def test_many_fits_keep_the_unit_of_each(tmp_path):
     for again in (Calibrations.of_columns(columns), Calibrations.joined(parts)):
         np.testing.assert_allclose(again.sum_squared_vol_points, numbers)
         assert again.is_normal.tolist() == [False, False, True]
-    fits = several._fits(found, HullWhite, tmp_path, 1.0)
+    fits = several._fits(found, HullWhite, tmp_path, {})
     page.write_many_fits_report(tmp_path / "report.html", fits, {})
     text = (tmp_path / "report.html").read_text()
     assert "residuals, rms in vol points" in text and "residuals, rms in bp" in text

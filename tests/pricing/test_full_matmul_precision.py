@@ -25,12 +25,13 @@ WITHIN = {
     **dict.fromkeys(["explain", "explain_by_currency"], "by risk"),
     "calibrate_market": "by calibrate",
     "calibrate_many": "in each worker",
+    "calibrate_table": "by calibrate_many",
     "fit": "what it returns does",
     "export": "while it traces, for all platforms",
     **dict.fromkeys(
         ["coupled", "from_product", "parametric", "load", "save", "write_report"], "no products"
     ),
-    **dict.fromkeys(["join_optimizers", "levenberg_marquardt", "read_jobs"], "no products"),
+    **dict.fromkeys(["join_optimizers", "levenberg_marquardt", "merge_shards", "read_jobs"], "no products"),
 }
 METHODS = [
     *(pricing.RiskEngine.__call__, calibration.Calibration.prior, revalue, workers._ends_on),
