@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # a Path keeps one of both slashes
 _STORES = "gs", "s3"
-_PATIENCE = "retry_limit_seconds"  # an option of URLs of Google's store
-_PIECE = 2**22  # bytes of a copy that are in memory
-_OF_THE_USER = re.compile(
+_RETRY_LIMIT = "retry_limit_seconds"  # an option of URLs of Google's store
+_COPY_BYTES = 2**22  # bytes of a copy that are in memory
+_PERMANENT = re.compile(
     "DENIED|FORBIDDEN|UNAUTHENTICATED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|bucket does not exist|"
     "[Bb]ucket .* not found|status 40[0134]"
 )
@@ -29,7 +29,7 @@ _OF_THE_USER = re.compile(
 class StoredPath:
     """A file or a folder of an object store, with the methods of `pathlib.Path` that this library needs.
 
-    An object is replaced as a whole. A folder is the beginning of the names of its objects: it needs no making.
+    An object is replaced as a whole. A folder is a prefix of names, and exists as soon as an object has it.
     Where the store cannot be reached `ConnectionError` is raised, and `PermissionError` where it refuses: both
     are an `OSError`.
 
@@ -84,7 +84,7 @@ class StoredPath:
         return self._kind() == "Directory"
 
     def is_symlink(self) -> bool:
-        """Whether it is a link: a store has none."""
+        """False: a store has no links."""
         return False
 
     def _kind(self) -> str:
@@ -92,7 +92,7 @@ class StoredPath:
             return store.get_file_info(self.key).type.name
 
     def iterdir(self) -> Iterator["StoredPath"]:
-        """Yield what is in this folder."""
+        """Yield the objects and folders in this folder."""
         return iter(
             [replace(self, key=found.path.strip("/")) for found in self._listed(recursive=False)]
         )
@@ -120,10 +120,10 @@ class StoredPath:
         """Write the content of the object to a file of this machine."""
         opened = self._opened()
         with opened as store, store.open_input_stream(self.key) as stream, file.open("wb") as copy:
-            shutil.copyfileobj(stream, copy, _PIECE)
+            shutil.copyfileobj(stream, copy, _COPY_BYTES)
 
     def write_bytes(self, content: bytes) -> None:
-        """Put an object of this content there, in the place of an older one."""
+        """Write the object, and replace an older one."""
         with self._opened() as store, store.open_output_stream(self.key) as stream:
             stream.write(content)
 
@@ -150,7 +150,7 @@ class StoredPath:
             raise FileNotFoundError(errno.ENOENT, said, str(self)) from None
         except (OSError, arrow("pyarrow").ArrowException) as error:
             said = " ".join(str(error).split())
-            if _OF_THE_USER.search(said):
+            if _PERMANENT.search(said):
                 raise PermissionError(errno.EACCES, said, str(self)) from None
             raise ConnectionError(errno.EIO, said, str(self)) from None
 
@@ -189,8 +189,8 @@ def place_of(path: str | os.PathLike) -> Place:
 def _file_system(scheme: str, bucket: str, options: str) -> Any:
     """Return pyarrow's file system of a bucket; the store may be asked for the bucket's region."""
     given = [options] * bool(options)
-    if scheme == "gs" and _PATIENCE not in options:
-        given.append(f"{_PATIENCE}=60")  # Google's own limit is 15 minutes
+    if scheme == "gs" and _RETRY_LIMIT not in options:
+        given.append(f"{_RETRY_LIMIT}=60")  # Google's own limit is 15 minutes
     return arrow("pyarrow.fs").FileSystem.from_uri(f"{scheme}://{bucket}?{'&'.join(given)}")[0]
 
 

@@ -140,9 +140,7 @@ def calibrate(
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, help="With a table of quotes: seconds after which no round is begun."
-        ),
+        typer.Option(min=0.0, help="With a table of quotes: seconds after which no round starts."),
     ] = None,
     log: Annotated[
         Log | None,

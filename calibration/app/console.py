@@ -62,7 +62,7 @@ def summarize(table: RenderableType, report: Place) -> None:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Exit with status 75 after an error that a retry may mend, with status 2 after one of the input.
+    """Exit with status 75 after an error that a retry can mend, and with status 2 after a wrong input.
 
     Raises:
         Exit: The block ended in an error, or by itself.

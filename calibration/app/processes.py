@@ -22,7 +22,7 @@ import typer
 from jaxtape.cli.main import SOME_FAILED, TOO_MANY_FAILED, TRY_AGAIN, UNUSABLE, refuse
 
 _DONE = 0, SOME_FAILED, TOO_MANY_FAILED  # statuses of a process that no other one waits for
-_PATIENCE = 10.0  # seconds that the others have to say what they saw
+_GRACE = 10.0  # seconds in which the other processes can report what they saw
 _POLL = 0.05
 _PARENT = "JAXTAPE_PARENT"  # of a process that `started` has started
 _RUN = "from jaxtape.cli.main import main; main()"
@@ -47,10 +47,9 @@ def started(count: int) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: _terminate(children))
     signal.signal(signal.SIGINT, lambda *_: _end(children))
     statuses = _statuses(children)
-    lost = {index: status for index, status in enumerate(statuses) if status not in _DONE}
-    if not lost:
-        raise typer.Exit(max(statuses))
-    index, status = next(iter(lost.items()))
+    if all(status in _DONE for status in statuses):
+        raise typer.Exit(max(status for status in statuses if status is not None))
+    index, status = _cause(statuses)
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     refuse(
         f"process {index} of {count} {how}, and the others were ended; run the same command with --resume to "
@@ -59,26 +58,36 @@ def started(count: int) -> NoReturn:
     )
 
 
-def _statuses(children: Sequence[subprocess.Popen]) -> list[int]:
-    """Wait for all, or for one that ends badly and then a little for the others; only that one's end counts."""
+def _statuses(children: Sequence[subprocess.Popen]) -> list[int | None]:
+    """Wait for all processes, or for one that fails and a little for the others; None where one still runs."""
     while True:
         statuses = [child.poll() for child in children]
+        if None not in statuses:
+            return statuses
         if any(status not in (None, *_DONE) for status in statuses):
             break
-        if None not in statuses:
-            return [status for status in statuses if status is not None]
         time.sleep(_POLL)
-    first = next(status for status in statuses if status not in (None, *_DONE))
     with contextlib.suppress(subprocess.TimeoutExpired):
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _GRACE
         for child in children:
             child.wait(max(0.0, end - time.monotonic()))
+    statuses = [child.poll() for child in children]
     _end(children)
-    return [first if status == first else 0 for status in statuses]
+    return statuses
+
+
+def _cause(statuses: Sequence[int | None]) -> tuple[int, int]:
+    """Return the index and the status of the process that failed first of all.
+
+    A process that loses the others ends with 75 or by SIGABRT, sometimes before the lost one is reaped: such
+    statuses are causes only where there is no other.
+    """
+    failed = [(i, status) for i, status in enumerate(statuses) if status not in (None, *_DONE)]
+    return min(failed, key=lambda one: one[1] in (TRY_AGAIN, -signal.SIGABRT))
 
 
 def _terminate(children: Sequence[subprocess.Popen]) -> None:
-    """Have all processes end after the round in work."""
+    """Have all processes end after the current round."""
     for child in children:
         child.terminate()
 

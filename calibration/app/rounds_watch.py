@@ -42,24 +42,22 @@ class RoundsWatch:
         self._num_fitted, self._share = 0, 0.0
         self._failed: dict[str, str] = {}
         self._start = time.perf_counter()
-        self._begun = (
-            self._start,
-            0.0,
-        )  # when the first round that is not kept was begun, and the share then
+        # the start of the first round that no earlier run kept, and the share of the files read by then
+        self._first_fit = self._start, 0.0
         self._is_terminated = False
         if jax.process_index() == 0:
             self._write_metrics()
 
     @contextlib.contextmanager
-    def heeding_sigterm(self) -> Iterator[None]:
-        """Take SIGTERM as the wish to end after the round in work; a second one ends the process at once."""
+    def ending_on_sigterm(self) -> Iterator[None]:
+        """End the run after the current round on SIGTERM; a second SIGTERM ends the process at once."""
 
-        def heed(*_: object) -> None:
+        def end_after_round(*_: object) -> None:
             self._is_terminated = True
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         try:
-            before = signal.signal(signal.SIGTERM, heed)
+            before = signal.signal(signal.SIGTERM, end_after_round)
         except ValueError:  # not in the main thread
             yield
             return
@@ -79,7 +77,7 @@ class RoundsWatch:
 
     def _seconds_left(self) -> float | None:
         """Estimate the seconds to the end from the bytes of the files that are read, or return None."""
-        start, share = self._begun
+        start, share = self._first_fit
         if self._share <= share:
             return None
         seconds = time.perf_counter() - start
@@ -90,7 +88,7 @@ class RoundsWatch:
         self._counts["done"] += len(found.ids)
         self._num_fitted += 0 if is_kept else len(found.ids)
         if is_kept:
-            self._begun = time.perf_counter(), self._share
+            self._first_fit = time.perf_counter(), self._share
         self._failed |= found.failed
         self._counts["failed"] = len(self._failed)
         self._counts["not_identified"] += len(found.not_identified)
@@ -138,7 +136,7 @@ class RoundsWatch:
         prometheus.write_to_textfile(str(self._metrics), registry)
 
     def not_allowed(self, found: Calibrations, errors: Sequence[str]) -> list[str]:
-        """Return the failures of a run that is done, none if so few may fail; exit if more have."""
+        """Return the failures of a complete run, none within --max-failed; exit if there are more."""
         if self._max_failed is None:
             return list(errors)
         self._refuse_too_many(found.failed, len(found.ids))
@@ -171,9 +169,9 @@ _HELP = {
     "done": "Surfaces that are fitted or have failed",
     "failed": "Surfaces that have failed",
     "not_identified": "Surfaces whose quotes do not identify the model",
-    "seconds": "Seconds since the run was begun",
+    "seconds": "Seconds since the run began",
     "surfaces_per_second": "Surfaces that this run has fitted in a second",
-    "last_report_timestamp_seconds": "Time at which the last round was done, or the run begun",
+    "last_report_timestamp_seconds": "Time of the end of the last round, or of the start of the run",
 }
 
 

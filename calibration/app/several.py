@@ -64,7 +64,7 @@ def calibrate_all(
         if is_first and not resume:
             forget(folder, results)
     with stages.progress("calibrate", f"calibrating {source.name}") as (lines, progress):
-        with console.refusing(), watch.heeding_sigterm():
+        with console.refusing(), watch.ending_on_sigterm():
             found = calibrate_many(
                 jobs,
                 mesh=mesh,

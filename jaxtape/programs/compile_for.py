@@ -20,14 +20,10 @@ from .exported import flattened
 from .recorded import is_array_or_shape, shape_of_leaf
 from .targets import target_of
 
-_OF_CPUS = (
-    "--xla_cpu",
-    "--xla_backend_extra_options",
-)  # flags that are no part of a target's program
-_FOR_GPUS = (
-    "--xla_gpu_autotune_level=0",
-    "--xla_gpu_enable_triton_gemm=false",
-)  # nothing can be timed
+# flags that do not apply to a target's program
+_OF_CPUS = "--xla_cpu", "--xla_backend_extra_options"
+# autotuning would have to time kernels on the device
+_FOR_GPUS = "--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_COMPILATION_CACHE": "0",
@@ -161,7 +157,7 @@ class TargetCompiler:
         return process
 
     def _end(self) -> str:
-        """End the process, and return the reason for which it ended, in its own words."""
+        """End the process, and return the reason that it gave."""
         process, self._process = self._process, None
         if process is None:
             return ""

@@ -1,7 +1,7 @@
 """Equal shares of the paths, one for each device of a mesh or for each micro-batch, and sums over all of them.
 
 A stage of a solver runs once on every device, on the device's own paths (`per_device`). What a device needs of
-the others' paths is a sum, a least or a greatest number: an all-reduce each.
+the others' paths is a sum or a minimum: one all-reduce each.
 """
 
 from collections.abc import Callable
@@ -59,8 +59,8 @@ class PathShare(NamedTuple):
         flat, restore = ravel_pytree(tree)
         return restore(jax.lax.psum(flat, _AXIS))
 
-    def least(self, x: Array) -> Array:
-        """Return the least over all devices."""
+    def minimum(self, x: Array) -> Array:
+        """Return the minimum over all devices: one all-reduce."""
         return jax.lax.pmin(x, _AXIS) if self.is_on_mesh else x
 
     def map_rows(self, function: Callable, rows: PyTree[Array], batch_size: int) -> PyTree[Array]:

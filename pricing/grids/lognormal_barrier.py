@@ -27,9 +27,8 @@ Scalar = Float[Array, ""]
 Nodes = Float[Array, " nodes"]
 
 _REACH = 6.5  # standard deviations from the spot
-_SHARE = 2.0 - math.sqrt(
-    2.0
-)  # of a step, by the trapezoidal rule; both stages then have one matrix
+_SHARE = 2.0 - math.sqrt(2.0)
+"""The share of a step that the trapezoidal rule takes; with it both stages have one matrix."""
 
 
 def lognormal_barrier_value(
@@ -98,9 +97,8 @@ def _living_value(
     interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)[:, None]
 
     def step(w: Array, of_step: tuple[Array, ...]) -> tuple[Array, None]:
-        variance, drift, low, high = (
-            of_step  # the values at both ends are after each of the two stages
-        )
+        # low and high: the values at both ends after each of the two stages
+        variance, drift, low, high = of_step
         spread = 0.5 * variance / gap**2
         slope = 0.5 * side * (drift - 0.5 * variance) / gap
         bands = spread - slope, -2.0 * spread, spread + slope

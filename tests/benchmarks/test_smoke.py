@@ -26,7 +26,8 @@ from tests.references import DAX_SSE_AT_OPTIMUM, dax_heston
 pytestmark = pytest.mark.repeat
 
 ROOT = Path(benchmarks.__file__).parent
-TOOLS = {"pareto_figure", "compiled_sweeps"}  # they time nothing; one needs the compiler of an accelerator
+# tools that time nothing; compiled_sweeps needs the compiler of an accelerator
+TOOLS = {"pareto_figure", "compiled_sweeps"}
 AS_USERS_HAVE_IT = {
     "jax_enable_x64": True,
     "jax_numpy_rank_promotion": "allow",

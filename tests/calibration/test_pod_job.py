@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from calibration import Calibrations, calibrate_many, calibrate_table, merge_shards, read_jobs
 from calibration.app.calibrate import calibrate  # the module of the command
-from calibration.app.processes import _DONE
+from calibration.app.processes import _DONE, _cause
 from calibration.many import rounds
 from jaxtape import object_store
 from jaxtape.cli.main import app
@@ -427,3 +427,17 @@ def test_a_store_that_is_lost_asks_for_another_try(calibrated, store, monkeypatc
 
 def test_statuses_of_processes_that_are_done():
     assert _DONE == (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "cause"),
+    [
+        ([75, -9], (1, -9)),  # the killed process was reaped last
+        ([-6, 0, -11], (2, -11)),
+        ([2, -6], (0, 2)),
+        ([0, 75, None], (1, 75)),
+        ([-6, 75], (0, -6)),
+    ],
+)
+def test_the_process_that_failed_first_is_named(statuses, cause):
+    assert _cause(statuses) == cause

@@ -31,7 +31,9 @@ WITHIN = {
     **dict.fromkeys(
         ["coupled", "from_product", "parametric", "load", "save", "write_report"], "no products"
     ),
-    **dict.fromkeys(["join_optimizers", "levenberg_marquardt", "merge_shards", "read_jobs"], "no products"),
+    **dict.fromkeys(
+        ["join_optimizers", "levenberg_marquardt", "merge_shards", "read_jobs"], "no products"
+    ),
 }
 METHODS = [
     *(pricing.RiskEngine.__call__, calibration.Calibration.prior, revalue, workers._ends_on),

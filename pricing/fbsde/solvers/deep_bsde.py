@@ -42,9 +42,8 @@ from .networks import (
     sum_over_contracts,
 )
 
-_LARGE = (
-    256  # paths of a micro-batch: of fewer, products of matrices are slower than to run them twice
-)
+_LARGE = 256
+"""Paths of a micro-batch. Matrix products of fewer paths cost more than rematerialization does."""
 
 
 class ForwardParameters(NamedTuple):

@@ -340,7 +340,7 @@ class _LeastSquares(NamedTuple):
         low_leverage = self.has_low_leverage[None]
         low = jnp.min(driver, axis=1, keepdims=True, where=low_leverage, initial=jnp.inf)
         high = jnp.max(driver, axis=1, keepdims=True, where=low_leverage, initial=-jnp.inf)
-        low, high = self.share.least(low), -self.share.least(-high)
+        low, high = self.share.minimum(low), -self.share.minimum(-high)
         return jnp.where(low_leverage | (low > high), driver, jnp.clip(driver, low, high))
 
     def loss(self, target: Values, residuals: Values) -> Float[Array, ""]:
