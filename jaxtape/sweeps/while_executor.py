@@ -91,16 +91,16 @@ class WhileExecutor(AbstractExecutor):
 
         def row(carry):
             at, (slots, position, steps), state, more = carry
-            slots = store.put(slots, _slot_of_row(table, at), pick(needed, state))
-            (position,) = put((position,), (steps,), _slot_of_row(table, at))
-            stop = _end_of_row(table, at)
+            slots = store.put(slots, slot_of_row(table, at), pick(needed, state))
+            (position,) = put((position,), (steps,), slot_of_row(table, at))
+            stop = end_of_row(table, at)
             if table.refreshes:
                 near = steps + jnp.minimum(stop - steps, online.REFRESH)
                 stop = jnp.where(steps < online.REFRESHED, stop, near)
             on = lambda carry: carry[2] & (carry[0] < stop)
             reached = steps, state, more
             k, state, more = node(reached) if table.dense else lax.while_loop(on, node, reached)
-            return _row_after(table, at, k), (slots, position, k), state, more
+            return row_after(table, at, k), (slots, position, k), state, more
 
         on = lambda carry: carry[3] & (carry[1][2] < chain.length)
         zero, none = jnp.int32(0), jnp.full(table.slots, -1, jnp.int32)
@@ -134,7 +134,6 @@ class WhileExecutor(AbstractExecutor):
         self, k, forward: Forward, stack: SnapshotStack, reached: tuple
     ) -> tuple[SnapshotStack, tuple]:
         """Advance towards position k while Revolve keeps another state before it, and keep those states."""
-        betas = jnp.asarray(self.table.betas)
         free = lambda stack: self.table.slots - stack.top
 
         def is_long(carry):
@@ -145,10 +144,7 @@ class WhileExecutor(AbstractExecutor):
         def cut(carry):
             """Keep the state after the first part of the nodes up to k."""
             stack, (position, leaves) = carry
-            size = k + 1 - position
-            most, more = (_at(betas, free(stack) - i) for i in (0, 1))
-            r = jnp.sum(most < size, dtype=jnp.int32)
-            part = jnp.minimum(_at(most, r - 1), size - _at(more, r - 1))
+            part = first_part(self.table, k + 1 - position, free(stack))
             _, *reached = forward.advance(((), position, leaves), position + part)
             return stack.push(forward, tuple(reached)), tuple(reached)
 
@@ -170,7 +166,15 @@ class WhileExecutor(AbstractExecutor):
         return for_each_stack(slots, of_leaves), dim, dim
 
 
-def _slot_of_row(table: OnlineTable, row: tuple):
+def first_part(table: OnlineTable, size, free):
+    """Return the number of nodes that Revolve cuts off before it keeps a state, of `size` nodes."""
+    betas = jnp.asarray(table.betas)
+    most, more = (_at(betas, free - i) for i in (0, 1))
+    r = jnp.sum(most < size, dtype=jnp.int32)
+    return jnp.minimum(_at(most, r - 1), size - _at(more, r - 1))
+
+
+def slot_of_row(table: OnlineTable, row: tuple):
     """Return the slot in which the state of a row is kept.
 
     A row is three integers: its number, and among the dense rows its turn and its part of that turn.
@@ -183,14 +187,14 @@ def _slot_of_row(table: OnlineTable, row: tuple):
     return jnp.where(number < table.dense_rows, dense, late)
 
 
-def _end_of_row(table: OnlineTable, row: tuple):
+def end_of_row(table: OnlineTable, row: tuple):
     """Return the position of the next row."""
     after, ends = row[0] + 1, jnp.asarray([*table.position, table.length], jnp.int32)
     late = _at(ends, jnp.maximum(after - table.dense_rows, 0))
     return jnp.where(after < table.dense_rows, after, late)
 
 
-def _row_after(table: OnlineTable, row: tuple, k) -> tuple:
+def row_after(table: OnlineTable, row: tuple, k) -> tuple:
     """Return the row of position k: the same row, while its state is kept again and again."""
     number, turn, part = row
     is_last = part == table.slots - turn
@@ -198,7 +202,7 @@ def _row_after(table: OnlineTable, row: tuple, k) -> tuple:
     following = number + 1, turn, part
     if not table.refreshes:
         return following
-    return jax.tree.map(lambda *rows: jnp.where(k < _end_of_row(table, row), *rows), row, following)
+    return jax.tree.map(lambda *rows: jnp.where(k < end_of_row(table, row), *rows), row, following)
 
 
 def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:

@@ -16,8 +16,9 @@ from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import check_count, check_slots
 from ..sweeps.chain import trace
 from ..sweeps.leaves import as_array
+from ..sweeps.masked_executor import MaskedExecutor
 from ..sweeps.static_executor import StaticExecutor
-from ..sweeps.while_executor import WhileExecutor, with_condition
+from ..sweeps.while_executor import with_condition
 
 
 def scan(
@@ -128,7 +129,7 @@ def while_loop(
     check_steps("max_steps", max_steps)
     max_steps = int(max_steps)
     table = online_table(max_steps, two_sweeps(max_steps) if slots is None else int(slots))
-    chain, arrays, tree, _ = trace(_node_of(body), init, (), WhileExecutor(table))
+    chain, arrays, tree, _ = trace(_node_of(body), init, (), MaskedExecutor(table))
     closed, shape = jax.make_jaxpr(cond, return_shape=True)(jax.tree.unflatten(tree, arrays.init))
     if [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)] != [((), jnp.bool_)]:
         raise TypeError(f"cond returns {shape}: return one boolean scalar.")
