@@ -32,6 +32,7 @@ from .while_executor import (
     first_part,
     row_after,
     slot_of_row,
+    varying_axes,
 )
 
 TICKS = 8  # for each look of the host
@@ -65,7 +66,8 @@ def _first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
         return more & (steps < chain.length)
 
     def tick(_, carry):
-        (at, start), slots, position, steps, state, more = carry
+        row, slots, position, steps, state, more = carry
+        at, start = (*row[:3],), row[3]
         live = lives(carry)
         keeps = live & (steps == start)
         slot = slot_of_row(table, at)
@@ -78,17 +80,17 @@ def _first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
         if table.refreshes:
             near = steps + jnp.minimum(end - steps, online.REFRESH)
             end = jnp.where(steps < online.REFRESHED, end, near)
-        row = _where(keeps, (row_after(table, at, end), end), (at, start))
+        row = jnp.where(keeps, jnp.stack([*row_after(table, at, end), end]), row)
         # a state at which the loop has stopped may be where the step has no derivative
         moved, _ = chain.step(consts, _where(live, state, arrays.init), ())
         state = _where(live, moved, state)
         more = live & chain.continues(consts, state)
-        return row, slots, position, steps + live, state, more
+        return row, slots, position, steps + _count(live), state, more
 
     zero, none = jnp.int32(0), jnp.full(table.slots, -1, jnp.int32)
     _, slots = store.empty()
     more = chain.continues(consts, arrays.init)
-    start = ((zero, zero, zero), zero), slots, none, zero, arrays.init, more
+    start = jnp.zeros(4, jnp.int32), slots, none, zero, arrays.init, more
     _, slots, position, steps, state, _ = _while(lives, tick, start)
     return state, (), (store.unpack(((), slots)), position, steps)
 
@@ -110,7 +112,7 @@ def _reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, bars) -> 
         node_bar, new_bar, _ = shared.pull(state, (), (state_bar, ()))
         summed = tuple(map(jnp.add, shared_bar, node_bar))
         bars = _where(ready, (new_bar, summed), bars)
-        return k - ready, stack._replace(top=stack.top - (live & held)), bars
+        return k - _count(ready), stack._replace(top=stack.top - _count(live & held)), bars
 
     def tick(_, carry):
         k, stack, ahead, bars = carry
@@ -152,13 +154,14 @@ def _step_ahead(table, forward: Forward, k, stack: SnapshotStack, ahead: tuple) 
     kept = _where(keeps, forward.store.encode(ahead[1]), get(device, spare))
 
     def inserted(array, value):
-        shifted = jnp.where(places <= stack.top + 1, jnp.roll(array, 1), array)
+        zero = jnp.zeros_like(array[0])
+        shifted = jnp.where(places <= stack.top + 1, lax.pad(array, zero, [(1, -1, 0)]), array)
         shifted = jnp.where(places == below + 1, value, shifted)
         return jnp.where(keeps & (places > below), shifted, array)
 
     position, slots = inserted(stack.position, after), inserted(stack.slot, spare)
     states = host, put(device, kept, spare)
-    return SnapshotStack(states, position, slots, stack.top + keeps), ahead
+    return SnapshotStack(states, position, slots, stack.top + _count(keeps)), ahead
 
 
 def _next_kept(table, base, end, free):
@@ -171,8 +174,18 @@ def _next_kept(table, base, end, free):
 
 
 def _while(lives: Callable, tick: Callable, start: tuple) -> tuple:
-    """Run ticks while `lives` holds, and up to `TICKS` - 1 after that."""
+    """Run ticks while `lives` holds, and up to `TICKS` - 1 after that.
+
+    Where devices stop by themselves, all that is carried varies over the same mesh axes.
+    """
+    axes = frozenset().union(*map(varying_axes, jax.tree.leaves(start)))
+    start = jax.tree.map(lambda leaf: _varying(leaf, axes), start)
     return lax.while_loop(lives, lambda carry: lax.fori_loop(0, TICKS, tick, carry), start)
+
+
+def _varying(leaf, axes: frozenset):
+    missing = tuple(sorted(axes - varying_axes(leaf)))
+    return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
 
 def _where(holds, new, old):
@@ -182,3 +195,8 @@ def _where(holds, new, old):
 
 def _at(array, i):
     return get((array,), i)[0]
+
+
+def _count(flag):
+    """Return 1 for a flag that is True, else 0."""
+    return flag.astype(jnp.int32)

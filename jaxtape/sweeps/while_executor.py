@@ -245,9 +245,9 @@ def _check_varying(arrays: Arrays) -> None:
     Raises:
         ValueError: If one does not.
     """
-    axes = frozenset().union(*map(_axes, arrays.init))
+    axes = frozenset().union(*map(varying_axes, arrays.init))
     for leaf in arrays.consts:
-        missing = tuple(sorted(axes - _axes(leaf)))
+        missing = tuple(sorted(axes - varying_axes(leaf)))
         if missing and jnp.issubdtype(leaf.dtype, jnp.inexact):
             raise ValueError(
                 f"The loop's state varies over the mesh axes {missing}, and a value that its body closes over, "
@@ -256,7 +256,8 @@ def _check_varying(arrays: Arrays) -> None:
             )
 
 
-def _axes(leaf) -> frozenset:
+def varying_axes(leaf) -> frozenset:
+    """Return the mesh axes over which an array varies."""
     return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
