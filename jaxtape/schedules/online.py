@@ -16,7 +16,7 @@ import operator
 
 import numpy as np
 
-from .table import advances, beta, cached_by_length, check_slots
+from .table import advances, beta, cached_by_length, check_slots, repetition
 
 _GRAIN = 4096  # beyond it, positions are looked at in steps of this part of them
 REFRESH = 256  # beyond position `REFRESHED`, steps after which the last state is kept again
@@ -146,6 +146,14 @@ def online_table(length: int, slots: int) -> OnlineTable:
         betas = [[min(beta(s, r), length) for r in range(most + 1)] for s in range(slots + 1)]
     position, slot = rows.astype(np.int32)
     return OnlineTable(length, slots, position, slot, np.asarray(betas, np.int32))
+
+
+@cached_by_length
+def revolve_sizes(length: int, slots: int) -> np.ndarray:
+    """Return `beta(s, r)`, or `length` if that is less, for the s and r of at most `length` nodes, s > 1."""
+    most = repetition(length, 2)
+    sizes = [[min(beta(s, r), length) for r in range(most + 1)] for s in range(slots + 1)]
+    return np.asarray(sizes, np.int32)
 
 
 def check_steps(name: str, steps: int) -> None:

@@ -1,16 +1,21 @@
 """The executor of a chain whose nodes are edited without compiling again."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from ..schedules.layout import TableLayout
+from ..schedules.online import revolve_sizes
 from ..schedules.table import ScheduleArrays
-from .chain import Arrays, Chain
-from .executor import TableExecutor, step_of_all
+from .by_platform import by_platform
+from .chain import Active, Arrays, Chain
+from .executor import Forward, TableExecutor, step_of_all
 from .leaves import get, pick, put
+from .masked_ticks import MaskedReverse, at, count_of, masked_loop, where
+from .pullback import SharedValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +41,24 @@ class IndexedExecutor(TableExecutor):
         del chain
         return jnp.asarray(self.columns(consts).order)[k]
 
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        return self._swept("first_sweep", (chain,), arrays)
+
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
+
+    def _swept(self, name: str, static: tuple, *args):
+        """Call a sweep of the executor of the platform.
+
+        All follow the table where masked ticks would repeat side effects or transfers to the host, or round a
+        state at every node.
+        """
+        by_table = functools.partial(getattr(super(), name), *static)
+        if static[0].jaxpr.effects or self.checkpoint_dtype is not None or self.table.host_slots:
+            return by_table(*args)
+        masked = functools.partial(getattr(_MaskedExecutor(self.table), name), *static)
+        return by_platform(by_table, masked, *args)
+
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         length = jnp.asarray(self.columns(arrays.consts).length)
         start = arrays.init, ()
@@ -59,6 +82,58 @@ class IndexedExecutor(TableExecutor):
     def short(self, nodes: int, slots: int) -> "IndexedExecutor":
         on_host = min(self.table.host_slots, 1)
         return IndexedExecutor(TableLayout(nodes, slots + 1, 0, on_host), self.checkpoint_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MaskedExecutor(IndexedExecutor):
+    """The executor on GPUs and TPUs: it keeps the states of the table, and takes masked ticks between them."""
+
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        return TableExecutor.first_sweep(self, chain, arrays)
+
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        return TableExecutor.reverse_sweep(self, chain, active, arrays, kept, bars)
+
+    def keep_states(self, chain: Chain, arrays: Arrays, forward: Forward, start: tuple) -> tuple:
+        length, slot_of_node = self._slot_of_node(arrays.consts)
+        store, (_, first) = forward.store, start
+
+        def tick(_, carry):
+            k, slots, reached = carry
+            live, slot = k < length, at(slot_of_node, k)
+            host, device = slots
+            kept = store.encode(forward.needed(reached))
+            device = put(device, where(live & (slot >= 0), kept, get(device, slot)), slot)
+            # after the last node, the first one is run again
+            node = where(live, (k, reached), (jnp.zeros_like(k), first))
+            return k + count_of(live), (host, device), where(live, forward.step(*node), reached)
+
+        _, *reached = masked_loop(lambda carry: carry[0] < length, tick, (jnp.int32(0), *start))
+        return tuple(reached)
+
+    def pull_nodes(
+        self, shared: SharedValues, arrays: Arrays, start: tuple, ys_bar: tuple
+    ) -> tuple[tuple, tuple, tuple]:
+        length, slot_of_node = self._slot_of_node(arrays.consts)
+        states, *bars = start
+        slots = self.table.slots
+        taken = jnp.where(slot_of_node < 0, slots, slot_of_node)
+        nodes = jnp.arange(len(self.table), dtype=jnp.int32)
+        position = jnp.full(slots, -1, jnp.int32).at[taken].max(nodes, mode="drop")
+        sweep = MaskedReverse(shared, arrays, slots, revolve_sizes(len(self.table), slots))
+        return sweep.pull_nodes(states, position, length, tuple(bars))
+
+    def _slot_of_node(self, consts: tuple) -> tuple:
+        """Return the number of live nodes, and each node's slot in the first sweep, or -1."""
+        table, capacity = self.columns(consts), len(self.table)
+        length, (first, end) = jnp.asarray(table.length), jnp.asarray(table.sweep_rows)
+        position = jnp.asarray(table.store_position)
+        rows = jnp.arange(position.size, dtype=jnp.int32)
+        kept = jnp.where((rows >= first) & (rows < end), position, capacity)
+        slot_of_node = jnp.full(capacity, -1, jnp.int32).at[0].set(0)
+        slot_of_node = slot_of_node.at[kept].set(jnp.asarray(table.store_slot), mode="drop")
+        last = jnp.maximum(length - 1, 0)
+        return length, slot_of_node.at[last].set(at(jnp.asarray(table.load_slot), last))
 
 
 def with_schedule_arrays(

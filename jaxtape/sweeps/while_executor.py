@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ..jax_private import ClosedJaxpr
@@ -144,7 +145,7 @@ class WhileExecutor(AbstractExecutor):
         def cut(carry):
             """Keep the state after the first part of the nodes up to k."""
             stack, (position, leaves) = carry
-            part = first_part(self.table, k + 1 - position, free(stack))
+            part = first_part(self.table.betas, k + 1 - position, free(stack))
             _, *reached = forward.advance(((), position, leaves), position + part)
             return stack.push(forward, tuple(reached)), tuple(reached)
 
@@ -166,10 +167,9 @@ class WhileExecutor(AbstractExecutor):
         return for_each_stack(slots, of_leaves), dim, dim
 
 
-def first_part(table: OnlineTable, size, free):
-    """Return the number of nodes that Revolve cuts off before it keeps a state, of `size` nodes."""
-    betas = jnp.asarray(table.betas)
-    most, more = (_at(betas, free - i) for i in (0, 1))
+def first_part(betas: np.ndarray, size, free):
+    """Return the number of nodes, of `size`, that Revolve passes before it keeps a state in a free slot."""
+    most, more = (_at(jnp.asarray(betas), free - i) for i in (0, 1))
     r = jnp.sum(most < size, dtype=jnp.int32)
     return jnp.minimum(_at(most, r - 1), size - _at(more, r - 1))
 
