@@ -13,8 +13,7 @@ from benchmarks.compiled_sweeps import row_of
 from benchmarks.problems import HESTON, Problem
 from benchmarks.ways import Way, by_tape
 from jaxtape.schedules.lockstep import LockstepRun, lockstep_plan, lockstep_run
-from jaxtape.sweeps import by_platform, state_store
-from jaxtape.sweeps.chain import Chain
+from jaxtape.sweeps import state_store
 from jaxtape.sweeps.static_executor import StaticExecutor
 
 from ..cases import others_later
@@ -31,20 +30,6 @@ from .test_scan_transformations import FIRST, applied
 
 BLOCKS = jt.MultiStage(device=1, host=2)  # of 7 nodes: two blocks of 2, and a tail of 3
 IN_LOCKSTEP = jt.Revolve(5), jt.Periodic(5), jt.Recursive(3), jt.MultiStage(2, 3), jt.Budget(2**14)
-
-
-@pytest.fixture
-def lockstep(monkeypatch):
-    """Follow plans on this platform; a chain of the same program was perhaps compiled for a table."""
-    monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-    _forget()
-    yield
-    _forget()
-
-
-def _forget():
-    Chain.first_sweep.clear_cache()
-    Chain.reverse_sweep.clear_cache()
 
 
 def steps_of(run: LockstepRun) -> int:
@@ -129,30 +114,30 @@ def test_it_is_chosen_when_a_program_is_lowered():
 @pytest.mark.parametrize(
     ("schedule", "reverse"), [(s, i % 2 == 1) for i, s in enumerate(IN_LOCKSTEP)], ids=str
 )
-def test_value_and_gradients(schedule, reverse, lockstep):
+def test_value_and_gradients(schedule, reverse, as_on_gpus):
     found = value_and_gradients(mixed_loss(schedule, reverse))
     assert_close(found, lax_value_and_gradients(reverse))
 
 
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_transformation(name, lockstep):
+def test_transformation(name, as_on_gpus):
     assert_close(transformed(name, BLOCKS), transformed_without_schedule(name))
 
 
 @pytest.mark.parametrize(
     "name", others_later(TRANSFORMATIONS, ["vmap of grad"], ["hessian", "cond", "scan in scan"])
 )
-def test_transformation_with_slots_on_the_host(name, lockstep, monkeypatch):
+def test_transformation_with_slots_on_the_host(name, as_on_gpus, monkeypatch):
     monkeypatch.setattr(state_store, "host_is_separate", lambda: True)
     assert_close(transformed(name, BLOCKS), transformed_without_schedule(name))
 
 
-def test_each_transformation(lockstep):
+def test_each_transformation(as_on_gpus):
     """Beside `lax.scan`, without blocks."""
     check(applied([(name,) for name in FIRST]), jt.Revolve(2), A, XS)
 
 
-def test_shard_map(lockstep):
+def test_shard_map(as_on_gpus):
     def loss(a, xs, schedule=BLOCKS):
         step = lambda c, x: (jnp.sin(c) * x, None)
         return jnp.sum(jt.scan(step, a, xs, schedule=schedule)[0])
@@ -166,7 +151,7 @@ def test_shard_map(lockstep):
     assert_close(jax.device_get(found), expected)
 
 
-def test_checked(lockstep):
+def test_checked(as_on_gpus):
     """Under `checkify`, a step that makes a NaN is reported."""
     loss = lambda x: jt.scan(lambda c, z: (jnp.log(c) + z, None), x, jnp.ones(7), schedule=BLOCKS)[
         0
@@ -180,7 +165,7 @@ def test_checked(lockstep):
     assert "nan" in str(check_nan(-1.5)[0].get())
 
 
-def test_many_slots_of_a_long_chain(lockstep):
+def test_many_slots_of_a_long_chain(as_on_gpus):
     """A plan of both kinds of pullbacks without a step, and of blocks, on arguments of many paths."""
     _, init, xs = mixed_arguments(n=60)
     expected = jax.grad(lambda a: mixed_loss(None)(a, init, xs)[0])(0.7)
