@@ -4,7 +4,8 @@ Run `python -m benchmarks.compiled_sweeps [--target gpu:h100] [--steps 365] [--p
 [--precision float64] [--out FILE]`, after `pip install 'jaxtape[cuda]'` (or `[tpu]`). For each way: the bytes
 of temporaries in states of all paths, the kernels that a gradient starts, the loops, those of them whose length
 the compiler does not know (a GPU copies their condition to the host at every turn), the copies in the bodies of
-loops, and the bytes of temporaries on the host.
+loops, and the bytes of temporaries on the host. Rows of `while_loop` run the same steps by a loop whose length
+only the data say.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import jaxtape as jt
 
 from .command import parser_of
 from .problems import HESTON, Problem
-from .ways import Way, by_tape, peer_ways
+from .ways import Way, by_tape, length_of, peer_ways
 
 SCHEDULES = (
     *(jt.Revolve(slots) for slots in (12, 15, 19, 24, 26, 64)),
@@ -30,6 +31,7 @@ SCHEDULES = (
     jt.Recursive(3),
     jt.MultiStage(4, 28),
 )
+WHILE_SLOTS = 8, 26, 64
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -38,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     jax.config.update("jax_enable_x64", dtype == jnp.float64)
     problem = Problem(HESTON, options.steps, options.paths, "given")
     ways = [Way("jaxtape", repr(each), functools.partial(by_tape, each)) for each in SCHEDULES]
+    ways += [
+        Way("jaxtape", f"while_loop, {slots} slots", functools.partial(by_while, slots))
+        for slots in WHILE_SLOTS
+    ]
     ways += [way for way in peer_ways(problem.steps, False) if way.system == "jax.checkpoint"]
     rows = [row_of(way, problem, dtype, options.target) for way in ways]
     table = Table("way", *list(rows[0])[1:], title=f"{problem.title}, {dtype}, {options.target}")
@@ -46,6 +52,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     Console(width=140, highlight=False).print(table)
     if options.out:
         options.out.write_text(json.dumps({**vars(options), "out": None, "rows": rows}, indent=1))
+
+
+def by_while(slots: int, f, init, xs):
+    """Run a chain by `jt.while_loop`."""
+    n = length_of(xs)
+
+    def body(carry):
+        k, state = carry
+        return k + 1, f(state, jax.tree.map(lambda a: a[k], xs))[0]
+
+    return jt.while_loop(lambda carry: carry[0] < n, body, (0, init), n, slots=slots)[1]
 
 
 def row_of(way: Way, problem: Problem, dtype: Any, target: str) -> dict[str, Any]:
