@@ -94,7 +94,7 @@ some_nodes = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=3)
 
 schedules = (
     *(schedule for schedule in all_schedules if not isinstance(schedule, jt.Budget)),
-    jt.Budget(bytes=1500),
+    jt.Budget(bytes=1550),
 )
 
 
