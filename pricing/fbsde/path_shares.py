@@ -18,6 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from jaxtape.sweeps.footprint import live_bytes
 
 _AXIS = "paths"  # of a mesh
+_EXCHANGE_BYTES = 2**26  # of batches that are exchanged at once
 
 Index = int | Int[Array, ""]
 
@@ -87,7 +88,7 @@ class PathShare(NamedTuple):
         """Return a function of an iteration and a share of its batch: paths drawn at random from all of them.
 
         Every device holds its own paths, and takes its share of each batch. It receives those of all
-        iterations in one exchange, before the first. A batch has the same paths on any number of devices.
+        iterations before the first one. A batch has the same paths on any number of devices.
 
         Args:
             paths: Arrays [paths, ...] of this share.
@@ -124,18 +125,20 @@ class PathShare(NamedTuple):
         self, paths: PyTree[Array], rows: Int[Array, "iterations batch"], size: int
     ) -> PyTree[Array]:
         """Return this device's share of the rows of every iteration, from the devices that hold them."""
-        count, (iterations, _), rows = self.count, rows.shape, rows.astype(jnp.int32)
-        half, place = rows // (count * size), rows % (count * size)
-        is_own = (place // size == self.index).reshape(iterations, count, -1)
-        own = (half * size + place % size).reshape(is_own.shape)
-
-        def flat(path: PyTree[Array]) -> Array:
-            return ravel_pytree(path)[0]
-
+        count, rows = self.count, rows.astype(jnp.int32)
+        flattened = jax.vmap(lambda path: ravel_pytree(path)[0])(paths)
         _, restore = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], paths))
-        found = jax.vmap(flat)(paths)[own]
-        sent = jnp.where(is_own[..., None], found, jnp.zeros((), found.dtype))
-        received = jax.lax.psum_scatter(sent, _AXIS, scatter_dimension=1)
+
+        def of_iteration(rows: Int[Array, " batch"]) -> Array:
+            half, place = rows // (count * size), rows % (count * size)
+            is_own = (place // size == self.index).reshape(count, -1)
+            found = flattened[(half * size + place % size).reshape(is_own.shape)]
+            sent = jnp.where(is_own[..., None], found, jnp.zeros((), found.dtype))
+            return jax.lax.psum_scatter(sent, _AXIS)
+
+        of_one = rows.shape[1] * flattened.shape[1] * flattened.dtype.itemsize
+        at_once = max(1, min(len(rows), _EXCHANGE_BYTES // of_one))
+        received = jax.lax.map(of_iteration, rows, batch_size=at_once)
         return jax.vmap(jax.vmap(restore))(received)
 
 

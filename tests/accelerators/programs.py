@@ -28,7 +28,7 @@ from calibration import (
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
 from pricing import Book, European, fbsde, greeks, price, risk
-from pricing.market import SwaptionVols
+from pricing.market import SwaptionVols, VolSurface
 from pricing.models import AbstractModel, AbstractRateModel, Calibratable
 from tests import helpers, helpers_tape
 
@@ -135,7 +135,9 @@ def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "risk", _risk
     for name, build in helpers.all_models.items():
         model = build()
-        if isinstance(model, Calibratable) and np.ndim(getattr(model, "spot", 0.0)) == 0:
+        reads_quotes = any(isinstance(field, VolSurface) for field in vars(model).values())
+        is_one_asset = np.ndim(getattr(model, "spot", 0.0)) == 0
+        if isinstance(model, Calibratable) and is_one_asset and not reads_quotes:
             yield f"calibrate {name}", functools.partial(_calibrate, build)
     yield "calibrate_many", _calibrate_many
     yield "train", _train

@@ -331,3 +331,29 @@ def test_eight_devices_give_what_one_gives():
         np.testing.assert_allclose(shared, alone, rtol=1e-12, atol=1e-13)
     alone = risk(small_book(), dax(), heston, methods=methods)
     np.testing.assert_allclose(of_heston, all_numbers(alone), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.repeat
+@pytest.mark.parametrize(
+    ("method", "axes"),
+    [("Fourier", ["trades=8"]), ("Monte Carlo", ["paths=4", "trades=2"])],
+)
+def test_eight_devices_share_the_work_of_a_tile(method, axes):
+    """Each has an eighth of the operations, of Greeks and of values."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pricing.tiles_on_devices", method, *axes],
+        cwd=ROOT,
+        env=os.environ
+        | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAXTAPE_TEST_COMPILER": "optimizing"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for program in ("greeks", "values"):
+        assert 0.1 < found[program]["share"] < 1.15 / 8, found
+    if method == "Fourier":  # the gradient to the model is summed once
+        sums = [sent for sent in found["greeks"]["collectives"] if sent[0] == "all-reduce"]
+        assert sums == [["all-reduce", 0, 1]]

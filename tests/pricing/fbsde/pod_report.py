@@ -33,8 +33,8 @@ def sizes_of(name: str) -> dict[str, int]:
 
 
 def problem_for(solver):
-    """Return a problem of a hundred dimensions, or of the solver's maximum."""
-    many = problems.allen_cahn(100), problems.max_call(2)
+    """Return a problem of a hundred dimensions, of ten for bases of functions, or of the solver's maximum."""
+    many = problems.allen_cahn(10 if hasattr(solver, "bases") else 100), problems.max_call(2)
     return next(each for each in many if solver.unsupported_reason(each) is None)
 
 
