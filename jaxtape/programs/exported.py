@@ -17,6 +17,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..jax_private import uncommitted
 from ..jax_settings.platform import traced_for
@@ -29,6 +30,8 @@ _MAX_BYTES = 2**30  # a larger file is no program of ours
 
 class Program:
     """A function of pytrees that `load` read; it is compiled for the devices of its first arguments.
+
+    It can be called within `jax.jit`, for one of the platforms that it was exported for. It has no derivative.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -89,9 +92,12 @@ class Program:
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """Return the results for the arrays of arguments that are known to be right."""
-        results = self.compiled(arrays)(*arrays)
-        if not any(map(place_of, arrays)):
-            results = map(_movable, results)
+        if any(isinstance(array, Tracer) for array in arrays):
+            results = self._exported.call(*arrays)
+        else:
+            results = self.compiled(arrays)(*arrays)
+            if not any(map(place_of, arrays)):
+                results = map(_movable, results)
         return from_json(self._header["outputs"], iter(results))
 
     def compiled(self, arrays: Sequence[Any]) -> Callable:

@@ -62,14 +62,21 @@ def _direct() -> Iterator[Program]:
     for (method, product), model in _pairs().items():
         name = f"greeks of {product} by {method}"
         yield Program(name, _figures(method), _built(product, model), {})
+    arguments = jax.tree.map(jnp.asarray, helpers_tape.mixed_arguments())
     for schedule in helpers_tape.all_schedules:
         loss = helpers_tape.loss_of(schedule)
-        arguments = jax.tree.map(jnp.asarray, helpers_tape.mixed_arguments())
         yield Program(f"gradient under {schedule}", jax.grad(loss), arguments, {})
     for schedule in (jt.StoreAll(policy=_KEEPS_PRODUCTS), jt.Weighted(4, range(1, 24))):
         xs = (jnp.ones((8, 16)), 0.1 * jnp.ones((23, 16, 16)))
         yield Program(f"layers under {schedule}", jax.grad(_layers(schedule), (0, 1)), xs, {})
     yield Program("gradient of while_loop", jax.grad(_loop), (jnp.ones(16),), {})
+    call = _built("call", "heston on curve")
+    for each in (
+        Program("exported greeks", _figures("Fourier"), call, {}),
+        Program("exported gradient", jax.grad(helpers_tape.loss_of(jt.Revolve(5))), arguments, {}),
+    ):
+        loaded = jt.load(jt.export(each.function, *each.args, platforms=("cuda", "tpu")))
+        yield each._replace(function=loaded)
 
 
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable

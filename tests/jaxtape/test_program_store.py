@@ -324,6 +324,14 @@ def test_a_file_without_a_word_on_its_compilation_runs():
     assert jt.load(_packed(header, content[end:]))(jnp.arange(3)).tolist() == [0, 2, 4]
 
 
+def test_a_loaded_program_is_called_within_jit():
+    program = jt.load(jt.export(lambda tree: {"y": tree["x"] ** 2, "n": 3}, {"x": jnp.ones(3)}))
+    found = jax.jit(lambda x: 2.0 * program({"x": x})["y"])(jnp.arange(3.0))
+    assert found.tolist() == [0.0, 2.0, 8.0]
+    with pytest.raises(ValueError, match="No VJP"):
+        jax.grad(lambda x: program({"x": x})["y"].sum())(jnp.ones(3))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
