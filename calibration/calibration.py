@@ -14,12 +14,23 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from jaxtape.jax_settings.single_on_devices import (
+    device_program,
+    devices_are_single,
+    in_host_precision,
+)
 from pricing.argument_kinds import of_kinds
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Calibratable, Quotes
 from pricing.progress import Progress
 
-from .least_squares_problem import LeastSquaresProblem, Search, identification, is_small
+from .least_squares_problem import (
+    LeastSquaresProblem,
+    Search,
+    at_optimum,
+    identification,
+    is_small,
+)
 from .objectives import AbstractObjective, PriceQuotes, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import FreeParameters, random_starts
@@ -194,7 +205,11 @@ def calibrate(
 
     settings = search_settings(optimizer, rtol, max_steps)
     with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
-        problem, calibration = identified(problem, points, *settings, progress)
+        calibration = None
+        if devices_are_single() and not is_traced:
+            calibration = _polished_from_single(problem, points, *settings, progress)
+        if calibration is None:
+            problem, calibration = identified(problem, points, *settings, progress)
         while not is_traced and calibration.result == RESULTS.inaccurate_integral:
             assert problem.finer is not None  # beside which this one was found to be coarse
             problem, ended_at = problem.finer, parameters.free(calibration.model)
@@ -205,6 +220,38 @@ def calibrate(
     if throw and calibration.result != RESULTS.converged:
         raise RuntimeError(f"calibrating {type(model).__name__}: {RESULTS[calibration.result]}")
     return dataclasses.replace(calibration, problem=problem)
+
+
+def _polished_from_single(
+    problem: LeastSquaresProblem, points: Array, optimizer, rtol: Array, *settings
+) -> Calibration | None:
+    """Return the optimum near the end of a search in single precision on the device.
+
+    None where that end is of no use: it did not converge, or the quotes do not identify the parameters. Double
+    precision searches by itself then.
+    """
+    search = optimizer, jnp.maximum(rtol, least_rtol(jnp.float32)), *settings
+    _, coarse = device_program(identified)(problem, points, *search)
+    if coarse.result != RESULTS.converged:
+        return None
+    coarse = in_host_precision(coarse)
+    found = _polished(problem, coarse.model)
+    kept = {name: coarse.stats[name] for name in ("history", "starts_at_optimum")}
+    steps = found.stats["steps"] + coarse.stats["steps"]
+    found = dataclasses.replace(found, stats={**found.stats, **kept, "steps": steps})
+    return found if found.result == RESULTS.converged else None
+
+
+@stored_jit(quick_to_compile=True)
+def _polished(problem: LeastSquaresProblem, model: AbstractModel) -> Calibration:
+    """Return the fit at the optimum near the parameters of a model."""
+    search = at_optimum(problem, problem.parameters.free(model))
+    return ended(problem, search, problem.deviation(search.free, search.residual))
+
+
+def least_rtol(dtype: Any) -> float:
+    """Return the least fraction of the loss that a step can gain visibly, in a precision."""
+    return max(1e-10, 100.0 * float(jnp.finfo(dtype).eps))
 
 
 def identified(

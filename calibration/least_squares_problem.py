@@ -317,6 +317,62 @@ class Search(eqx.Module):
         )
 
 
+def at_optimum(problem: LeastSquaresProblem, free: Vector) -> Search:
+    """Return the end of a search where the gradient of the loss vanishes to rounding, near a point.
+
+    Quasi-Newton steps (BFGS: Nocedal and Wright 2006, eq. 6.17) begin with the J'J of Gauss and Newton. They
+    end when one moves no coordinate by 1e-10, or gains nothing. The search has not converged where another step
+    would gain more than 1e-10 of the loss.
+    """
+
+    def evaluated(count: Array, free: Vector, inverse: Array | None, before: Search) -> tuple:
+        residual, jacobian = problem.linearized(free)
+        gradient, loss = residual @ jacobian, 0.5 * jnp.sum(residual**2)
+        if inverse is None:
+            inverse = pseudo_inverse(jacobian)
+        else:
+            inverse = _quasi_newton(
+                inverse, free - before.free, gradient - before.residual @ before.jacobian
+            )
+        step = inverse @ gradient
+        gain = 0.5 * gradient @ step
+        found = dataclasses.replace(
+            before, free=free, residual=residual, jacobian=jacobian, proposal=free - step,
+            num_steps=count, converged=gain <= least_gain(loss, residual.size, 1e-10),
+            finite=jnp.all(jnp.isfinite(step)), gain=gain,
+        )  # fmt: skip
+        return found, inverse, jnp.max(jnp.abs(step)) > _LEAST_MOVE
+
+    def step(at):
+        search, inverse, _ = at
+        found, new, is_moving = evaluated(search.num_steps + 1, search.proposal, inverse, search)
+        lower = found.gain < search.gain
+        kept = jax.tree.map(lambda x, old: jnp.where(lower, x, old), found, search)
+        return kept, new, lower & is_moving
+
+    def goes_on(at):
+        search, _, is_moving = at
+        return is_moving & (search.num_steps < _MOST_QUASI_NEWTON)
+
+    start = Search.init(problem, optax.with_extra_args_support(optax.identity()), free)
+    first = evaluated(jnp.asarray(0), free, None, start)
+    return jax.lax.while_loop(goes_on, step, first)[0]
+
+
+_LEAST_MOVE = 1e-10  # of a coordinate of the free space, such as the logarithm of a parameter
+_MOST_QUASI_NEWTON = 30
+
+
+def _quasi_newton(inverse: Array, move: Vector, change: Vector) -> Array:
+    """Return the inverse Hessian after a move, from the change of the gradient; unchanged without curvature."""
+    curvature = move @ change
+    is_convex = curvature > 0.0
+    rho = jnp.where(is_convex, 1.0 / jnp.where(is_convex, curvature, 1.0), 0.0)
+    unit = jnp.eye(move.size, dtype=move.dtype)
+    left = unit - rho * jnp.outer(move, change)
+    return left @ inverse @ left.T + rho * jnp.outer(move, move)
+
+
 def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) -> Float[Array, ""]:
     """Return the least gain of a step that matters: rtol of the loss, or the noise of the residuals."""
     noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision

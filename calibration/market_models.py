@@ -18,7 +18,7 @@ from pricing.portfolio.book import Book
 from pricing.progress import Progress
 from pricing.reporting import SurfaceFit
 
-from .calibration import Calibration, calibrate
+from .calibration import Calibration, calibrate, least_rtol
 from .market_fit import fit_again
 from .parameters import FreeParameters
 from .results import RESULTS
@@ -179,8 +179,7 @@ def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Cali
 
     It takes no `progress`: a calibration that reports is made of other programs than `fit`, which comes next.
     """
-    rtol = max(1e-10, 100.0 * float(jnp.finfo(quotes.vols.dtype).eps))
-    return calibrate(quotes, start, rtol=rtol, throw=False, **settings)
+    return calibrate(quotes, start, rtol=least_rtol(quotes.vols.dtype), throw=False, **settings)
 
 
 def served_market(

@@ -193,9 +193,23 @@ def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array
     if not method.is_random:
         return samples, jnp.zeros_like(samples)
     count = samples.shape[0]
-    mean = jnp.mean(samples, axis=0)
-    variance = jnp.sum((samples - mean[None]) ** 2, axis=0) / (count - 1)
+    mean = _sum(samples) / count
+    variance = _sum((samples - mean[None]) ** 2) / (count - 1)
     return mean, jnp.sqrt(variance / count)
+
+
+_AT_ONCE = 1024  # numbers of float32, whose sum loses a digit
+
+
+def _sum(samples: Array) -> Array:
+    """Return the sum over axis 0; in float32 by blocks, so that no digit is lost over a million."""
+    count = samples.shape[0]
+    if samples.dtype != jnp.float32 or count <= _AT_ONCE:
+        return jnp.sum(samples, axis=0)
+    padding = [(0, -count % _AT_ONCE), *((0, 0),) * (samples.ndim - 1)]
+    return _sum(
+        jnp.sum(jnp.pad(samples, padding).reshape(_AT_ONCE, -1, *samples.shape[1:]), axis=0)
+    )
 
 
 def select_method(

@@ -8,7 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
-from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place, place_of
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
@@ -72,9 +72,7 @@ def calibrate(
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
     seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
-    precision: Annotated[
-        Precision, typer.Option(help="Floating-point precision.")
-    ] = Precision.double,
+    precision: PrecisionOption = None,
     resume: Annotated[
         bool,
         typer.Option(

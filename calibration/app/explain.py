@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import jax
-import typer
 from rich.table import Table
 
-from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
 from pricing.portfolio.explanation import (
     AgedBook,
@@ -47,9 +46,7 @@ def explain(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[
-        Precision, typer.Option(help="Floating-point precision.")
-    ] = Precision.double,
+    precision: PrecisionOption = None,
     budget: BudgetOption = BUDGET,
 ) -> None:
     """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.

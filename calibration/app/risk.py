@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from jaxtape.cli.dry_run import with_dry_run
-from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
 from pricing.ingestion.errors import UnreadableFile
 from pricing.market import Market
@@ -66,9 +66,7 @@ def risk(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[
-        Precision, typer.Option(help="Floating-point precision.")
-    ] = Precision.double,
+    precision: PrecisionOption = None,
     devices: Annotated[
         int, typer.Option(min=1, help="Number of devices that share the trades.")
     ] = 1,

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxtape.jax_settings.single_on_devices import devices_are_single
 from jaxtape.object_store import Place, StoredPath, local_copy
 from jaxtape.output_folder import AtomicOutput, read_bytes, read_json
 from jaxtape.programs.code_fingerprint import describe_user_code
@@ -188,9 +189,10 @@ def _digest_of_file(file: Place) -> str:
 
 
 def facts_of(settings: Settings) -> dict[str, Any]:
-    """Return the digest of the settings and the versions of the software, which the results depend on."""
+    """Return the facts on which results depend: a digest of the settings, software, precision."""
     software = {name: version(name) for name in _SOFTWARE}
-    return {"settings": _digest_of(settings), "software": software}
+    precision = "single" if devices_are_single() else "double"
+    return {"settings": _digest_of(settings), "software": software, "precision": precision}
 
 
 def _digest_of(settings: Settings) -> str:

@@ -23,7 +23,7 @@ from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, CharacteristicFunction
 
 from ..calibration import ended
-from ..least_squares_problem import LeastSquaresProblem, Search, is_small
+from ..least_squares_problem import LeastSquaresProblem, Search, at_optimum, is_small
 from ..objectives import AbstractObjective
 from ..parameters import FreeParameters
 from ..results import RESULTS
@@ -106,6 +106,27 @@ def searched(
     )
     *_, found = jax.lax.while_loop(lambda state: jnp.any(state[0]), once, (*begun, nothing))
     return found
+
+
+@stored_jit(quick_to_compile=True)
+def polished(
+    batch: PyTree,
+    parameters: Float[Array, "jobs parameters"],
+    settings: Settings,
+    *,
+    num_slots: int,
+) -> SearchResult:
+    """Return the optimum of each job near these parameters, [jobs]."""
+    jobs = _JobBatch.of(batch, settings)
+    unmended = jnp.zeros(jobs.problem(0).num_residuals, parameters.dtype)
+
+    def of_job(at: tuple[Array, Array]) -> SearchResult:
+        job, values = at
+        search = at_optimum(jobs.problem(job), settings.parameters.to_free(values))
+        alone = jax.tree.map(lambda x: x[None], search)
+        return jobs.best(job, jnp.zeros((), parameters.dtype), unmended, alone)[0]
+
+    return jax.lax.map(of_job, (jnp.arange(jobs.size), parameters), batch_size=num_slots)
 
 
 def _ends(

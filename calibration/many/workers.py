@@ -4,6 +4,7 @@ Every device runs the same program for one device, so that a fit has the same bi
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import queue
@@ -17,13 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from jaxtape.cli.user_code import describe_error
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from jaxtape.jax_settings.single_on_devices import (
+    devices_are_single,
+    in_device_precision,
+    on_devices,
+)
 
+from ..calibration import least_rtol
+from ..results import RESULTS
 from .job_blocks import FEWEST_ROWS, Block, shape_of
-from .searches import SearchResult, Settings, searched
+from .searches import SearchResult, Settings, polished, searched
 
 AXIS = "surfaces"
 _IN_WORK = (
@@ -100,12 +108,12 @@ class Workers:
         """Yield each block with its ends or the reason of its failure; a device runs `in_work` at a time."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * in_work:
-            free.put((device, _on(device, settings)))
+            free.put((device, _on(device, _for_devices(settings))))
 
         def run(block: Block) -> tuple[Block, SearchResult | str | MemoryError]:
-            device, settings = place = free.get()
+            device, of_device = place = free.get()
             try:
-                return block, _ends_on(device, block, settings, num_slots)
+                return block, _ends_on(device, block, of_device, num_slots, settings)
             except Exception as error:
                 if _is_short_of_memory(error):
                     return block, MemoryError(describe_error(error))
@@ -130,10 +138,12 @@ class Workers:
         with _named_if_lost():
             counts = multihost_utils.process_allgather(np.asarray(places.size))
             more = int(np.max(counts)) - places.size
-            wide = lambda x: np.pad(x, [(0, more), *((0, 0),) * (x.ndim - 1)])
-            found = multihost_utils.process_allgather(jax.tree.map(wide, (places, ends)))
+            of_all = jax.tree.map(np.ascontiguousarray, (places, ends))
+            wide = lambda x: np.pad(_in_words(x), [(0, more), *((0, 0),) * x.ndim])
+            found = multihost_utils.process_allgather(jax.tree.map(wide, of_all))
         is_job = np.arange(np.max(counts)) < counts[:, None]
-        return jax.tree.map(lambda x: np.asarray(x)[is_job], found)
+        whole = lambda words, x: np.asarray(words)[is_job].view(x.dtype)[..., 0]
+        return jax.tree.map(whole, found, of_all)
 
     def broadcast(self, value: Any) -> Any:
         """Return the first process's value, which JSON can hold, in every process."""
@@ -144,6 +154,19 @@ class Workers:
             size = multihost_utils.broadcast_one_to_all(np.asarray(len(content)))
             wide = np.frombuffer(content.ljust(int(size)), np.uint8)
             return json.loads(multihost_utils.broadcast_one_to_all(wide).tobytes())
+
+
+def _in_words(x: np.ndarray) -> np.ndarray:
+    """Return an array as words of 32 bits or less, on one more axis: devices may have no numbers of 64."""
+    return x[..., None].view(np.uint32) if x.itemsize > 4 else x[..., None]
+
+
+def _for_devices(settings: Settings) -> Settings:
+    """Return the settings in the precision of the devices."""
+    if not devices_are_single():
+        return settings
+    rtol = jnp.maximum(settings.rtol, least_rtol(jnp.float32))
+    return in_device_precision(dataclasses.replace(settings, rtol=rtol))
 
 
 def _is_short_of_memory(error: Exception) -> bool:
@@ -169,11 +192,46 @@ def _on(device: Any, tree: PyTree) -> PyTree:
 
 
 @full_matmul_precision
-def _ends_on(device: Any, block: Block, settings: Settings, num_slots: int) -> SearchResult:
-    """Return the ends of the jobs of a block, fitted on one device."""
-    inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
-    ends = searched(inputs, count, settings, num_slots=min(num_slots, block.size))
+def _ends_on(
+    device: Any, block: Block, settings: Settings, num_slots: int, on_host: Settings
+) -> SearchResult:
+    """Return the ends of the jobs of a block, fitted on one device; polished on the host if it is in single.
+
+    settings: on the device, and in its precision.
+    """
+    slots = min(num_slots, block.size)
+    with on_devices():
+        inputs, count = _on(device, jax.tree.map(jnp.asarray, (block.inputs, block.places.size)))
+        ends = searched(inputs, count, settings, num_slots=slots)
+    if devices_are_single():
+        ends = _polished(block, ends, on_host, slots)
     return jax.tree.map(lambda x: np.asarray(x)[: block.places.size], ends)
+
+
+def _polished(block: Block, ends: SearchResult, settings: Settings, slots: int) -> SearchResult:
+    """Return the optima near the ends of searches in single precision, by the host in double.
+
+    A job whose end is of no use, since it did not converge or is not identified, is searched again in double.
+    """
+    ends = jax.tree.map(np.asarray, ends)
+    inputs, values = jax.tree.map(jnp.asarray, (block.inputs, ends.parameters.astype(float)))
+    found = jax.tree.map(np.array, polished(inputs, values, settings, num_slots=slots))
+    found = found._replace(steps=found.steps + ends.steps)
+    codes = (np.asarray(jax.tree.leaves(each.result)[0]) for each in (ends, found))
+    (converged,) = map(np.asarray, jax.tree.leaves(RESULTS.converged))
+    is_good = np.all([code == converged for code in codes], axis=0)
+    again = np.flatnonzero(~is_good[: block.places.size])
+    if again.size == 0:
+        return found
+    rows = again[np.minimum(np.arange(block.size), again.size - 1)]
+    some = jax.tree.map(lambda x: jnp.asarray(x)[rows], block.inputs)
+    anew = searched(some, jnp.asarray(again.size), settings, num_slots=slots)
+
+    def with_rows(x: np.ndarray, new: Array) -> np.ndarray:
+        x[again] = np.asarray(new)[: again.size]
+        return x
+
+    return jax.tree.map(with_rows, found, anew)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import jax
 import typer
@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from ..jax_settings.single_on_devices import use_single_on_devices
 from ..jax_settings.startup import INTERRUPTED, UNUSABLE, interrupts_end_it
 from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 from ..object_store import Place, place_of
@@ -221,6 +222,15 @@ class _Activity(bars.ProgressColumn):
         return Text(current_status(), style="dim")
 
 
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(
+        help="Floating-point precision of the devices; the host's is double.",
+        show_default="double; on a TPU, single",
+    ),
+]
+
+
 @contextlib.contextmanager
 def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
     """Yield a live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
@@ -239,27 +249,46 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
         yield progress
 
 
-def configure(precision: Precision) -> None:
+def default_precision(platform: str) -> Precision:
+    """Return the precision of a command that is given none: a TPU has no float64, and emulates it slowly."""
+    return Precision.single if platform == "tpu" else Precision.double
+
+
+def configure(precision: Precision | None = None, *, hosts_too: bool = False) -> None:
     """Set JAX up for a command: precision, and a cache of programs that outlives the process.
 
     On a CPU programs are compiled without XLA's fusion emitters and without LLVM's costliest passes, which
     saves a third of a first run and leaves them about as fast.
 
     What is kept where: `jaxtape.cli.cache`. To be called before the first array is made.
+
+    Args:
+        precision: Precision of the costly programs, which devices run; None for that of the platform.
+        hosts_too: Whether all else has it, too. Otherwise that is double, on the host's CPU.
     """
     os.environ["MPLBACKEND"] = "agg"  # pictures are files
-    jax.config.update("jax_enable_x64", precision is Precision.double)
     add_flag(*WITHOUT_FUSION_EMITTERS)
     add_flag(*WITHOUT_COSTLY_PASSES)
     gc.freeze()  # imported objects stay
     gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
-    job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
-    _at_end.callback(use_cache(job))
     try:
         jax.devices()
+        chosen = precision or default_precision(jax.default_backend())
+        jax.config.update("jax_enable_x64", chosen is Precision.double)
+        use_single_on_devices(chosen is Precision.single and not hosts_too)
     except RuntimeError as error:
         platforms = os.environ.get("JAX_PLATFORMS")
         refuse(f"JAX cannot start: {error} (JAX_PLATFORMS={platforms}); set it to cpu, or unset it")
+    if chosen is not precision and chosen is Precision.single:
+        print(_SINGLE_BY_DEFAULT, file=sys.stderr)
+    job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
+    _at_end.callback(use_cache(job))
+
+
+_SINGLE_BY_DEFAULT = (
+    "jaxtape: devices compute in single precision, since a TPU has no float64; fits are polished in double "
+    "precision on the host (--precision double: devices emulate it, slowly)"
+)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import jax.export
 from ..jax_settings.platform import traced_for
 from .compiled_report import CompiledReport
 from .exported import flattened
+from .pairs_of_reals import rewritten_for
 from .recorded import is_array_or_shape, shape_of_leaf
 from .targets import target_of
 
@@ -188,7 +189,7 @@ def lowered_for(
         RefusedError: The platform has no such operation, or the program calls back to Python.
     """
     flat, leaves, _ = flattened(function, args, kwargs, is_array_or_shape)
-    jitted, shapes = jax.jit(flat), list(map(shape_of_leaf, leaves))
+    jitted, shapes = jax.jit(rewritten_for(platform, flat)), list(map(shape_of_leaf, leaves))
     meshes = [shape.sharding.mesh for shape in shapes if shape.sharding is not None]
     with traced_for([platform]):
         jitted.trace(*shapes)  # the function's own errors

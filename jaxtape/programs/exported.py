@@ -21,7 +21,9 @@ from jax.core import Tracer
 
 from ..jax_private import uncommitted
 from ..jax_settings.platform import traced_for
+from ..jax_settings.single_on_devices import current_platform
 from ..jax_settings.xla_flags import quick_options
+from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, from_json
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
@@ -156,7 +158,12 @@ def exported(
         TypeError: The results hold an object that cannot be built again from words, such as a function.
     """
     flat, leaves, parts = flattened(function, args, kwargs, eqx.is_array)
-    with traced_for(platforms or [jax.default_backend()]):
+    current = current_platform()
+    if platforms is None and current != jax.default_backend():
+        platforms = [current]
+    if len(platforms or [current]) == 1:
+        flat = rewritten_for((platforms or [current])[0], flat)
+    with traced_for(platforms or [current]):
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)

@@ -26,6 +26,7 @@ import jax
 from jax.core import Tracer
 
 from ..jax_private import is_tracing
+from ..jax_settings.single_on_devices import current_platform
 from ..jax_settings.xla_flags import quick_options
 from ..output_folder import local_path
 from .code_fingerprint import describe_user_code
@@ -33,11 +34,13 @@ from .exported import (
     Program,
     arrays_of,
     exported,
+    flattened,
     load,
     place_of,
     shape_of,
 )
 from .fingerprint import fingerprint, settings
+from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, has_name
 from .recorded import record
 from .status import report_status
@@ -222,7 +225,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(stored_jit, quick_to_compile=quick_to_compile)
-    usual = eqx.filter_jit(function)
+    usual, in_pairs = eqx.filter_jit(function), eqx.filter_jit(_in_pairs_of_reals(function))
     programs: dict[Hashable, Program | None] = {}
     tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
 
@@ -236,6 +239,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         store, arrays = _current, arrays_of((args, kwargs))
         options = quick_options() if quick_to_compile and not is_tracing() else {}
         jitted = quick(tuple(options.items())) if options else usual
+        if current_platform() == "tpu" and not is_tracing():
+            jitted = in_pairs
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
         if any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
@@ -253,6 +258,19 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
     return call
+
+
+def _in_pairs_of_reals(function: Callable) -> Callable:
+    """Return a function without complex128, for a TPU."""
+
+    @functools.wraps(function)
+    def rewritten(*args, **kwargs):
+        flat, leaves, parts = flattened(function, args, kwargs, eqx.is_array)
+        found = rewritten_for("tpu", flat)(*leaves)
+        structure, rest = parts
+        return eqx.combine(jax.tree.unflatten(structure, found), rest)
+
+    return rewritten
 
 
 def _signature(tree: Any) -> tuple:

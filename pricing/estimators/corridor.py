@@ -14,14 +14,17 @@ from ..products import DiscreteBarrier, Payoff
 Paths = Float[Array, "*paths"]
 
 
+_FARTHEST = 35.0  # standard deviations, in each precision: the same side is the nearer one in both
+
+
 def far(dtype) -> float:
     """Return the number of standard deviations beyond which nothing is left, before the tail rounds to zero."""
-    return 35.0 if dtype == jnp.float64 else 12.5
+    return _FARTHEST if dtype == jnp.float64 else 12.5
 
 
 def deviations(away: Array, std: Array) -> Array:
     """Return away / std, cut off far out, and far out by its sign alone where nothing moves."""
-    still, most = std <= 0.0, far(away.dtype)
+    still, most = std <= 0.0, _FARTHEST
     scaled = away / divisor(std)
     return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
 
@@ -70,9 +73,10 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
     On the side where the distribution function is small, so that nothing cancels far out.
     """
     mirror = jnp.where(low + high > 0.0, -1.0, 1.0).astype(low.dtype)
-    near = jnp.where(mirror > 0.0, low, -high)
-    far = jnp.where(mirror > 0.0, high, -low)
-    start, end = normal_law.cdf(jnp.stack([near, far]))
+    ends = jnp.where(mirror > 0.0, jnp.stack([low, high]), jnp.stack([-high, -low]))
+    if (most := far(low.dtype)) < _FARTHEST:
+        ends = clipped(ends, -most, most)
+    start, end = normal_law.cdf(ends)
     chance = end - start
     return mirror * normal_law.quantile(start + uniform * chance), chance
 

@@ -99,7 +99,7 @@ def solve(
 
     Exit status: 0; 2 if a name is not known or --out cannot be written.
     """
-    configure(precision)
+    configure(precision, hosts_too=True)
     console = Console(width=190 if certify else 150, markup=False, emoji=False)
     names = list(CATALOGUE) if names == ["all"] else names
     unknown = [name for name in names if name not in CATALOGUE]

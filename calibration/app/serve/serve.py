@@ -7,7 +7,7 @@ import typer
 
 from jaxtape.cli.cache import home_folder
 from jaxtape.cli.escaping import escaped
-from jaxtape.cli.main import Precision, configure, refuse
+from jaxtape.cli.main import PrecisionOption, configure, refuse
 from pricing.ingestion.errors import UnreadableFile
 
 from .. import console
@@ -57,9 +57,7 @@ def serve(
     seed: SeedOption = 0,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
-    precision: Annotated[
-        Precision, typer.Option(help="Floating-point precision.")
-    ] = Precision.double,
+    precision: PrecisionOption = None,
     budget: BudgetOption = BUDGET,
     warm: Annotated[
         Path | None,

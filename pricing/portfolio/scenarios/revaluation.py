@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...argument_kinds import of_kinds
 from ...market import Market
@@ -207,7 +208,7 @@ def _simulated(
         def values(model: AbstractModel, levels: Sequence[Array], base: Array):
             room = jnp.stack([*levels, *[levels[0]] * (MAX_LEVELS - len(levels))])
             count = jnp.asarray(len(levels))
-            return block_values(tile, model, method, room, count, base, key=key)
+            return device_program(block_values)(tile, model, method, room, count, base, key=key)
 
         now = states.fitted(NOW)[names]
         *_, base = values(now, [now.underlying], no_samples(tile, now, method, key))
@@ -243,7 +244,8 @@ def _valued(
 
         def of_tile(group: TradeGroup, tile: Tile, models: Models = models) -> Array:
             model = models[group.underlyings]
-            value = lambda: tile_values(tile, model, group.method, key=key)[0]["value"]
+            of_tile = tile, model, group.method
+            value = lambda: device_program(tile_values)(*of_tile, key=key)[0]["value"]
             return memory.recall(value, (tile, model, group.method))
 
         known = {}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...market import Market
 from ...models import AbstractModel
@@ -44,9 +45,10 @@ class FittedModels(NamedTuple):
         """Return the results of `tile_sweep` for a tile in its model, or values alone."""
         names = group.underlyings
         if self.vol is None or self.rate is None:
-            return tile_values(tile, self.models[names], group.method, key=key)
+            return device_program(tile_values)(tile, self.models[names], group.method, key=key)
         vol, rate = self.vol[names], self.rate[names]
-        return tile_sweep(tile, self.models[names], group.method, vol, rate, key=key)
+        of_tile = tile, self.models[names], group.method
+        return device_program(tile_sweep)(*of_tile, vol, rate, key=key)
 
 
 def fit_models(

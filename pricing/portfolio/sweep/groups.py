@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Integer, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.single_on_devices import in_device_precision
 
 from ...market import Market
 from ...methods import AbstractMethod
@@ -89,7 +90,8 @@ class TradeGroup:
         if self.mesh is None:
             return jax.device_put(arrays)
         axes = PartitionSpec(None, "trades" if "trades" in self.mesh.axis_names else None)
-        return jax.device_put(arrays, NamedSharding(self.mesh, axes))
+        sharding = NamedSharding(self.mesh, axes)
+        return jax.device_put(in_device_precision(arrays), sharding)
 
 
 class TradeBatch(NamedTuple):

@@ -1,0 +1,121 @@
+"""Single precision on the devices, double precision on their host: for TPUs, which have no float64.
+
+The costly programs are `device_program`s. Where devices compute in single precision, such a program takes its
+numbers in 32 bits, and holds none of 64. All else is computed in double precision on the host's CPU.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..jax_private import is_tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_device: jax.Device | None = (
+    None  # where programs of single precision run; None: all is in one precision
+)
+
+
+def use_single_on_devices(is_single: bool) -> None:
+    """Let devices compute in single precision from now on, and the host in double precision.
+
+    Tiles of `risk` and the searches of `calibrate` and `calibrate_many` then run on the devices in 32 bits. A
+    fit is polished in 64 bits on the host's CPU, where all else is computed, too.
+
+    Args:
+        is_single: Whether devices do so; False: everything is in JAX's own precision again. Where
+            `JAX_PLATFORMS` leaves out the CPU, JAX raises RuntimeError.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.use_single_on_devices(False)
+    """
+    global _device
+    if is_single:
+        host = jax.local_devices(backend="cpu")[0]
+        _device = jax.local_devices()[0]
+        jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_default_device", host)
+    elif _device is not None:
+        _device = None
+        jax.config.update("jax_default_device", None)
+
+
+def devices_are_single() -> bool:
+    """Return True where devices compute in single precision, and the host in double."""
+    return _device is not None
+
+
+def current_platform() -> str:
+    """Return the platform that computes at this moment: the host's beside devices of single precision."""
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return device.platform if isinstance(device, jax.Device) else jax.default_backend()
+
+
+@contextlib.contextmanager
+def on_devices() -> Iterator[None]:
+    """Compute on the device in single precision within the block, where devices do."""
+    if _device is None:
+        yield
+        return
+    with jax.enable_x64(False), jax.default_device(_device):
+        yield
+
+
+def device_program(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function `on_devices`, with its numbers in 32 bits; within a traced function it is unchanged."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _device is None or is_tracing():
+            return function(*args, **kwargs)
+        with on_devices():
+            args, kwargs = in_device_precision((args, kwargs))
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def in_device_precision(tree: PyTree) -> PyTree:
+    """Return a tree whose numbers of 64 bits have 32, where devices compute so.
+
+    An array of one device may move to another. One that several devices share stays where it is.
+    """
+    if _device is None:
+        return tree
+    with on_devices():
+        return jax.tree.map(_narrowed, tree)
+
+
+def in_host_precision(tree: PyTree) -> PyTree:
+    """Return a tree with floats of 32 bits in 64, on the host, where devices compute in single precision."""
+    if _device is None:
+        return tree
+    is_single = lambda x: isinstance(x, jax.Array) and x.dtype == jnp.float32
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x, float)) if is_single(x) else x, tree)
+
+
+def _narrowed(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+        return leaf
+    if isinstance(leaf, jax.Array):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        if (
+            is_key
+            or len(leaf.devices()) > 1
+            or (leaf.devices() == {_device} and not _is_wide(leaf))
+        ):
+            return leaf
+    return jnp.asarray(np.asarray(leaf))
+
+
+def _is_wide(leaf: jax.Array) -> bool:
+    return leaf.dtype.itemsize > 4 and not jnp.iscomplexobj(leaf)

@@ -1,0 +1,259 @@
+"""Complex numbers of double precision as pairs of reals: a TPU's compiler has no complex128.
+
+A traced function is rewritten after it was differentiated, so that every derivative is that of the function
+itself. Where a platform has complex numbers, nothing is rewritten.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jaxtyping import Array
+
+from ..jax_private import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+
+_PLATFORM = "tpu"
+
+
+class _Pair(NamedTuple):
+    """A complex number as its real and imaginary part."""
+
+    real: Array
+    imag: Array
+
+
+def rewritten_for(platform: str, function: Callable) -> Callable:
+    """Return a function of arrays whose program has no complex128, for a TPU; for others the function itself.
+
+    `NotImplementedError` is raised, as it is traced, for an operation that has no rule here.
+    """
+    if platform != _PLATFORM:
+        return function
+
+    @functools.wraps(function)
+    def rewritten(*arrays: Array) -> Any:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
+        if not _has_complex(closed.jaxpr):
+            return function(*arrays)
+        outputs = [
+            lax.complex(*x) if isinstance(x, _Pair) else x for x in _evaluated(closed, arrays)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+
+    return rewritten
+
+
+def _is_complex(variable: Any) -> bool:
+    return getattr(variable.aval, "dtype", None) == np.complex128
+
+
+def _has_complex(jaxpr: Jaxpr) -> bool:
+    """Return True if some number in a jaxpr, or in one that it calls, is complex128."""
+    variables = (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars)
+    return any(map(_is_complex, variables)) or any(map(_is_rewritten, jaxpr.eqns))
+
+
+def _is_rewritten(eqn: JaxprEqn) -> bool:
+    variables = (*eqn.invars, *eqn.outvars)
+    return any(map(_is_complex, variables)) or any(map(_has_complex, jaxprs_in_params(eqn.params)))
+
+
+def _evaluated(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a jaxpr; complex numbers, also among the arguments, are pairs."""
+    jaxpr = closed.jaxpr
+    known = dict(zip(jaxpr.constvars, map(_split, closed.consts), strict=True))
+    known.update(zip(jaxpr.invars, map(_split, arguments), strict=True))
+
+    def read(variable: Any) -> Any:
+        if not isinstance(variable, Literal):
+            return known[variable]
+        number = variable.val
+        return _Pair(np.real(number), np.imag(number)) if _is_complex(variable) else number
+
+    for eqn in jaxpr.eqns:
+        operands = list(map(read, eqn.invars))
+        if _is_rewritten(eqn):
+            found = _applied(eqn, operands)
+        else:
+            with eqn.ctx.manager:
+                params = eqn.primitive.get_bind_params(eqn.params)
+                found = eqn.primitive.bind(*operands, **params)
+            found = found if eqn.primitive.multiple_results else [found]
+        known.update(zip(eqn.outvars, found, strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+def _split(x: Any) -> Any:
+    if getattr(x, "dtype", None) != np.complex128:
+        return x
+    if isinstance(x, Tracer | jax.Array):
+        return _Pair(jnp.real(x), jnp.imag(x))
+    return _Pair(np.real(x), np.imag(x))
+
+
+def _applied(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
+    """Return the outputs of an operation on pairs, or of one that calls some.
+
+    Raises:
+        NotImplementedError: There is no rule for it.
+    """
+    name = eqn.primitive.name
+    if name in _CALLS:
+        return _CALLS[name](eqn.params, operands)
+    if name in _RULES:
+        return [_RULES[name](eqn.params, *operands)]
+    if name in _BY_PART:
+        parts = []
+        for part in range(2):
+            of_part = [x[part] if isinstance(x, _Pair) else x for x in operands]
+            found = eqn.primitive.bind(*of_part, **eqn.params)
+            parts.append(found if eqn.primitive.multiple_results else [found])
+        pairs = zip(eqn.outvars, *parts, strict=True)
+        return [_Pair(*pair) if _is_complex(variable) else pair[0] for variable, *pair in pairs]
+    inner = [jaxpr for jaxpr in eqn.params.values() if isinstance(jaxpr, ClosedJaxpr | Jaxpr)]
+    if len(inner) == 1:  # jit, custom_jvp_call, checkpoint: derivatives are taken by now
+        (called,) = inner
+        closed = called if isinstance(called, ClosedJaxpr) else ClosedJaxpr(called, ())
+        return _evaluated(closed, operands)
+    raise NotImplementedError(
+        f"a TPU has no complex128, and {name} has no rule for pairs of reals: compute in single precision, or "
+        "with another operation"
+    )
+
+
+_BY_PART = frozenset(
+    {
+        *(
+            "add",
+            "add_any",
+            "broadcast_in_dim",
+            "concatenate",
+            "copy",
+            "copy_p",
+            "cumsum",
+            "dynamic_slice",
+        ),
+        *(
+            "dynamic_update_slice",
+            "expand_dims",
+            "gather",
+            "neg",
+            "pad",
+            "reduce_sum",
+            "reshape",
+            "rev",
+        ),
+        *(
+            "select_n",
+            "slice",
+            "split",
+            "squeeze",
+            "stack",
+            "stop_gradient",
+            "sub",
+            "tile",
+            "transpose",
+            "unstack",
+        ),
+    }
+)
+"""Operations that are linear, and do to the real part what they do to the imaginary one."""
+
+
+def _product(x: _Pair, y: _Pair) -> _Pair:
+    return _Pair(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real)
+
+
+def _quotient(x: _Pair, y: _Pair) -> _Pair:
+    size = 1.0 / (y.real * y.real + y.imag * y.imag)
+    return _product(x, _Pair(y.real * size, -y.imag * size))
+
+
+def _power(params: dict[str, Any], x: _Pair) -> _Pair:
+    count = abs(params["y"])
+    found = _Pair(jnp.ones_like(x.real), jnp.zeros_like(x.imag))
+    one = found
+    for _ in range(count):
+        found = _product(found, x)
+    return _quotient(one, found) if params["y"] < 0 else found
+
+
+def _contraction(params: dict[str, Any], x: Any, y: Any) -> _Pair:
+    params = params | {"preferred_element_type": np.dtype(float)}
+    dot = lambda a, b: lax.dot_general_p.bind(a, b, **params)
+    return _Pair(
+        dot(x.real, y.real) - dot(x.imag, y.imag), dot(x.real, y.imag) + dot(x.imag, y.real)
+    )
+
+
+def _exp(_: dict[str, Any], x: _Pair) -> _Pair:
+    size = jnp.exp(x.real)
+    return _Pair(size * jnp.cos(x.imag), size * jnp.sin(x.imag))
+
+
+def _converted(params: dict[str, Any], x: Any) -> Any:
+    if isinstance(x, _Pair):
+        return x  # complex128 is the widest
+    real = lax.convert_element_type(x, float)
+    return _Pair(real, jnp.zeros_like(real))
+
+
+_RULES: dict[str, Callable] = {
+    "complex": lambda params, real, imag: _Pair(*jnp.broadcast_arrays(real, imag)),
+    "real": lambda params, x: x.real,
+    "imag": lambda params, x: x.imag,
+    "conj": lambda params, x: _Pair(x.real, -x.imag) if isinstance(x, _Pair) else _converted({}, x),
+    "abs": lambda params, x: jnp.hypot(*x),
+    "is_finite": lambda params, x: jnp.isfinite(x.real) & jnp.isfinite(x.imag),
+    "mul": lambda params, x, y: _product(x, y),
+    "div": lambda params, x, y: _quotient(x, y),
+    "square": lambda params, x: _product(x, x),
+    "integer_pow": _power,
+    "dot_general": _contraction,
+    "exp": _exp,
+    "log": lambda params, x: _Pair(jnp.log(jnp.hypot(*x)), jnp.arctan2(x.imag, x.real)),
+    "eq": lambda params, x, y: (x.real == y.real) & (x.imag == y.imag),
+    "ne": lambda params, x, y: (x.real != y.real) | (x.imag != y.imag),
+    "convert_element_type": _converted,
+}
+
+
+def _while(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    first, then = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    of_condition, of_body, start = operands[:first], operands[first:then], operands[then:]
+    condition = lambda carry: _evaluated(params["cond_jaxpr"], [*of_condition, *carry])[0]
+    body = lambda carry: _evaluated(params["body_jaxpr"], [*of_body, *carry])
+    return lax.while_loop(condition, body, start)
+
+
+def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    fixed, moving = params["num_consts"], params["num_carry"]
+    constants, start = operands[:fixed], operands[fixed : fixed + moving]
+
+    def body(carry: list[Any], of_step: list[Any]) -> tuple[list[Any], list[Any]]:
+        found = _evaluated(params["jaxpr"], [*constants, *carry, *of_step])
+        return found[:moving], found[moving:]
+
+    settings = {name: params[name] for name in ("length", "reverse", "unroll")}
+    end, outputs = lax.scan(body, start, operands[fixed + moving :], **settings)
+    return [*end, *outputs]
+
+
+def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    place, *others = operands
+    branches = params["branches"]
+    platforms = params.get("branches_platforms")
+    if platforms is not None:
+        for branch, of_branch in zip(branches, platforms, strict=True):
+            if of_branch is None or _PLATFORM in of_branch:
+                return _evaluated(branch, others)
+    functions = [functools.partial(lambda branch, *x: _evaluated(branch, x), b) for b in branches]
+    return lax.switch(place, functions, *others)
+
+
+_CALLS: dict[str, Callable] = {"while": _while, "scan": _scan, "cond": _cond}
