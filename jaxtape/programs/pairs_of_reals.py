@@ -115,9 +115,8 @@ def _applied(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
             parts.append(found if eqn.primitive.multiple_results else [found])
         pairs = zip(eqn.outvars, *parts, strict=True)
         return [_Pair(*pair) if _is_complex(variable) else pair[0] for variable, *pair in pairs]
-    inner = [jaxpr for jaxpr in eqn.params.values() if isinstance(jaxpr, ClosedJaxpr | Jaxpr)]
-    if len(inner) == 1:  # jit, custom_jvp_call, checkpoint: derivatives are taken by now
-        (called,) = inner
+    if name in _FUNCTIONS:
+        (called,) = (x for x in eqn.params.values() if isinstance(x, ClosedJaxpr | Jaxpr))
         closed = called if isinstance(called, ClosedJaxpr) else ClosedJaxpr(called, ())
         return _evaluated(closed, operands)
     raise NotImplementedError(
@@ -126,42 +125,11 @@ def _applied(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     )
 
 
-_BY_PART = frozenset(
-    {
-        *(
-            "add",
-            "add_any",
-            "broadcast_in_dim",
-            "concatenate",
-            "copy",
-            "copy_p",
-            "cumsum",
-            "dynamic_slice",
-        ),
-        *(
-            "dynamic_update_slice",
-            "expand_dims",
-            "gather",
-            "neg",
-            "pad",
-            "reduce_sum",
-            "reshape",
-            "rev",
-        ),
-        *(
-            "select_n",
-            "slice",
-            "split",
-            "squeeze",
-            "stack",
-            "stop_gradient",
-            "sub",
-            "tile",
-            "transpose",
-            "unstack",
-        ),
-    }
-)
+_BY_PART = frozenset({
+    "add", "add_any", "broadcast_in_dim", "concatenate", "copy", "copy_p", "cumsum", "dynamic_slice",
+    "dynamic_update_slice", "expand_dims", "gather", "neg", "pad", "reduce_sum", "reshape", "rev", "select_n",
+    "slice", "split", "squeeze", "stack", "stop_gradient", "sub", "tile", "transpose", "unstack",
+})  # fmt: skip
 """Operations that are linear, and do to the real part what they do to the imaginary one."""
 
 
@@ -196,18 +164,25 @@ def _exp(_: dict[str, Any], x: _Pair) -> _Pair:
     return _Pair(size * jnp.cos(x.imag), size * jnp.sin(x.imag))
 
 
+def _as_pair(x: Any) -> _Pair:
+    """Return a real number, or one of complex64, as a pair of double precision."""
+    return _Pair(*(lax.convert_element_type(part(x), float) for part in (jnp.real, jnp.imag)))
+
+
 def _converted(params: dict[str, Any], x: Any) -> Any:
-    if isinstance(x, _Pair):
-        return x  # complex128 is the widest
-    real = lax.convert_element_type(x, float)
-    return _Pair(real, jnp.zeros_like(real))
+    dtype = params["new_dtype"]
+    if dtype == np.complex128:
+        return x if isinstance(x, _Pair) else _as_pair(x)
+    if jnp.issubdtype(dtype, np.complexfloating):
+        return lax.complex(*(lax.convert_element_type(part, np.float32) for part in x))
+    return lax.convert_element_type(x.real, dtype)  # as JAX does it: without the imaginary part
 
 
 _RULES: dict[str, Callable] = {
     "complex": lambda params, real, imag: _Pair(*jnp.broadcast_arrays(real, imag)),
     "real": lambda params, x: x.real,
     "imag": lambda params, x: x.imag,
-    "conj": lambda params, x: _Pair(x.real, -x.imag) if isinstance(x, _Pair) else _converted({}, x),
+    "conj": lambda params, x: _Pair(x.real, -x.imag) if isinstance(x, _Pair) else _as_pair(x),
     "abs": lambda params, x: jnp.hypot(*x),
     "is_finite": lambda params, x: jnp.isfinite(x.real) & jnp.isfinite(x.imag),
     "mul": lambda params, x, y: _product(x, y),
@@ -255,5 +230,8 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     functions = [functools.partial(lambda branch, *x: _evaluated(branch, x), b) for b in branches]
     return lax.switch(place, functions, *others)
 
+
+_FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
+"""Calls of one function, which is inserted: derivatives are taken by now."""
 
 _CALLS: dict[str, Callable] = {"while": _while, "scan": _scan, "cond": _cond}

@@ -59,6 +59,8 @@ def _levels(num_steps: int) -> tuple[_Level, ...]:
         share = (length[split] // 2) / length[split]
         starts = [tree[i][0] for i in split] + [sum(tree[i]) // 2 for i in split]
         order = np.argsort(starts + [tree[i][0] for i in single])
+        # in 32 bits: JAX keeps constants by their array, and takes those of 64 for programs in single precision
+        split, single, order = (x.astype(np.int32) for x in (split, single, order))
         levels.append(_Level(split, single, share**0.5, (1.0 - share) ** 0.5, order))
         tree = _children(tree)
     return tuple(levels)

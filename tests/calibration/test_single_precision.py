@@ -21,7 +21,7 @@ from calibration import (
 from calibration.least_squares_problem import at_optimum
 from jaxtape.cli import main as command_line
 from jaxtape.jax_settings import single_on_devices
-from pricing import Book, Heston, HullWhite, risk
+from pricing import Book, Heston, HullWhite, MonteCarlo, risk
 from pricing.market import SwaptionVols
 from pricing.portfolio.sweep import fitted_models
 from pricing.valuation import mean_and_error
@@ -176,7 +176,7 @@ def test_a_book_is_valued_in_single_precision_alone(monkeypatch):
 
 def test_a_mean_over_a_million_paths_keeps_its_digits():
     samples = np.random.default_rng(7).normal(100.0, 1.0, 2**20 + 3).astype(np.float32)
-    mean, error = mean_and_error(jnp.asarray(samples), SimpleNamespace(is_random=True))
+    mean, error = mean_and_error(jnp.asarray(samples), MonteCarlo())
     exact = samples.astype(float)
     assert mean.dtype == jnp.float32
     assert abs(float(mean) - exact.mean()) < 1e-7 * 100.0
