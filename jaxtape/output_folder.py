@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,7 @@ class AtomicOutput:
         *,
         manifest: str = MANIFEST,
         inputs: Iterable[Place | None] = (),
+        facts: Mapping[str, str] | None = None,
     ):
         """Make the folder, and make sure that the files can be written to it; otherwise `OSError` is raised.
 
@@ -67,7 +68,9 @@ class AtomicOutput:
                 that does not write it.
             manifest: The name of the manifest.
             inputs: Files that the run reads; None for options that are not given.
+            facts: Further facts for the manifest, by name.
         """
+        self._facts = facts or {}
         self.folder, self._command, self._names = place_of(folder), command, names
         self._manifest, self._inputs = manifest, [file for file in inputs if file is not None]
         if isinstance(self.folder, Path):
@@ -170,13 +173,14 @@ class AtomicOutput:
             "command": self._command,
             "version": version("jaxtape"),
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
+            **self._facts,
         }
-        facts = {file.name: _digest(file) for file in files}
+        digests = {file.name: _digest(file) for file in files}
         manifests = [staging / f"{self._manifest}.begun", staging / self._manifest]
         for manifest, complete in zip(manifests, (False, True), strict=True):
             earlier = sorted(after if complete else before)
             kept = {"earlier": earlier} if earlier else {}
-            text = json.dumps({**run, "complete": complete, "files": facts, **kept}, indent=1)
+            text = json.dumps({**run, "complete": complete, "files": digests, **kept}, indent=1)
             manifest.write_text(f"{text}\n", encoding="utf-8")
             if isinstance(self.folder, Path):
                 _sync(manifest)

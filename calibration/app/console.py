@@ -23,6 +23,7 @@ from jaxtape.cli.main import (
     progress_bar,
     refuse,
 )
+from jaxtape.jax_settings.single_on_devices import precision_in_use
 from jaxtape.object_store import Place
 from jaxtape.output_folder import AtomicOutput, mismatched_files
 from jaxtape.schedules import sizes
@@ -154,7 +155,9 @@ class Output:
         self.folder = folder
         with self._exits_if_unwritable():
             names = (_ERRORS, *names)
-            self._files = AtomicOutput(folder, command_as_typed(), names, inputs=inputs)
+            facts = {"precision": precision_in_use()}
+            command = command_as_typed()
+            self._files = AtomicOutput(folder, command, names, inputs=inputs, facts=facts)
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:

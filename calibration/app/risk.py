@@ -103,8 +103,10 @@ def risk(
     ):
         fits = background.submit(_drawn, models)
         try:
-            errors_too = {"grid_errors": grid_errors, "progress": progress}
-            result = value_book(book, models.market, fit, **errors_too, **settings)
+            errors_too = {"grid_errors": grid_errors, "rounding_errors": True}
+            result = value_book(
+                book, models.market, fit, progress=progress, **errors_too, **settings
+            )
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtape.jax_settings.single_on_devices import devices_are_single
+from jaxtape.jax_settings.single_on_devices import precision_in_use
 from jaxtape.object_store import Place, StoredPath, local_copy
 from jaxtape.output_folder import AtomicOutput, read_bytes, read_json
 from jaxtape.programs.code_fingerprint import describe_user_code
@@ -191,8 +191,8 @@ def _digest_of_file(file: Place) -> str:
 def facts_of(settings: Settings) -> dict[str, Any]:
     """Return the facts on which results depend: a digest of the settings, software, precision."""
     software = {name: version(name) for name in _SOFTWARE}
-    precision = "single" if devices_are_single() else "double"
-    return {"settings": _digest_of(settings), "software": software, "precision": precision}
+    digest = _digest_of(settings)
+    return {"settings": digest, "software": software, "precision": precision_in_use()}
 
 
 def _digest_of(settings: Settings) -> str:

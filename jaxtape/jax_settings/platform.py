@@ -9,9 +9,15 @@ import jax
 _lowered_for: ContextVar[frozenset[str]] = ContextVar("lowered_for", default=frozenset())
 
 
+def current_platform() -> str:
+    """Return the platform that computes at this moment: that of JAX's default device."""
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return device.platform if isinstance(device, jax.Device) else jax.default_backend()
+
+
 def platforms_in_use() -> frozenset[str]:
-    """Return the platforms that a program traced now is for: that of this process, unless `traced_for` says."""
-    return _lowered_for.get() or frozenset({jax.default_backend()})
+    """Return the platforms that a program traced now is for: the current one, unless `traced_for` says."""
+    return _lowered_for.get() or frozenset({current_platform()})
 
 
 @contextlib.contextmanager

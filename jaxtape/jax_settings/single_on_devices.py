@@ -54,10 +54,10 @@ def devices_are_single() -> bool:
     return _device is not None
 
 
-def current_platform() -> str:
-    """Return the platform that computes at this moment: the host's beside devices of single precision."""
-    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    return device.platform if isinstance(device, jax.Device) else jax.default_backend()
+def precision_in_use() -> str:
+    """Return "single" where devices compute in single precision, or all does; "double" otherwise."""
+    is_double = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    return "double" if is_double and _device is None else "single"
 
 
 @contextlib.contextmanager

@@ -20,8 +20,7 @@ import numpy as np
 from jax.core import Tracer
 
 from ..jax_private import uncommitted
-from ..jax_settings.platform import traced_for
-from ..jax_settings.single_on_devices import current_platform
+from ..jax_settings.platform import current_platform, traced_for
 from ..jax_settings.xla_flags import quick_options
 from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, from_json
@@ -161,9 +160,10 @@ def exported(
     current = current_platform()
     if platforms is None and current != jax.default_backend():
         platforms = [current]
-    if len(platforms or [current]) == 1:
-        flat = rewritten_for((platforms or [current])[0], flat)
-    with traced_for(platforms or [current]):
+    targets = platforms or [current]
+    if len(targets) == 1:
+        flat = rewritten_for(targets[0], flat)
+    with traced_for(targets):
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)

@@ -26,7 +26,7 @@ import jax
 from jax.core import Tracer
 
 from ..jax_private import is_tracing
-from ..jax_settings.single_on_devices import current_platform
+from ..jax_settings.platform import current_platform
 from ..jax_settings.xla_flags import quick_options
 from ..output_folder import local_path
 from .code_fingerprint import describe_user_code

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from jaxtape.jax_settings.single_on_devices import devices_are_single
 
 from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
@@ -40,6 +41,7 @@ from .sweep.fitted_models import (
 from .sweep.groups import TradeBatch, TradeGroup, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
+from .sweep.rounding_errors import note_on_precision, with_rounding_errors
 from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
 
 
@@ -83,7 +85,7 @@ class RiskResult:
             None if only values were asked for, or if trades are in several currencies.
         by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
             order of the book. A book without a valued trade has only the market's currency.
-        notes: Sentences on trades that do not share a law of the spot with the others.
+        notes: Sentences on trades that do not share a law of the spot with the others, and on single precision.
     """
 
     trades: Sequence[TradeRisk]
@@ -115,6 +117,7 @@ def risk(
     progress: Progress | None = None,
     greeks: bool = True,
     grid_errors: bool = False,
+    rounding_errors: bool = False,
 ) -> RiskResult:
     r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
@@ -136,6 +139,9 @@ def risk(
         greeks: Whether to differentiate; False gives values and their standard errors alone.
         grid_errors: Whether to value the trades on grids once more, with half the nodes and steps: the
             difference is then their standard error, which is 0 otherwise.
+        rounding_errors: Whether to value trades in double precision, too, where devices compute in single
+            (`jaxtape.use_single_on_devices`): all trades of a kind, or those of four of its tiles. A trade that
+            is valued so has the difference as its rounding error, and another one twice the largest of them.
 
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
@@ -150,7 +156,8 @@ def risk(
         >>> risk(book, market, black_scholes).trades[0].status[:40]
         "failed: trades.csv:2: column 'underlying"
     """
-    settings = {"methods": methods, "greeks": greeks, "grid_errors": grid_errors}
+    errors = {"grid_errors": grid_errors, "rounding_errors": rounding_errors}
+    settings = {"methods": methods, "greeks": greeks, **errors}
     engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, **settings)
     return engine(book, market, progress=progress)
 
@@ -169,6 +176,7 @@ class RiskEngine:
         methods: The methods to choose from.
         greeks: Whether to differentiate.
         grid_errors: Whether to estimate the errors of grids, as `risk` does.
+        rounding_errors: Whether to estimate the errors of single precision, as `risk` does.
 
     Examples:
         >>> from pricing import Book, Market, RiskEngine
@@ -191,9 +199,10 @@ class RiskEngine:
         methods: Sequence[AbstractMethod] = METHODS,
         greeks: bool = True,
         grid_errors: bool = False,
+        rounding_errors: bool = False,
     ):
         self._fit, self._greeks, self._methods = fit, greeks, methods
-        self._grid_errors = grid_errors
+        self._grid_errors, self._rounding_errors = grid_errors, rounding_errors
         self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
@@ -223,10 +232,11 @@ class RiskEngine:
             batches, market, fitted.models, self._methods, mesh=self._mesh, **settings
         )
         self._tiles.begin()
-        sweep = functools.partial(
-            sweep_book, fitted=fitted, memory=self._tiles, gate=self._gate, **settings
-        )
+        settings |= {"memory": self._tiles, "gate": self._gate}
+        sweep = functools.partial(sweep_book, fitted=fitted, **settings)
         found, cotangents = sweep(groups, progress=progress)
+        if self._rounding_errors and devices_are_single():
+            found = with_rounding_errors(found, fitted.models, **settings)
         if self._grid_errors:
             found = with_grid_errors(found, functools.partial(sweep, progress=None))
         times.append(time.perf_counter())
@@ -244,7 +254,7 @@ class RiskEngine:
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
             by_currency=by_currency,
-            notes=_notes(groups, fitted.models),
+            notes=(*_notes(groups, fitted.models), *note_on_precision(found)),
         )
 
     def for_another_book(self) -> "RiskEngine":

@@ -72,6 +72,7 @@ def risk_page(
         "trade_count": number(len(positions)),
         "failed": tables.failed(positions, _MAX_FAILED),
         "market_errors": [str(error) for error in result.errors if error.file != book.file],
+        "notes": [note[:1].upper() + note[1:] for note in result.notes],
     }
     return _page(market, sections, seconds, context)
 
@@ -215,7 +216,7 @@ def _page(market: Market | None, fits, seconds, context: dict[str, Any]) -> str:
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="parts" in context,
-        **{"many": None, "explanations": None, "parts": (), "tiles": (), **context},
+        **{"many": None, "explanations": None, "parts": (), "tiles": (), "notes": (), **context},
     )
 
 

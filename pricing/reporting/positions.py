@@ -40,7 +40,11 @@ vega_rates_1volpt of lognormal ones: a trade has the one of its market's vols.
 """
 
 COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
-"""Of every table of positions; after them, `delta:NAME` and `gamma:NAME:NAME` of the assets of baskets."""
+"""Of every table of positions. After them are columns that only some books have.
+
+`rounding_error` is that of the value in single precision; `delta:NAME` and `gamma:NAME:NAME` are of a basket's
+assets.
+"""
 
 _WORDS = ("id", "type", "method", "status", "currency")
 
@@ -121,6 +125,8 @@ def _by_column(
     spots = _spots(trade, market)
     raw = {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
     raw["std_error"] = abs(risk.quantity) * errors.value
+    if risk.rounding_error is not None:
+        raw["rounding_error"] = abs(risk.quantity) * risk.rounding_error
     figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
     if len(names) == 1:
         return figures, {}
@@ -175,7 +181,7 @@ def _in_proportion(figures: Measures, spots: dict[str, float]) -> dict[str, floa
 
 def write_positions(path: Path, positions: Sequence[Position]) -> None:
     """Write the positions as CSV, numbers with every digit; a failed row has no figures."""
-    of_assets = (name for position in positions for name in position.figures if ":" in name)
-    columns = (*COLUMNS, *dict.fromkeys(of_assets))
+    of_some = (name for p in positions for name in p.figures if name not in COLUMNS)
+    columns = (*COLUMNS, *dict.fromkeys(of_some))
     rows = ({name: getattr(p, name) for name in _WORDS} | p.figures for p in positions)
     write_csv(path, columns, rows)

@@ -1,6 +1,7 @@
 """Noise: words by known answers, laws by statistics, points by their nets, blocks by what is independent."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -200,6 +201,25 @@ def test_inverse_law(dtype):
     scale = 4e-7 if dtype == SINGLE else 1e-13
     np.testing.assert_allclose(found, exact, rtol=scale, atol=scale)
     assert np.all(np.diff(np.asarray(found)[np.argsort(word)]) > -scale)
+
+
+@double
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+@pytest.mark.parametrize(
+    "draw", [inverse_normal, lambda word, dtype: normal_pair((word,) * 4, dtype)]
+)
+def test_no_bits_of_a_float64_are_read_on_a_tpu(draw, platform):
+    """It holds one as two float32, whose bits are no exponent and mantissa; the logarithm is XLA's there."""
+    words = jnp.arange(8, dtype=jnp.uint32)
+
+    def reads(dtype):
+        """Return whether the program casts the bits of a number, and whether it takes a logarithm."""
+        traced = jax.jit(lambda words: draw(words, dtype)).trace(words)
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        return bool(re.search(r"bitcast_convert.*xf", text)), "stablehlo.log " in text
+
+    assert reads(DOUBLE) == ((False, True) if platform == "tpu" else (True, False))
+    assert reads(SINGLE) == (True, False)
 
 
 # --- Sobol' points ------------------------------------------------------------------------------------

@@ -79,6 +79,8 @@ class TradeRisk:
         status: "ok", or "failed: " and the reason.
         std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, the difference
             to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
+        rounding_error: The rounding error of the value, where devices compute in single precision and `risk`
+            was asked for `rounding_errors`; else None.
     """
 
     id: str
@@ -88,6 +90,7 @@ class TradeRisk:
     method: str
     status: str
     std_errors: Measures | None = None
+    rounding_error: float | None = None
 
     @property
     def position(self) -> Measures | None:
@@ -99,13 +102,15 @@ class TradeRisk:
 class GroupRisk:
     """The results of a sweep for a group: columns of figures, their standard errors, and refusals.
 
-    refusals: the reason that the method does not value each trade, if it does not.
+    refusals: the reason that the method does not value each trade, if it does not. roundings: the rounding
+    error of each value, [trades], if it is known.
     """
 
     group: TradeGroup
     figures: Columns
     errors: Columns
     refusals: RESULTS
+    roundings: np.ndarray | None = None
 
     @functools.cached_property
     def is_finite(self) -> np.ndarray:
@@ -121,18 +126,20 @@ class GroupRisk:
         return float(quantities @ self.figures["value"][self.is_finite].astype(float))
 
     @functools.cached_property
-    def rows(self) -> list[tuple[Measures | None, str, str, Measures | None]]:
-        """The figures, method, status and standard errors of each trade."""
+    def rows(self) -> list[tuple[Measures | None, str, str, Measures | None, float | None]]:
+        """The figures, method, status, standard errors and rounding error of each trade."""
         names, method = self.group.underlyings, type(self.group.method).__name__
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
         one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)
         reasons = {code: RESULTS[one(code)] for code in np.unique(codes)}
         status = {code: f"failed: {why}" if why else NON_FINITE for code, why in reasons.items()}
         columns = _figures_of(self.figures, names), _figures_of(self.errors, names)
-        found = zip(*columns, self.is_finite, codes, strict=True)
+        unknown = [None] * len(codes)
+        roundings = unknown if self.roundings is None else self.roundings.tolist()
+        found = zip(*columns, roundings, self.is_finite, codes, strict=True)
         return [
-            (figures, method, "ok", errors) if finite else (None, method, status[code], None)
-            for figures, errors, finite, code in found
+            (figures, method, "ok", *errors) if finite else (None, method, status[code], None, None)
+            for figures, *errors, finite, code in found
         ]
 
 
