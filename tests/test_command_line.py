@@ -445,7 +445,7 @@ def jaxtape(*commands):
 
 @pytest.mark.repeat
 def test_in_a_process_of_its_own(tmp_path, expected):
-    """Single precision gives the figures; an error is a line and no traceback."""
+    """Single precision gives the figures, and states their errors; an error is a line and no traceback."""
     trades, out = tmp_path / "trades.csv", ("--market", MARKET, "--out", tmp_path / "out")
     trades.write_text(HEADER + "".join(GOOD[:3]))
     single = ("--model", "black-scholes", "--precision", "single")
@@ -458,4 +458,7 @@ def test_in_a_process_of_its_own(tmp_path, expected):
         wanted = {"value": position.value, "delta": position.delta["DAX"], "vega": position.vega}
         for measure, figure in wanted.items():
             np.testing.assert_allclose(float(row[measure]), figure, rtol=1e-3)
+        assert abs(float(row["value"]) - position.value) <= float(row["rounding_error"]) + 1e-6
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["precision"] == "single"
+    assert "computed in single precision" in (tmp_path / "out" / "report.html").read_text()
     assert refused == f"jaxtape: {tmp_path}: is a directory; give the path of a file\n2"

@@ -225,13 +225,13 @@ def _polished(block: Block, ends: SearchResult, settings: Settings, slots: int) 
         return found
     rows = again[np.minimum(np.arange(block.size), again.size - 1)]
     some = jax.tree.map(lambda x: jnp.asarray(x)[rows], block.inputs)
-    anew = searched(some, jnp.asarray(again.size), settings, num_slots=slots)
+    in_double = searched(some, jnp.asarray(again.size), settings, num_slots=slots)
 
     def with_rows(x: np.ndarray, new: Array) -> np.ndarray:
         x[again] = np.asarray(new)[: again.size]
         return x
 
-    return jax.tree.map(with_rows, found, anew)
+    return jax.tree.map(with_rows, found, in_double)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def compile_command(
     Raises:
         Exit: It does not compile, or does not fit.
     """
-    configure(precision)
+    configure(precision, hosts_too=True)
     try:
         with compiler_for(target) as compiler:
             function = load_object(name)

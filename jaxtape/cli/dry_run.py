@@ -17,16 +17,17 @@ from rich.table import Table
 from ..jax_private import backends_are_initialized
 from ..jax_settings.matmul_precision import matmul_precision_context
 from ..jax_settings.platform import traced_for
+from ..jax_settings.single_on_devices import on_devices
 from ..programs.compile_for import TargetCompiler
 from ..programs.compiled_report import CompiledReport
 from ..programs.recorded import RecordedProgram, recorded_programs
 from ..programs.targets import Target
 from .compile import TARGET, compiler_for
-from .main import SOME_FAILED, UNUSABLE, refuse
+from .main import SOME_FAILED, UNUSABLE, default_precision, refuse
 
 
 def with_dry_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command of an option `out` with the options `--target` and `--dry-run`.
+    """Return a command of the options `out` and `precision` with the options `--target` and `--dry-run`.
 
     A dry run writes nothing to `out`. It runs the command here, on as many virtual devices as it asks for, and
     compiles each of its programs for the target. Its exit status is 0; 1 if some do not compile or do not
@@ -40,6 +41,8 @@ def with_dry_run(command: Callable[..., None]) -> Callable[..., None]:
         if target is None:
             return command(**given)
         with compiler_for(target) as compiler:
+            platform = compiler.target.platform
+            given["precision"] = given.get("precision") or default_precision(platform)
             _set_devices(given.get("devices", 1))
             programs = _programs_of(command, given)
             reports = _compiled(programs, compiler)
@@ -99,7 +102,7 @@ def _compiled(
     progress = Console(stderr=True, markup=False, emoji=False)
     reports = []
     try:
-        with traced_for([compiler.target.platform]), matmul_precision_context():
+        with on_devices(), traced_for([compiler.target.platform]), matmul_precision_context():
             for number, each in enumerate(programs, 1):
                 progress.print(f"compiling {each.function.__name__} ({number} of {len(programs)})")
                 reports.append(compiler.compile(each.function, *each.args, **each.kwargs))

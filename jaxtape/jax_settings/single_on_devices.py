@@ -31,8 +31,9 @@ def use_single_on_devices(is_single: bool) -> None:
     fit is polished in 64 bits on the host's CPU, where all else is computed, too.
 
     Args:
-        is_single: Whether devices do so; False: everything is in JAX's own precision again. Where
-            `JAX_PLATFORMS` leaves out the CPU, JAX raises RuntimeError.
+        is_single: Whether devices do so; it sets `jax_enable_x64` and `jax_default_device`. False: all is
+            computed on JAX's default device again, in double precision. Where `JAX_PLATFORMS` leaves out the
+            CPU, JAX raises RuntimeError.
 
     Examples:
         >>> import jaxtape as jt
@@ -54,10 +55,18 @@ def devices_are_single() -> bool:
     return _device is not None
 
 
+def is_on_host() -> bool:
+    """Return True where the host computes, in double precision, beside devices in single precision."""
+    return _device is not None and _is_double()
+
+
 def precision_in_use() -> str:
     """Return "single" where devices compute in single precision, or all does; "double" otherwise."""
-    is_double = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-    return "double" if is_double and _device is None else "single"
+    return "double" if _is_double() and _device is None else "single"
+
+
+def _is_double() -> bool:
+    return jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from ..jax_settings.single_on_devices import is_on_host
+
 
 @dataclasses.dataclass
 class RecordedProgram:
@@ -44,8 +46,8 @@ def recorded_programs() -> Iterator[dict[Any, RecordedProgram]]:
 
 
 def record(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Note a run of a program, if programs are recorded."""
-    if (programs := _recorded) is None:
+    """Note a run of a program of the devices, if programs are recorded."""
+    if (programs := _recorded) is None or is_on_host():
         return
     args, kwargs = jax.tree.map(lambda leaf: shape_of_leaf(leaf), (args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
