@@ -19,9 +19,8 @@ from ..jax_private import is_tracing
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_device: jax.Device | None = (
-    None  # where programs of single precision run; None: all is in one precision
-)
+_device: jax.Device | None = None
+"""Where programs of single precision run; None where all is in one precision."""
 
 
 def use_single_on_devices(is_single: bool) -> None:
