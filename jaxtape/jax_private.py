@@ -149,6 +149,14 @@ def jvp_jaxpr(jaxpr: ClosedJaxpr, moving: Sequence[bool]) -> tuple[ClosedJaxpr, 
     return pushed, tuple(out_moving)
 
 
+def counts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
+    """Return the numbers of constants and of carried values of a `scan`, from the params of its equation."""
+    if "num_consts" in params:  # before JAX 0.12
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()
+    return len(constants), len(carry)
+
+
 def set_check_rule(primitive: Any, rule: Callable) -> None:
     """Set the rule by which `jax.experimental.checkify` treats a primitive."""
     checkify.error_checks[primitive] = rule

@@ -15,7 +15,14 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array
 
-from ..jax_private import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+from ..jax_private import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    counts_of_scan,
+    jaxprs_in_params,
+)
 
 _PLATFORM = "tpu"
 
@@ -207,7 +214,7 @@ def _while(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 
 def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:
-    fixed, moving = params["num_consts"], params["num_carry"]
+    fixed, moving = counts_of_scan(params)
     constants, start = operands[:fixed], operands[fixed : fixed + moving]
 
     def body(carry: list[Any], of_step: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -77,6 +77,20 @@ def test_a_jaxpr_has_equations_variables_literals_and_inner_jaxprs():
     assert all(isinstance(v, jax_private.Var) for v in inner.outvars)
 
 
+def test_the_inputs_of_a_scan_are_counted():
+    def looped(rate, start, noise):
+        body = lambda carry, z: ((rate * carry[0] + z, carry[1]), carry[0])
+        return jax.lax.scan(body, (start, start[:1]), noise)
+
+    for form in (looped, jax.jacfwd(looped, 1)):
+        eqns = jax.make_jaxpr(form)(2.0, jnp.ones(3), jnp.ones((5, 3))).eqns
+        (scan,) = (eqn for eqn in eqns if eqn.primitive is jax_private.primitives.scan_p)
+        constants, carry = jax_private.counts_of_scan(scan.params)
+        inputs = [v.aval.shape for v in scan.invars[constants:]]
+        assert constants >= 1 and inputs[carry:] == [(5, 3)] and len(scan.outvars) > carry
+        assert inputs[:carry] == [v.aval.shape for v in scan.outvars[:carry]]
+
+
 def test_dead_code_is_eliminated_from_a_jaxpr():
     jaxpr = jax.make_jaxpr(lambda x, y: (jnp.sin(x), jnp.cos(y)))(1.0, 2.0).jaxpr
     alone, used = jax_private.dce_jaxpr(jaxpr, [True, False])
