@@ -65,8 +65,14 @@ def test_a_platform_with_complex_numbers_keeps_the_function():
 
 
 def test_an_operation_without_a_rule_is_named():
-    function = lambda x: jnp.real(jnp.cumprod(lax.complex(x, x)))
-    with pytest.raises(
-        NotImplementedError, match=r"a TPU has no complex128, and cumprod has no rule"
+    """Also one that holds a function, as `reduce` does: that is not inserted as if it were called."""
+    longer = lambda x, y: jnp.where(jnp.real(x) > jnp.real(y), x, y)
+    for operation, name in (
+        (jnp.cumprod, "cumprod"),
+        (lambda z: lax.reduce(z, jnp.zeros((), z.dtype), longer, (0,)), "reduce"),
     ):
-        for_a_tpu(function, X)
+        function = lambda x, operation=operation: jnp.real(operation(lax.complex(x, x)))
+        with pytest.raises(
+            NotImplementedError, match=rf"a TPU has no complex128, and {name} has no rule"
+        ):
+            for_a_tpu(function, X)
