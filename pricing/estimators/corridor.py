@@ -13,7 +13,6 @@ from ..products import DiscreteBarrier, Payoff
 
 Paths = Float[Array, "*paths"]
 
-
 _FARTHEST = 35.0  # standard deviations, in each precision: the same side is the nearer one in both
 
 
@@ -73,7 +72,9 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
     On the side where the distribution function is small, so that nothing cancels far out.
     """
     mirror = jnp.where(low + high > 0.0, -1.0, 1.0).astype(low.dtype)
-    ends = jnp.where(mirror > 0.0, jnp.stack([low, high]), jnp.stack([-high, -low]))
+    nearest = jnp.where(mirror > 0.0, low, -high)
+    farthest = jnp.where(mirror > 0.0, high, -low)
+    ends = jnp.stack([nearest, farthest])
     if (most := far(low.dtype)) < _FARTHEST:
         ends = clipped(ends, -most, most)
     start, end = normal_law.cdf(ends)
