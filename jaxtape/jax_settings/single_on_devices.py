@@ -19,7 +19,7 @@ from ..jax_private import is_tracing
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_device: jax.Device | None = None
+_device: Any = None
 """Where programs of single precision run; None where all is in one precision."""
 
 

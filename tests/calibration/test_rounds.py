@@ -202,7 +202,7 @@ def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch)
     with pytest.raises(ValueError, match="no job can be calibrated: nowhere: it is gone"):
         calibrate_many([nowhere])
 
-    def broken(device, block, settings, num_slots):
+    def broken(device, block, *settings):
         raise ZeroDivisionError("of mine")
 
     monkeypatch.setattr(workers, "_ends_on", broken)
@@ -220,11 +220,11 @@ def test_a_block_that_is_short_of_memory_is_fitted_in_halves_to_the_same_bits(mo
     """Twenty jobs in one block of 32, of which the memory holds eight."""
     fitted, sizes = workers._ends_on, []
 
-    def of_eight(device, block, settings, num_slots):
+    def of_eight(device, block, *settings):
         sizes.append(block.size)
         if block.size > 8:
             raise MemoryError if block.size > 16 else out_of_memory()
-        return fitted(device, block, settings, num_slots)
+        return fitted(device, block, *settings)
 
     alike = jobs()[::2]
     many = [job._replace(id=f"{job.id}/{n}") for n in range(5) for job in alike]

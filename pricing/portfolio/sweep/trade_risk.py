@@ -138,8 +138,10 @@ class GroupRisk:
         roundings = unknown if self.roundings is None else self.roundings.tolist()
         found = zip(*columns, roundings, self.is_finite, codes, strict=True)
         return [
-            (figures, method, "ok", *errors) if finite else (None, method, status[code], None, None)
-            for figures, *errors, finite, code in found
+            (figures, method, "ok", errors, rounding)
+            if finite
+            else (None, method, status[code], None, None)
+            for figures, errors, rounding, finite, code in found
         ]
 
 
