@@ -175,7 +175,7 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (solve_command, "_rows"),
         ):
             patch.setattr(module, name, reached)
-            patch.setattr(module, "configure", lambda precision: None, raising=False)
+            patch.setattr(module, "configure", lambda *given, **settings: None, raising=False)
         patch.setattr(server, "log_as_json", lambda: None)
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setattr(sys.modules[compare.__module__], "configure", lambda precision: None)
