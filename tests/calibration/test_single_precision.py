@@ -181,7 +181,7 @@ def values_of(found) -> np.ndarray:
     return np.array([trade.figures.value for trade in found.trades])
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 def test_a_book_is_valued_in_single_precision_alone(monkeypatch):
     """Value and Delta agree with double precision to 1e-4 of strike and of 1, also on grids and paths.
 
