@@ -53,8 +53,8 @@ class Program(NamedTuple):
     kwargs: dict
 
 
-def direct(only: str) -> Iterator[Program]:
-    """Yield the programs of verbs that are traced as a whole, whose names begin with `only`."""
+def direct(only: tuple[str, ...]) -> Iterator[Program]:
+    """Yield the programs of verbs that are traced as a whole, whose names begin with one of `only`."""
     return (program for program in _direct() if program.name.startswith(only))
 
 
@@ -82,24 +82,28 @@ def _direct() -> Iterator[Program]:
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
 
-def recorded(only: str) -> Iterator[Program]:
-    """Run the verbs that are loops of Python over programs, and yield their programs.
-
-    only: the start of a verb's name and, after a colon, of a program's.
-    """
+def recorded(only: tuple[str, ...]) -> Iterator[Program]:
+    """Run the verbs that are loops of Python over programs, and yield the programs of those in `only`."""
     found: dict[object, tuple[str, RecordedProgram]] = {}
     for name, run in _runs():
-        if not name.startswith(only.partition(":")[0]):
+        if not name.startswith(only):
             continue
         start = time.perf_counter()
         with recorded_programs() as programs:
-            run()
+            try:
+                run()
+            except Exception as error:  # the other verbs run nevertheless
+                yield Program(name, functools.partial(_raise, error), (), {})
         print(f"{name}: {len(programs)} programs, {time.perf_counter() - start:.0f} s", flush=True)
         for key, program in programs.items():
             found.setdefault(key, (name, program))
     for name, program in found.values():
         full = f"{name}: {program.function.__name__}"
         yield Program(full, program.function, program.args, program.kwargs)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _pairs() -> dict[tuple[str, str], str]:
