@@ -25,8 +25,12 @@ from calibration.app.console import (
     bytes_of,
     summarize,
 )
+from jaxtape.cli import dry_run
 from jaxtape.cli.main import app, refuse
 from jaxtape.output_folder import mismatched_files
+from jaxtape.programs.compile_for import TargetCompiler
+from jaxtape.programs.compiled_report import CompiledReport
+from jaxtape.programs.targets import target_of
 from pricing import Book, RiskResult, TradeRisk
 from pricing import risk as value_book
 from pricing.market import Market
@@ -340,6 +344,44 @@ def test_calibrate_writes_parameters_residuals_and_a_report(tmp_path, small_mark
     squares = sum((100 * residual) ** 2 for residual in found["residuals"].values())
     np.testing.assert_allclose(found["sum_squared_vol_points"], squares, rtol=1e-6)
     assert "Heston on DAX" in (tmp_path / "report.html").read_text()
+
+
+class _Compiler(TargetCompiler):
+    """A compiler that finds every program to fit."""
+
+    def __init__(self):
+        self.target, self.compiled = target_of("tpu:v5e:2x2"), []
+
+    def compile(self, function, *args, **kwargs) -> CompiledReport:
+        self.compiled.append(function.__name__)
+        return CompiledReport(self.target.name, device_bytes=2**34, temporary_bytes=10**6)
+
+    def __exit__(self, *_) -> None:
+        """Do nothing: no process runs."""
+
+
+def test_a_dry_run_of_calibrate_compiles_its_search_and_writes_nothing(
+    tmp_path, small_market, monkeypatch
+):
+    compiler = _Compiler()
+    monkeypatch.setattr(dry_run, "compiler_for", lambda name: compiler)
+    command = (
+        "calibrate",
+        "--market",
+        small_market,
+        "--underlying",
+        "DAX",
+        "--out",
+        tmp_path / "out",
+    )
+    options = "--precision", "double", "--target", "tpu:v5e:2x2", "--dry-run"
+    outcome = run(*command, *options)
+    assert outcome.exit_code == 0, outcome.output
+    assert "solved" in compiler.compiled
+    assert "compile and fit; the largest takes 1.0 MB" in outcome.output
+    assert not (tmp_path / "out").exists()
+    outcome = run(*command, "--dry-run")
+    assert outcome.exit_code == 2 and "--target and --dry-run: give both" in outcome.output
 
 
 def test_a_report_that_cannot_be_written_leaves_the_last_run_whole(

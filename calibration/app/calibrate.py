@@ -8,6 +8,7 @@ import jax
 import typer
 from rich.table import Table
 
+from jaxtape.cli.dry_run import with_dry_run
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place, place_of
 from pricing.ingestion.errors import UnreadableFile, listed
@@ -52,6 +53,7 @@ def _shard_of(text: str | None) -> tuple[int, int] | None:
     return int(index), int(count)
 
 
+@with_dry_run(processes=1, coordinator=None, cluster=False, resume=False, metrics_file=None)
 def calibrate(
     market: Annotated[
         os.PathLike,  # a `Place`: typer takes no unions

@@ -26,13 +26,19 @@ from .compile import TARGET, compiler_for
 from .main import SOME_FAILED, UNUSABLE, default_precision, refuse
 
 
-def with_dry_run(command: Callable[..., None]) -> Callable[..., None]:
+def with_dry_run(command: Callable[..., None] | None = None, /, **instead: Any) -> Any:
     """Return a command of the options `out` and `precision` with the options `--target` and `--dry-run`.
 
     A dry run writes nothing to `out`. It runs the command here, on as many virtual devices as it asks for, and
     compiles each of its programs for the target. Its exit status is 0; 1 if some do not compile or do not
     fit; 2 if nothing could be done.
+
+    Args:
+        command: The command; without it, what is returned takes the command.
+        **instead: Options of a dry run, in place of the given ones.
     """
+    if command is None:
+        return functools.partial(with_dry_run, **instead)
 
     @functools.wraps(command)
     def either(*, target: str | None = None, dry_run: bool = False, **given: Any) -> None:
@@ -43,8 +49,8 @@ def with_dry_run(command: Callable[..., None]) -> Callable[..., None]:
         with compiler_for(target) as compiler:
             platform = compiler.target.platform
             given["precision"] = given.get("precision") or default_precision(platform)
-            _set_devices(given.get("devices", 1))
-            programs = _programs_of(command, given)
+            _set_devices(given.get("devices") or 1)
+            programs = _programs_of(command, {**given, **instead})
             reports = _compiled(programs, compiler)
             _print_reports(programs, reports, compiler.target)
         if not all(report.fits for report in reports):
