@@ -7,6 +7,7 @@ startup.guard()  # before JAX is imported
 # ruff: noqa: E402
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
+from .jax_settings.kernels import set_kernels as set_kernels
 from .jax_settings.single_on_devices import use_single_on_devices as use_single_on_devices
 from .jax_settings.xla_flags import without_ynn_fusions as _without_ynn_fusions
 from .programs.compile_for import compile_for as compile_for

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
+import jax.core
 from jax._src import cache_key, checkify, xla_bridge
 from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
@@ -25,6 +26,9 @@ from jax._src.hijax import call_hi_primitive_p
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters.ad import primitive_jvps, primitive_linearizations
 from jax._src.interpreters.partial_eval import lower_jaxpr2
+from jax._src.lax.lax import split_p as split_p
+from jax._src.lax.lax import stack_p as stack_p
+from jax._src.lax.lax import unstack_p as unstack_p
 from jax.experimental import hijax
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
 from jax.extend.core import Jaxpr as Jaxpr
@@ -155,6 +159,17 @@ def counts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     constants, carry, _ = params["ft_in"].unpack()
     return len(constants), len(carry)
+
+
+def outputs_of(jaxpr: Jaxpr, eqn: JaxprEqn, inputs: Sequence) -> list:
+    """Return the outputs of one equation of a jaxpr for some inputs, evaluated as a jaxpr of its own."""
+    pairs = zip(eqn.invars, inputs, strict=True)
+    read = {v: value for v, value in pairs if not isinstance(v, Literal)}
+    names = jaxpr.debug_info.with_unknown_names()
+    alone = jaxpr.replace(
+        constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names
+    )
+    return jax.core.eval_jaxpr(alone, list(read.values()))
 
 
 def set_check_rule(primitive: Any, rule: Callable) -> None:

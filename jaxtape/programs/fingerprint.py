@@ -12,6 +12,8 @@ from pathlib import Path
 
 import jax
 
+from ..jax_settings.kernels import kernels_are_on
+
 _STARTED = time.time()
 _NUMERICS = ("jax", "jaxlib", "equinox", "numpy", "scipy")
 _IMPORTS = re.compile(r"^(?:from|import)[ \t]+([a-zA-Z_]\w*)", re.MULTILINE)
@@ -42,6 +44,7 @@ def fingerprint(packages: Iterable[str]) -> dict[str, object]:
         "python": sys.version,
         "versions": {name: metadata.version(name) for name in _NUMERICS},
         "settings": {name: str(value) for name, value in settings()},
+        "kernels": kernels_are_on(),
         "flags": [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")],
         "platform": [jax.default_backend(), jax.devices()[0].device_kind],
     }

@@ -59,6 +59,7 @@ class Chain:
         condition: The condition that ends the chain before `length` nodes, or None.
         needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared to
             be reversed.
+        pulled: The active leaves whose cotangents can be pulled back, once it is prepared.
         broadcasts: Whether the cotangents of shared values are added up over the nodes before they are summed
             over the entries of a state (`jaxtape/sweeps/pullback.py`).
         in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
@@ -70,6 +71,7 @@ class Chain:
     reverse: bool
     condition: "LoopCondition | None" = None
     needed: Mask = ()
+    pulled: Active | None = None
     broadcasts: bool = False
     in_bits: bool = True
 

@@ -17,10 +17,11 @@ from ..jax_settings.platform import traced_for
 from ..programs.compile_for import TargetCompiler
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
-from .chain import Active, Arrays, Chain
+from .chain import AbstractExecutor, Active, Arrays, Chain
 from .cost import flops
 from .dependence import needed_state, pullback_of_node
-from .leaves import first_node, is_symbolic, leaf_bytes, merge, pick, shapes
+from .kernel_executor import kernels_or_reason
+from .leaves import avals, first_node, is_symbolic, leaf_bytes, merge, pick, shapes
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots, slot_bytes
 
@@ -88,6 +89,12 @@ class Measure:
         """Return the measure of the gradient of a chain whose needed leaves are not known yet."""
         needed = needed_state(chain, active, arrays)
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
+
+    def in_kernels(self, executor: AbstractExecutor, kind: str) -> str:
+        """Return which kernels the chain has on a kind of accelerator under an executor, or why it has none."""
+        chain = dataclasses.replace(self._chain, executor=executor, pulled=self._active)
+        found = kernels_or_reason(chain, avals(tuple(self._arrays)), kind)
+        return f"no kernel: {found}" if isinstance(found, str) else str(found)
 
     def stored_within(self, budget: int) -> tuple[StoreAll, Footprint] | None:
         """Return the result of `stored_within` for this chain."""

@@ -24,7 +24,7 @@ def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[C
     except Exception:
         active = pulled_leaves(chain, active, arrays)
         needed = needed_state(chain, active, arrays)
-    chain = dataclasses.replace(chain, needed=needed)
+    chain = dataclasses.replace(chain, needed=needed, pulled=active)
     chain = dataclasses.replace(chain, executor=resolve_budget(chain, active, arrays))
     if not is_symbolic(tuple(arrays)):  # so bytes can be compared
         least = fewest_to_broadcast(chain, active, arrays)
@@ -49,7 +49,8 @@ def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExec
             "for each size."
         )
     slots = Measure(chain, active, arrays).slots_within(budget, chain.length)
-    return StaticExecutor(revolve_table(chain.length, slots), chain.executor.checkpoint_dtype)
+    table = revolve_table(chain.length, slots)
+    return dataclasses.replace(chain.executor, table=table, budget=None, residuals=False)
 
 
 def _check_effects(chain: Chain) -> None:

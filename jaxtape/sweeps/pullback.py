@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 
-from ..jax_private import Literal
+from ..jax_private import Literal, outputs_of
 from ..jax_private import primitives as p
 from .chain import Active, Arrays, Chain
 from .leaves import Mask, leaf_bytes, merge, pick
@@ -228,16 +227,10 @@ def _is_automatic(mesh) -> bool:
 
 
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
-    """Return the outputs of one equation of a jaxpr, evaluated as a jaxpr of its own.
+    """Return the outputs of one equation of a jaxpr.
 
     An elementwise one may have inputs larger than in the jaxpr, and is bound as it is.
     """
     if _is_elementwise(eqn):
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]
-    pairs = zip(eqn.invars, inputs, strict=True)
-    read = {v: value.value for v, value in pairs if not isinstance(v, Literal)}
-    names = jaxpr.debug_info.with_unknown_names()
-    alone = jaxpr.replace(
-        constvars=list(read), invars=[], outvars=list(eqn.outvars), eqns=[eqn], debug_info=names
-    )
-    return jax.core.eval_jaxpr(alone, list(read.values()))
+    return outputs_of(jaxpr, eqn, [value.value for value in inputs])

@@ -10,12 +10,14 @@ import dataclasses
 import functools
 from typing import Any
 
+from ..jax_settings.kernels import kernels_are_on
 from ..schedules.lockstep import LockstepPlan, lockstep_plan
 from ..schedules.schedule import AbstractSchedule
 from ..schedules.table import revolve_table
 from .by_platform import by_platform
 from .chain import Active, Arrays, Chain
 from .executor import TableExecutor
+from .kernel_executor import KernelExecutor
 from .lockstep_executor import LockstepExecutor
 
 
@@ -23,18 +25,21 @@ from .lockstep_executor import LockstepExecutor
 class StaticExecutor(TableExecutor):
     """The executor of a chain whose nodes lie in order.
 
-    As long as it has a budget, the table has a slot for every state.
+    As long as it has a budget, the table has a slot for every state. `kernels` says whether GPUs and TPUs run a
+    chain of independent paths in kernels.
     """
 
     budget: int | None = None
     residuals: bool = False
+    kernels: bool = False
 
     @classmethod
     def of(cls, schedule: AbstractSchedule, length: int) -> "StaticExecutor":
         """Return the executor of `length` >= 1 nodes under a schedule."""
         dtype, budget = schedule.checkpoint_dtype, schedule.budget
         table = schedule.table(length) if budget is None else revolve_table(length, length)
-        return cls(table, dtype, budget, getattr(schedule, "residuals", False))
+        residuals = getattr(schedule, "residuals", False)
+        return cls(table, dtype, budget, residuals, kernels_are_on())
 
     @property
     def plan(self) -> LockstepPlan | None:
@@ -56,9 +61,13 @@ class StaticExecutor(TableExecutor):
     def _swept(self, name: str, static: tuple, *args):
         """Call a sweep of the executor of the platform."""
         by_table = functools.partial(getattr(super(), name), *static)
-        if (plan := self.plan) is None:
+        plan, executor = self.plan, TableExecutor(self.table, self.checkpoint_dtype)
+        if plan is not None:
+            executor = LockstepExecutor(self.table, plan=plan)
+        elif not self.kernels:
             return by_table(*args)
-        executor = LockstepExecutor(self.table, plan=plan)
+        if self.kernels:
+            executor = KernelExecutor(self.table, self.checkpoint_dtype, otherwise=executor)
         return by_platform(by_table, functools.partial(getattr(executor, name), *static), *args)
 
     def short(self, nodes: int, slots: int) -> "StaticExecutor":

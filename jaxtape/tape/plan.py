@@ -9,12 +9,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as TextTable
 
+from ..jax_settings.kernels import kernels_are_on
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
 from ..schedules.table import ScheduleTable, check_count, revolve_table
-from ..sweeps.footprint import Footprint, measured_for, peak_bytes
+from ..sweeps.footprint import FixedMeasure, Footprint, Measure, measured_for, peak_bytes
+from ..sweeps.kernel_executor import kind_of_kernels
 from ..sweeps.state_store import host_slots
 from . import plot as picture
 from .budget import (
+    Measures,
     Size,
     footprints,
     measure_segments,
@@ -42,6 +45,8 @@ class Part:
         host_slots: The number of slots in the host's memory, if that is separate from the device's.
         footprint: The bytes of each state, and of the temporaries beside the states.
         table: The table that the sweeps follow; None for an empty segment.
+        kernels: The kernels of its sweeps, or the reason why it has none; "" unless `jt.set_kernels` is on and
+            the plan is for a GPU or a TPU.
     """
 
     operation: str
@@ -54,6 +59,7 @@ class Part:
     host_slots: int
     footprint: Footprint
     table: ScheduleTable | None
+    kernels: str = ""
 
     @property
     def kept_bytes(self) -> int:
@@ -147,11 +153,12 @@ class Plan:
             text.add_row(part.operation, repr(part.schedule), *figures)
         written = io.StringIO()
         Console(file=written, width=120).print(text)
+        kernels = "".join(f"\n{p.operation}: {p.kernels}" for p in self.parts if p.kernels)
         host = f", and {self.host_bytes:,} bytes on the host" if self.host_bytes else ""
         return (
             f"{written.getvalue()}{self.evaluations:,} evaluations of a step: {self.advanced:,} advanced "
             f"(the busiest {self.repetition} times), {self.taped:,} taped\n"
-            f"peak of {self.peak_bytes:,} bytes{host}"
+            f"peak of {self.peak_bytes:,} bytes{host}{kernels}"
         )
 
 
@@ -205,11 +212,21 @@ def plan(
         check_count("slots", slots, "the first state needs one")
         tape = tape.with_schedule(Revolve(int(slots)))
     with measured_for(target):
-        return _planned(tape, x, slots)
+        found, measures = _planned(tape, x, slots)
+        kind = kind_of_kernels() if kernels_are_on() else None
+        parts = zip(found.parts, tape.with_schedule(found.schedules).segments, measures, strict=True)
+        return Plan(tuple(_with_kernels(*part, kind) for part in parts)) if kind else found
 
 
-def _planned(tape: Tape, x: Any, slots: int | None) -> Plan:
-    """Return the plan of a tape with its schedules, or with a number of slots for all."""
+def _with_kernels(part: Part, segment: Segment, measure: Measure | FixedMeasure, kind: str) -> Part:
+    """Return a part with its kernels on a kind of accelerator."""
+    if isinstance(measure, FixedMeasure) or segment.edits is not None:
+        return dataclasses.replace(part, kernels="no kernel: its nodes are kept, edited or none")
+    return dataclasses.replace(part, kernels=measure.in_kernels(segment.executor, kind))
+
+
+def _planned(tape: Tape, x: Any, slots: int | None) -> tuple[Plan, Measures]:
+    """Return the plan of a tape with its schedules, or with a number of slots for all; and its measures."""
     measures = measure_segments(tape.segments, x)
     if slots is not None:
         pairs = zip(tape.segments, measures, strict=True)
@@ -221,7 +238,7 @@ def _planned(tape: Tape, x: Any, slots: int | None) -> Plan:
             measures = measure_segments(tape.segments, x)
     schedules = [segment.schedule for segment in tape.segments]
     found = footprints(tape.segments, schedules, measures)
-    return Plan(tuple(map(_part, tape.segments, found)))
+    return Plan(tuple(map(_part, tape.segments, found))), measures
 
 
 def _once(n: int) -> ScheduleTable:

@@ -1,0 +1,30 @@
+"""Whether chains of independent paths run in kernels on GPUs and TPUs."""
+
+_on = False
+
+
+def set_kernels(on: bool) -> None:
+    """Set whether a chain of independent paths runs in one kernel a sweep on GPUs and TPUs; at first it does not.
+
+    A gradient by `jt.scan` or a tape under a schedule has two sweeps. If its step treats each path alone, each
+    sweep becomes one Pallas kernel over tiles of the paths, whose state stays in registers. Any other chain runs
+    as without this setting, and `jt.plan` gives the reason. On CPUs nothing changes.
+
+    Set it before programs are traced, and for programs on one device: a compiler that partitions arrays over
+    devices does not partition kernels. They have been compared with other sweeps in Pallas' interpreter, and
+    compiled for an H100 and a TPU v5e, but have not run on one yet.
+
+    Args:
+        on: Whether kernels are used from now on.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> jt.set_kernels(False)
+    """
+    global _on
+    _on = bool(on)
+
+
+def kernels_are_on() -> bool:
+    """Return True if `set_kernels(True)` was called last."""
+    return _on

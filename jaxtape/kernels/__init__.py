@@ -1,0 +1,1 @@
+"""Chains of independent paths as kernels: one path, one thread; one kernel a sweep."""

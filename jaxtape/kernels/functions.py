@@ -1,0 +1,140 @@
+"""The functions that a kernel can compute for each path, and rules for those that an accelerator's compiler lacks.
+
+The rules have scalar coefficients alone, because a kernel has no constant arrays.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..jax_private import Primitive
+from ..jax_private import primitives as p
+
+_EVERYWHERE = {
+    *(p.add_p, p.add_jaxvals_p, p.sub_p, p.mul_p, p.div_p, p.neg_p, p.abs_p, p.sign_p, p.square_p),
+    *(p.exp_p, p.exp2_p, p.log_p, p.log1p_p, p.sqrt_p, p.rsqrt_p, p.pow_p, p.integer_pow_p),
+    *(p.sin_p, p.cos_p, p.tan_p, p.tanh_p, p.logistic_p, p.erf_inv_p, p.floor_p, p.ceil_p),
+    *(p.eq_p, p.ne_p, p.lt_p, p.le_p, p.gt_p, p.ge_p, p.and_p, p.or_p, p.xor_p, p.not_p),
+    *(p.max_p, p.min_p, p.clamp_p, p.select_n_p, p.convert_element_type_p, p.is_finite_p),
+    *(p.erf_p, p.expm1_p, p.copy_p, p.stop_gradient_p),
+}
+_ON = {
+    "gpu": {p.cbrt_p, p.sinh_p, p.cosh_p, p.asin_p, p.acos_p, p.atan_p, p.atan2_p},
+    "tpu": {p.atan2_p, p.round_p},
+}
+_DTYPES = {
+    "gpu": ("float32", "float64", "int32", "int64", "bool"),
+    "tpu": ("float32", "int32", "bool"),
+}
+
+
+def function_on(platform: str, primitive: Primitive) -> Callable | None:
+    """Return the function that computes a primitive on tiles; None if a kernel cannot."""
+    if primitive not in _EVERYWHERE | _ON[platform]:
+        return None
+    if primitive in (p.copy_p, p.stop_gradient_p):
+        return lambda x: x
+    return _RULES[platform].get(primitive, primitive.bind)
+
+
+def has_dtype(platform: str, dtype) -> bool:
+    """Return True if kernels compute with a dtype."""
+    return str(dtype) in _DTYPES[platform]
+
+
+def erf(x):
+    """Return the error function, for compilers without it.
+
+    From the rational approximations of W. J. Cody (1969) as Sun's fdlibm has them (s_erf.c, 1993), whose errors
+    are less than one unit in the last place of a double.
+    """
+    a, square = jnp.abs(x), x * x
+    small = x + x * _ratio(square, _PP, _QQ)
+    from_one = jnp.minimum(a, 1.25) - 1.0
+    middle = _ERX + _ratio(from_one, _PA, _QA)
+    b = jnp.clip(a, 1.25, 6.0)
+    inverse = 1.0 / (b * b)
+    near, far = _ratio(inverse, _RA, _SA), _ratio(inverse, _RB, _SB)
+    tail = jnp.where(b < 1.0 / 0.35, near, far)
+    large = 1.0 - jnp.exp(-b * b - 0.5625 + tail) / b
+    positive = jnp.where(a < 1.25, middle, large)
+    found = jnp.where(a < 0.84375, small, jnp.sign(x) * positive)
+    return jnp.where(x == x, found, x)
+
+
+def expm1(x):
+    """Return exp(x) - 1, for compilers without it: (u - 1) x / log(u) with u = exp(x) (W. Kahan)."""
+    u = jnp.exp(x)
+    near = (u - 1.0) * x / jnp.where(u == 1.0, 1.0, jnp.log(u))
+    return jnp.where(u == 1.0, x, jnp.where(jnp.abs(x) < 0.5, near, u - 1.0))
+
+
+def _with_nan(primitive: Primitive) -> Callable:
+    """Return max or min as JAX has it: NaN if an argument is. Triton's is the other argument."""
+
+    def function(x, y):
+        found = primitive.bind(x, y)
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return found
+        return jnp.where(x != x, x, jnp.where(y != y, y, found))
+
+    return function
+
+
+def _clamp(low, x, high):
+    return _with_nan(p.min_p)(_with_nan(p.max_p)(low, x), high)
+
+
+def _sign(x):
+    """Return the sign, for which Mosaic would ask the device here."""
+    return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))
+
+
+def _ratio(x, above: tuple[float, ...], below: tuple[float, ...]):
+    return _polynomial(x, above) / (1.0 + x * _polynomial(x, below))
+
+
+def _polynomial(x, coefficients: tuple[float, ...]):
+    """Return the sum of c[i] x^i."""
+    total = jnp.full_like(x, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * x + c
+    return total
+
+
+_RULES = {
+    "gpu": {
+        p.erf_p: lambda x, **_: erf(x),
+        p.max_p: _with_nan(p.max_p),
+        p.min_p: _with_nan(p.min_p),
+        p.clamp_p: _clamp,
+    },
+    "tpu": {p.expm1_p: lambda x, **_: expm1(x), p.sign_p: _sign},
+}
+
+# fmt: off
+_ERX = 8.45062911510467529297e-01
+_PP = (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02,
+       -5.77027029648944159157e-03, -2.37630166566501626084e-05)
+_QQ = (3.97917223959155352819e-01, 6.50222499887672944485e-02, 5.08130628187576562776e-03,
+       1.32494738004321644526e-04, -3.96022827877536812320e-06)
+_PA = (-2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01,
+       3.18346619901161753674e-01, -1.10894694282396677476e-01, 3.54783043256182359371e-02,
+       -2.16637559486879084300e-03)
+_QA = (1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02,
+       1.26171219808761642112e-01, 1.36370839120290507362e-02, 1.19844998467991074170e-02)
+_RA = (-9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e+01,
+       -6.23753324503260060396e+01, -1.62396669462573470355e+02, -1.84605092906711035994e+02,
+       -8.12874355063065934246e+01, -9.81432934416914548592e+00)
+_SA = (1.96512716674392571292e+01, 1.37657754143519042600e+02, 4.34565877475229228821e+02,
+       6.45387271733267880336e+02, 4.29008140027567833386e+02, 1.08635005541779435134e+02,
+       6.57024977031928170135e+00, -6.04244152148580987438e-02)
+_RB = (-9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e+01,
+       -1.60636384855821916062e+02, -6.37566443368389627722e+02, -1.02509513161107724954e+03,
+       -4.83519191608651397019e+02)
+_SB = (3.03380607434824582924e+01, 3.25792512996573918826e+02, 1.53672958608443695994e+03,
+       3.19985821950859553908e+03, 2.55305040643316442583e+03, 4.74528541206955367215e+02,
+       -2.24409524465858183362e+01)
+# fmt: on

@@ -1,0 +1,105 @@
+"""The names of Pallas that kernels use, in one file, because Pallas is young.
+
+Tried with JAX 0.10.2 and 0.12.0.1. No other file of the library imports Pallas. It is imported when the first
+kernel is made: a program without kernels does not pay for it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Tile(NamedTuple):
+    """The paths of one instance of a kernel, on one kind of accelerator.
+
+    Attributes:
+        platform: "gpu", whose kernels Triton compiles, or "tpu", whose kernels Mosaic compiles.
+        shape: The shape in which they lie.
+    """
+
+    platform: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of paths."""
+        return math.prod(self.shape)
+
+    def folded(self, paths: int) -> tuple[int, ...]:
+        """Return the shape in which all paths lie."""
+        return paths // math.prod(self.shape[1:]), *self.shape[1:]
+
+
+TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
+
+
+def call(
+    kernel: Callable,
+    tile: Tile,
+    paths: int,
+    args: Sequence[jax.Array],
+    types: Sequence[jax.ShapeDtypeStruct],
+    scratch: Sequence[jax.ShapeDtypeStruct],
+    interpret: bool,
+) -> list[jax.Array]:
+    """Run a kernel over the tiles of all paths.
+
+    An array whose last axes are those of `tile.folded(paths)` is cut into tiles; a vector is there for every tile.
+
+    Args:
+        kernel: The function of references to the arguments, the results and the scratch of a tile.
+        tile: The tile.
+        paths: The number of paths, a multiple of the tile's.
+        args: The arguments.
+        types: The types of the results.
+        scratch: The types of what a tile writes and reads again, for all paths.
+        interpret: Whether to run the kernel as a program of JAX, on any platform.
+    """
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu, triton
+
+    rank = len(tile.shape)
+
+    def spec(array) -> Any:
+        if array.ndim == 1:
+            if tile.platform == "tpu":
+                return pl.BlockSpec(memory_space=tpu.SMEM)
+            return pl.BlockSpec(array.shape, lambda i: (i * 0,))
+        head = array.ndim - rank
+        index = lambda i: (*(i * 0,) * head, i, *(i * 0,) * (rank - 1))
+        return pl.BlockSpec((*array.shape[:head], *tile.shape), index)
+
+    memory, results = [], [*types]
+    if tile.platform == "tpu":
+        options = tpu.CompilerParams()
+        memory = [tpu.VMEM((*x.shape[:-rank], *tile.shape), x.dtype) for x in scratch]
+    else:
+        options = triton.CompilerParams(num_warps=tile.size // 32, num_stages=1)
+        results += scratch  # Triton has no scratch that a loop can index
+    out = pl.pallas_call(
+        kernel,
+        grid=(paths // tile.size,),
+        in_specs=[*map(spec, args)],
+        out_specs=[*map(spec, results)],
+        out_shape=results,
+        scratch_shapes=memory,
+        compiler_params=None if interpret else options,
+        interpret=interpret,
+    )(*args)
+    return list(out[: len(types)])
+
+
+def barrier(tile: Tile, interpret: bool) -> None:
+    """Let all threads of a tile see what the others have written to its scratch."""
+    if tile.platform == "gpu" and not interpret:
+        from jax.experimental.pallas import triton
+
+        triton.debug_barrier()
+
+
+def full(tile: Tile, value: Any, dtype: Any) -> jax.Array:
+    """Return a tile with the same value for every path."""
+    return jnp.full(tile.shape, value, dtype)

@@ -1,0 +1,330 @@
+"""The two sweeps of a chain of independent paths, each as one kernel.
+
+The first runs all nodes of a tile, and keeps the state before every block of nodes in a slot. The second takes
+the blocks from the last: it runs a block again from its slot, keeps the state before each of its nodes in
+scratch, and pulls back through them. The pullback is that of `jax.vjp`, traced before the kernel is made.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from itertools import compress
+
+import jax
+import jax.core
+import numpy as np
+from jax import lax
+
+from .leaf import Leaf
+from .node import NodeFunction, Packing
+from .pallas import TILES, Tile, barrier, call, full
+from .paths import NoKernelError, Walk
+
+_MOST_OPERATIONS = 4096  # of the pullback of a node, on tiles
+_TPU_BYTES = 14 * 2**20  # of fast memory for a tile, of the 16 MiB that a program may have
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelSweeps:
+    """The sweeps of one chain, on one kind of accelerator.
+
+    Attributes:
+        tile: The paths of an instance of a kernel.
+        paths: The number of paths.
+        length: The number of nodes.
+        block: The number of nodes of a block; the last one may have fewer.
+        reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
+        needed: The mask of the leaves of the state that are kept.
+        active_ys: The mask of the leaves of y that have a cotangent.
+        state: The leaves of the state.
+        xs: The leaves of xs.
+        ys: The leaves of ys.
+        slots: The leaves that are kept.
+        bars: The leaves of the cotangents that the second sweep writes: of packed consts, the state and xs.
+        packing: The active consts as fewer arrays.
+        step: The function from consts, state and x to the next state and y.
+        again: The same to the needed leaves of the next state.
+        pull: The function from consts, state, x and the cotangents of the next state and of y to those of the
+            packed active consts, the active leaves of the state and of x.
+    """
+
+    tile: Tile
+    paths: int
+    length: int
+    block: int
+    reverse: bool
+    needed: tuple[bool, ...]
+    active_ys: tuple[bool, ...]
+    state: tuple[Leaf, ...]
+    xs: tuple[Leaf, ...]
+    ys: tuple[Leaf, ...]
+    slots: tuple[Leaf, ...]
+    bars: tuple[tuple[Leaf, ...], ...]
+    packing: Packing
+    step: NodeFunction
+    again: NodeFunction
+    pull: NodeFunction
+
+    @classmethod
+    def of(
+        cls,
+        platform: str,
+        step: Callable,
+        pull: Callable,
+        consts: tuple,
+        state: tuple,
+        x: tuple,
+        *,
+        length: int,
+        slots: int,
+        reverse: bool,
+        needed: tuple[bool, ...],
+        active: tuple[tuple[bool, ...], ...],
+    ) -> "KernelSweeps":
+        """Return the sweeps.
+
+        Args:
+            platform: "gpu" or "tpu".
+            step: The function `step(consts, state, x) -> (state, y)`.
+            pull: The function `pull(consts, state, x, state_bar, y_bar) -> (consts_bar, state_bar, x_bar)`, of
+                the active leaves alone.
+            consts: The types of the shared values.
+            state: The types of the leaves of a state.
+            x: The types of the leaves of one node's own values.
+            length: The number of nodes, at least 1.
+            slots: The number of states that may be kept.
+            reverse: Whether the nodes read `xs` from its end.
+            needed: The mask of the leaves of the state to keep.
+            active: The masks of the leaves of consts, the state, x and y that have a cotangent.
+
+        Raises:
+            NoKernelError: If they are no kernels.
+        """
+        tile = TILES[platform]
+        paths = max((size for leaf in state for size in leaf.shape), default=1)
+        if paths % tile.size:
+            raise NoKernelError(f"{paths:,} paths are no multiple of the {tile.size:,} of a tile")
+        _, y = jax.eval_shape(step, consts, state, x)
+        packing = Packing(tuple(compress(consts, active[0])), paths)
+        packed = jax.eval_shape(packing.pack, packing.types)
+        leaf = functools.partial(Leaf.of, tile=tile, paths=paths)
+        of_state, of_xs, of_ys = (
+            tuple(leaf(aval, stack=stack) for aval in part)
+            for part, stack in ((state, 1), (x, length), (y, length))
+        )
+        of_consts = [leaf(aval) for aval in packed]
+        of_consts = tuple(each._replace(is_sum=each.axis is None) for each in of_consts)
+        bars = of_consts, *(tuple(compress(*part)) for part in ((of_state, active[1]), (of_xs, active[2])))
+        if any(each.axis is None for part in (*bars[1:], compress(of_ys, active[3])) for each in part):
+            raise NoKernelError("a value that all paths share at a node has a cotangent")
+        kept = tuple(each._replace(stack=slots) for each in compress(of_state, needed))
+
+        def again(*args):
+            return tuple(compress(step(*args)[0], needed))
+
+        def packed_pull(*args):
+            consts_bar, *others = pull(*args)
+            return packing.pack(consts_bar), *others
+
+        pulled = tuple(compress(state, active[1])), tuple(compress(y, active[3]))
+        functions = (
+            NodeFunction.of(function, paths, consts, *others)
+            for function, others in (
+                (step, (state, x)),
+                (again, (state, x)),
+                (packed_pull, (state, x, *pulled)),
+            )
+        )
+        block, found = -(-length // slots), (of_state, of_xs, of_ys, kept, bars)
+        sweeps = cls(
+            tile, paths, length, block, reverse, needed, active[3], *found, packing, *functions
+        )
+        sweeps.check()
+        return sweeps
+
+    def __str__(self) -> str:
+        scratch = self.block if self.block > 1 and self.slots else 0
+        where = "memory" if self.tile.platform == "gpu" else "VMEM"
+        beside = f", with {scratch:,} states in {where} beside the slots" if scratch else ""
+        return f"one kernel a sweep, of tiles of {self.tile.size:,} paths{beside}"
+
+    def check(self) -> None:
+        """Trace what a node does, and count it.
+
+        Raises:
+            NoKernelError: If an operation has no rule, or there is too much of something.
+        """
+        state_bar, y_bar = self.bars[1], tuple(compress(self.ys, self.active_ys))
+        everything = sum(self.bars, ())
+        count = 0
+        for function, bars, results in (
+            (self.step, (), (*self.state, *self.ys)),
+            (self.again, (), self.slots),
+            (self.pull, (*state_bar, *y_bar), everything),
+        ):
+            sources = *self._shared(function), *self.state, *self.xs, *bars
+            types = [(jax.ShapeDtypeStruct(self.tile.shape, x.held),) * x.rows for x in sources]
+            run = functools.partial(self._run, function, sources, results=results)
+            count = max(count, len(jax.make_jaxpr(run)(types).jaxpr.eqns))
+        if count > _MOST_OPERATIONS:
+            raise NoKernelError(f"a node takes {count:,} operations for a path")
+        piped = *self._shared(self.pull), *self.state, *self.xs, *self.slots, *state_bar, *y_bar
+        piped += everything
+        size = sum(2 * x.stack * x.rows for x in piped) + sum(self.block * x.rows for x in self.slots)
+        held = size * self.tile.size * 4
+        if self.tile.platform == "tpu" and held > _TPU_BYTES:
+            raise NoKernelError(f"a tile of {self.tile.size:,} paths takes {held:,} bytes of VMEM")
+
+    def first(self, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
+        """Return the last state, ys, and the states in slots; a slot that no block needs has any value."""
+        shared, n, size = self._shared(self.step), self.length, self.block
+        sources, results = (*shared, *self.state, *self.xs), (*self.state, *self.ys)
+        parts = shared, self.state, self.xs, self.state, self.ys, self.slots
+
+        def kernel(*refs):
+            of_shared, of_init, of_xs, of_last, of_ys, of_slots = _cut(refs, parts)
+            constants = self._load(shared, of_shared, 0)
+
+            def node(k, state: list) -> list:
+                at = self._place(k)
+                tiles = [*constants, *state, *self._load(self.xs, of_xs, at)]
+                state, y = _cut(self._run(self.step, sources, tiles, results), (state, self.ys))
+                _store(self.ys, of_ys, at, y)
+                return state
+
+            def block(j, state: list, nodes: int = size) -> list:
+                _store(self.slots, of_slots, j, list(compress(state, self.needed)))
+                return _loop(nodes, lambda i, state: node(j * size + i, state), state)
+
+            state = _loop(n // size, block, self._load(self.state, of_init, 0))
+            state = block(n // size, state, n % size) if n % size else state
+            _store(self.state, of_last, 0, state)
+
+        reads = self._values(self.step, consts), _stacks(init), xs
+        last, ys, slots = self._call(kernel, parts[:3], reads, parts[3:], (), interpret)
+        return tuple(leaf[0] for leaf in last), ys, slots
+
+    def second(
+        self, consts: tuple, init: tuple, xs: tuple, slots: tuple, bars: tuple, interpret: bool
+    ) -> tuple:
+        """Return the cotangents of consts, the first state and xs, from those of the last state and of ys."""
+        before, shared, size = self._shared(self.again), self._shared(self.pull), self.block
+        y_bars = tuple(compress(self.ys, self.active_ys))
+        scratch = tuple(x._replace(stack=size) for x in self.slots) if size > 1 else ()
+        parts = before, shared, self.state, self.xs, self.slots, self.bars[1], y_bars
+        sources = *shared, *self.state, *self.xs, *self.bars[1], *y_bars
+
+        def kernel(*refs):
+            found = _cut(refs, (*parts, *self.bars, scratch))
+            of_before, of_shared, of_init, of_xs, of_slots, of_bar, of_y_bars = found[:7]
+            of_consts_bar, of_init_bar, of_xs_bar, of_scratch = found[7:]
+            steps_with = self._load(before, of_before, 0)
+            pulls_with = self._load(shared, of_shared, 0)
+            first = self._load(self.state, of_init, 0)
+
+            def inputs(k, leaves: list) -> list:
+                """Return the tiles of the state, of which the needed leaves are given, and of x."""
+                given = iter(leaves)
+                state = [next(given) if x else old for x, old in zip(self.needed, first, strict=True)]
+                return [*state, *self._load(self.xs, of_xs, self._place(k))]
+
+            def again(k, leaves: list) -> list:
+                tiles = [*steps_with, *inputs(k, leaves)]
+                return self._run(self.again, (*before, *self.state, *self.xs), tiles, self.slots)
+
+            def pull(k, leaves: list, carry: tuple) -> tuple:
+                (total, bar), at = carry, self._place(k)
+                tiles = [*pulls_with, *inputs(k, leaves), *bar, *self._load(y_bars, of_y_bars, at)]
+                out = self._run(self.pull, sources, tiles, sum(self.bars, ()))
+                consts_bar, bar, x_bar = _cut(out, self.bars)
+                _store(self.bars[2], of_xs_bar, at, x_bar)
+                return jax.tree.map(jax.numpy.add, total, consts_bar), bar
+
+            def block(j, carry: tuple, nodes: int = size) -> tuple:
+                leaves = self._load(self.slots, of_slots, j)
+                if nodes == 1 or not scratch:
+                    return _loop(nodes, lambda t, c: pull(j * size + nodes - 1 - t, leaves, c), carry)
+
+                def keep(i, leaves: list) -> list:
+                    _store(self.slots, of_scratch, i, leaves)
+                    return again(j * size + i, leaves)
+
+                def back(t, carry: tuple) -> tuple:
+                    i = nodes - 1 - t
+                    return pull(j * size + i, self._load(self.slots, of_scratch, i), carry)
+
+                leaves = _loop(nodes - 1, keep, leaves)
+                _store(self.slots, of_scratch, nodes - 1, leaves)
+                barrier(self.tile, interpret)
+                carry = _loop(nodes, back, carry)
+                barrier(self.tile, interpret)
+                return carry
+
+            full_blocks, rest = divmod(self.length, size)
+            zeros = [(full(self.tile, 0, x.held),) * x.rows for x in self.bars[0]]
+            carry = zeros, self._load(self.bars[1], of_bar, 0)
+            carry = block(full_blocks, carry, rest) if rest else carry
+            carry = _loop(full_blocks, lambda t, carry: block(full_blocks - 1 - t, carry), carry)
+            _store(self.bars[0], of_consts_bar, 0, carry[0])
+            _store(self.bars[1], of_init_bar, 0, carry[1])
+
+        state_bar, ys_bar = bars
+        values = self._values(self.again, consts), self._values(self.pull, consts)
+        reads = *values, _stacks(init), xs, slots, _stacks(state_bar), ys_bar
+        found = self._call(kernel, parts, reads, self.bars, scratch, interpret)
+        consts_bar, init_bar, xs_bar = found
+        consts_bar = self.packing.unpack([x[0] for x in consts_bar])
+        return consts_bar, tuple(x[0] for x in init_bar), xs_bar
+
+    def _shared(self, function: NodeFunction) -> tuple[Leaf, ...]:
+        """Return the leaves of the shared values that a function of a node reads."""
+        return tuple(Leaf.of(x, self.tile, self.paths) for x in function.shared.out_avals)
+
+    def _values(self, function: NodeFunction, consts: tuple) -> tuple:
+        shared = function.shared
+        return _stacks(jax.core.eval_jaxpr(shared.jaxpr, shared.consts, *consts))
+
+    def _place(self, k):
+        return self.length - 1 - k if self.reverse else k
+
+    def _load(self, leaves: Sequence[Leaf], refs: Sequence, k) -> list[tuple]:
+        return [leaf.load(ref, k, self.tile) for leaf, ref in zip(leaves, refs, strict=True)]
+
+    def _run(self, function: NodeFunction, sources: Sequence[Leaf], tiles, results) -> list[tuple]:
+        """Return the tiles of the results of a node's function, from those of what it reads."""
+        values = [leaf.value(each) for leaf, each in zip(sources, tiles, strict=True)]
+        found = Walk(self.tile, self.paths).evaluate(function.body, values)
+        return [leaf.tiles(value) for leaf, value in zip(results, found, strict=True)]
+
+    def _call(self, kernel: Callable, parts, reads, writes, scratch, interpret: bool) -> list[tuple]:
+        """Run a kernel on stacks of the leaves that it reads, and return those that it writes."""
+        pairs = zip(sum(parts, ()), (x for part in reads for x in part), strict=True)
+        args = [leaf.laid(stack, self.tile) for leaf, stack in pairs]
+        types = [leaf.written(self.tile, self.paths) for leaf in sum(writes, ())]
+        held = [leaf.written(self.tile, self.paths) for leaf in scratch]
+        found = call(kernel, self.tile, self.paths, args, types, held, interpret)
+        taken = [leaf.taken(each) for leaf, each in zip(sum(writes, ()), found, strict=True)]
+        return [tuple(part) for part in _cut(taken, writes)]
+
+
+def _cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:
+    """Return items in lists as long as the parts."""
+    rest = iter(items)
+    return [[next(rest) for _ in part] for part in parts]
+
+
+def _stacks(leaves: Sequence) -> tuple:
+    """Return stacks of one array each."""
+    return tuple(leaf[None] for leaf in leaves)
+
+
+def _store(leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence) -> None:
+    for leaf, ref, each in zip(leaves, refs, tiles, strict=True):
+        leaf.store(ref, k, each)
+
+
+def _loop(turns: int, body: Callable, carry):
+    """Return the carry after some turns of `body(i, carry)`, with i in 32 bits."""
+    if turns < 2:
+        return body(np.int32(0), carry) if turns else carry
+    return lax.fori_loop(np.int32(0), np.int32(turns), body, carry)

@@ -1,0 +1,151 @@
+"""The sweeps of a chain of independent paths as kernels, where a program is lowered for a GPU or a TPU."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ..jax_settings.platform import platforms_in_use
+from ..kernels.paths import NoKernelError
+from ..kernels.sweeps import KernelSweeps
+from .chain import Active, Arrays, Chain
+from .executor import TableExecutor
+from .leaves import avals, first_node, is_symbolic, merge, pick, shapes, zeros_stack
+from .pullback import SharedValues
+
+_KINDS = {"cuda": "gpu", "tpu": "tpu"}
+
+INTERPRETED_FOR: str | None = None
+"""The kind of accelerator whose kernels other platforms interpret, as tests want it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelExecutor(TableExecutor):
+    """The executor of a chain in kernels, or where it has none in another executor.
+
+    Both sweeps of a chain decide by the same facts. In a kernel, slot j holds the state before block j, while
+    `otherwise` may keep other states: so what JAX differentiates is `otherwise`, from its own first sweep.
+
+    Attributes:
+        otherwise: The other executor.
+    """
+
+    otherwise: TableExecutor = dataclasses.field(kw_only=True)
+
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        without = functools.partial(self.otherwise.first_sweep, chain)
+
+        def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays):
+            state, ys, slots = kernels.first(*arrays, interpret)
+            return state, ys, ((), slots)
+
+        def dots(primals, tangents):
+            out, (state_dot, ys_dot, _) = jax.jvp(without, primals, tangents)
+            return state_dot, ys_dot, jax.tree.map(jnp.zeros_like, out[2])
+
+        return _chosen(chain, within, without, dots, arrays)
+
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        whole, without = chain.pulled, functools.partial(self.otherwise.reverse_sweep, chain, active)
+        assert whole is not None and active[:3] == whole[:3]
+
+        def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays, kept, bars):
+            state_bar, ys_bar = bars
+            zeros = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
+            ys_bar = pick(whole.ys, merge(active.ys, ys_bar, zeros))
+            return Arrays(*kernels.second(*arrays, kept[1], (state_bar, ys_bar), interpret))
+
+        def dots(primals, tangents):
+            first = lambda arrays: self.otherwise.first_sweep(chain, arrays)[2]
+            again = lambda arrays, bars: without(arrays, first(arrays), bars)
+            return jax.jvp(again, primals[::2], tangents[::2])[1]
+
+        return _chosen(chain, within, without, dots, arrays, kept, bars)
+
+
+def kind_of_kernels() -> str | None:
+    """Return the kind of accelerator that programs traced now are for, if its kernels are known."""
+    kinds = {(_KINDS | {"gpu": "gpu"}).get(platform) for platform in platforms_in_use()}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _chosen(chain: Chain, within: Callable, without: Callable, dots: Callable, *args):
+    """Return `within(kernels, interpret, *args)` on a GPU or a TPU if the chain has kernels, or `without(*args)`.
+
+    `dots(primals, tangents)` is the derivative of the first.
+    """
+    types = avals(tuple(args[0]))
+
+    def on(kind: str | None, interpret: bool) -> Callable:
+        kernels = kernels_or_reason(chain, types, kind) if kind else ""
+        if isinstance(kernels, str):
+            return without
+        run = jax.custom_jvp(functools.partial(within, kernels, interpret))
+        run.defjvp(lambda primals, tangents: (run(*primals), dots(primals, tangents)))
+        return run
+
+    by_kind = {platform: on(kind, False) for platform, kind in _KINDS.items()}
+    by_kind["default"] = on(INTERPRETED_FOR, True)
+    if all(sweep is without for sweep in by_kind.values()):
+        return without(*args)
+    return lax.platform_dependent(*args, **by_kind)
+
+
+def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> KernelSweeps | str:
+    """Return the kernels of a prepared chain, from the types of its arrays; or the reason why it has none."""
+    chain = dataclasses.replace(chain, broadcasts=False, in_bits=True)
+    return _found(chain, types[0], types[1], types[2], kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str) -> KernelSweeps | str:
+    try:
+        _check(chain, (consts, init, xs))
+        return _kernels(chain, Arrays(*map(shapes, (consts, init, xs))), kind)
+    except NoKernelError as error:
+        return str(error)
+
+
+def _check(chain: Chain, types: tuple) -> None:
+    """Check what no walk over the step sees.
+
+    Raises:
+        NoKernelError: If it forbids a kernel.
+    """
+    if chain.jaxpr.effects:
+        raise NoKernelError("the step has side effects")
+    if chain.executor.checkpoint_dtype is not None:
+        raise NoKernelError("slots are of lower precision")
+    if chain.executor.table.host_slots:
+        raise NoKernelError("states lie in the host's memory")
+    if is_symbolic(shapes(types)):
+        raise NoKernelError("a shape is symbolic")
+    for leaf in jax.tree.leaves(types):
+        if leaf.manual_axis_type.varying or not leaf.sharding.mesh.empty:
+            raise NoKernelError("arrays lie on a mesh of devices")
+
+
+def _kernels(chain: Chain, types: Arrays, kind: str) -> KernelSweeps:
+    active = chain.pulled
+    assert active is not None
+
+    def pull(consts, state, x, state_bar, y_bar):
+        return SharedValues.of(chain, active, consts).pull(state, x, (state_bar, y_bar))
+
+    return KernelSweeps.of(
+        kind,
+        chain.step,
+        pull,
+        types.consts,
+        types.init,
+        first_node(types.xs),
+        length=chain.length,
+        slots=chain.executor.table.slots,
+        reverse=chain.reverse,
+        needed=chain.needed,
+        active=tuple(active),
+    )

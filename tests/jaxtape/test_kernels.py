@@ -1,0 +1,300 @@
+"""Chains of independent paths as kernels, which GPUs and TPUs run: here Pallas interprets them."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtape as jt
+from jaxtape.kernels.functions import erf, expm1, function_on
+from jaxtape.kernels.pallas import TILES
+from jaxtape.kernels.sweeps import KernelSweeps
+from jaxtape.sweeps import by_platform, kernel_executor
+from jaxtape.sweeps.chain import Chain
+from jaxtape.sweeps.static_executor import StaticExecutor
+
+from ..helpers_tape import heston, heston_noise, heston_step
+
+KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
+DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
+
+
+def _forget():
+    Chain.first_sweep.clear_cache()
+    Chain.reverse_sweep.clear_cache()
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Return a function that has the kernels of a kind interpreted here; it returns the decisions."""
+    decisions: list[Any] = []
+    decide = kernel_executor.kernels_or_reason
+
+    def seen(*args):
+        decisions.append(decide(*args))
+        return decisions[-1]
+
+    def start(kind):
+        monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
+        monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
+        monkeypatch.setattr(kernel_executor, "_KINDS", {})
+        monkeypatch.setattr(kernel_executor, "kernels_or_reason", seen)
+        jt.set_kernels(True)
+        return decisions
+
+    _forget()
+    yield start
+    jt.set_kernels(False)
+    _forget()
+
+
+def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None):
+    """The transform of a loss of a scan and of some arguments, in kernels and by `lax.scan`."""
+    dtype = DTYPES[kind]
+    args = jax.tree.map(lambda x: jnp.asarray(x, dtype) if np.issubdtype(x.dtype, float) else x, args)
+    found, expected = (
+        jax.jit(transform(functools.partial(loss, scan)))(*args)
+        for scan in (functools.partial(jt.scan, schedule=jt.Revolve(3)), lax.scan)
+    )
+    assert decisions, "no chain was asked"
+    assert all(isinstance(each, KernelSweeps) for each in decisions), decisions
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        scale = 1e-12 if dtype == jnp.float64 else 3e-6
+        np.testing.assert_allclose(a, b, rtol=rtol or scale, atol=scale * float(jnp.max(jnp.abs(b)) + 1e-30))
+
+
+def of_heston(scan, p, noise, strike=1.0, reverse=False):
+    """The mean payoff of a call; every path has its state."""
+    paths, dtype = noise.shape[-1], noise.dtype
+    init = jnp.zeros(paths, dtype), jnp.broadcast_to(p.initial_variance, (paths,))
+    node = lambda state, z: (heston_step(p, 0.01, state, z), None)
+    (x, _), _ = scan(node, init, noise, reverse=reverse)
+    return jnp.mean(jnp.maximum(jnp.exp(x) - strike, 0.0))
+
+
+def of_baskets(scan, p, start, noise, barrier):
+    """A chain of one path under `jax.vmap`: matrices, flags, counters, stacks, sums over small axes, and ys."""
+
+    def path(start, noise, barrier):
+        def step(state, x):
+            prices, alive, count, low = state
+            z, time = x
+            drift = p["rate"] * time + jnp.zeros(3, start.dtype)
+            prices = prices + drift + p["vol"] * (p["root"] @ z) * jnp.sqrt(1.0 - p["rate"] ** 2)
+            a, b, c = prices
+            prices = jnp.stack([a, jnp.where(b > 0, b, -0.5 * b), jnp.maximum(c, 0.1 * barrier)])
+            alive = alive & (jnp.max(prices) < barrier)
+            y = {"sums": jnp.cumsum(prices[::-1]), "alive": alive}
+            return (prices, alive, count + 1, jnp.minimum(low, lax.erf(a))), y
+
+        init = start, jnp.bool_(True), jnp.int32(0), jnp.ones((), start.dtype)
+        times = jnp.linspace(0.0, 1.0, noise.shape[0], dtype=noise.dtype)
+        (prices, alive, count, low), ys = scan(step, init, (noise, times))
+        counted = (count + jnp.sum(ys["alive"], dtype=jnp.int32)).astype(start.dtype)
+        total = jnp.sum(prices**2) + jnp.sum(ys["sums"][::2]) + counted
+        return jnp.where(alive, total, low)
+
+    return jnp.mean(jax.vmap(path)(start, noise, barrier))
+
+
+@KINDS
+def test_gradient_of_heston(kind, interpreted):
+    """To parameters and noise; of 7 nodes in blocks of 2 on a GPU, of 2 with a slot each on a TPU."""
+    noise = heston_noise(n := 7 if kind == "gpu" else 2, TILES[kind].size * 2)
+    transform = functools.partial(jax.value_and_grad, argnums=(0, 1))
+    loss = functools.partial(of_heston, reverse=n == 7)
+    compared(loss, kind, interpreted(kind), heston, noise, transform=transform)
+
+
+@KINDS
+def test_gradient_of_baskets(kind, interpreted):
+    """To what paths share and to what each has, in a chain of one path."""
+    paths, keys = TILES[kind].size, jax.random.split(jax.random.key(1), 3)
+    root = jnp.linalg.cholesky(jnp.full((3, 3), 0.3) + 0.7 * jnp.eye(3))
+    p = {"rate": jnp.float64(0.1), "vol": jnp.array([0.2, 0.3, 0.4]), "root": root}
+    start = 1.0 + 0.1 * jax.random.normal(keys[0], (paths, 3))
+    noise = 0.5 * jax.random.normal(keys[1], (paths, 7, 3))
+    barrier = 2.0 + jax.random.uniform(keys[2], (paths,))
+    transform = functools.partial(jax.value_and_grad, argnums=(0, 1, 2, 3))
+    compared(of_baskets, kind, interpreted(kind), p, start, noise, barrier, transform=transform)
+
+
+def second(loss):
+    """Second derivatives forward over reverse; of the strike alone, whose tangent only the way back has."""
+
+    def found(p, noise):
+        of_strike = jax.jvp(jax.grad(loss, (0, 1)), (p, noise), (p, 0.0 * noise))
+        gradient = lambda k: jax.grad(functools.partial(loss, strike=k))(p, noise)
+        return of_strike, jax.jacfwd(gradient)(jnp.ones((), noise.dtype))
+
+    return found
+
+
+TRANSFORMATIONS = {
+    "second derivatives": second,
+    "jvp": lambda loss: lambda p, noise: jax.jvp(loss, (p, noise), (p, noise)),
+    "linearize": lambda loss: lambda p, noise: jax.linearize(jax.grad(loss), p, noise)[1](p, noise),
+    "reverse over reverse": lambda loss: lambda p, noise: jax.grad(
+        lambda p: jax.grad(loss)(p, noise).vol_of_vol
+    )(p),
+    "vmap of grad": lambda loss: lambda p, noise: jax.vmap(jax.grad(loss), (None, 0))(
+        p, jnp.stack([noise, 2.0 * noise])
+    ),
+    "grad of vmap": lambda loss: lambda p, noise: jax.grad(
+        lambda scale: jnp.sum(
+            jax.vmap(lambda a: loss(p._replace(vol_of_vol=a), noise))(scale * jnp.arange(1.0, 4.0).astype(noise.dtype))
+        )
+    )(p.vol_of_vol),
+    "checkpoint": lambda loss: jax.grad(jax.checkpoint(loss), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_transformation(name, interpreted):
+    noise = heston_noise(7, 256)
+    compared(of_heston, "gpu", interpreted("gpu"), heston, noise, transform=TRANSFORMATIONS[name])
+
+
+def reason_of(step, init, xs, schedule=jt.Revolve(3), kind="gpu"):
+    """The reason why a chain has no kernel; "" if it has one."""
+    found = []
+
+    def seen(chain, types, kind):
+        found.append(decide(chain, types, kind))
+        return found[-1]
+
+    decide = kernel_executor.kernels_or_reason
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_executor, "kernels_or_reason", seen)
+        patch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
+        patch.setattr(kernel_executor, "_KINDS", {})
+        patch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
+        jt.set_kernels(True)
+
+        def loss(init, xs):
+            out = jt.scan(step, init, xs, schedule=schedule)
+            leaves = [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.inexact)]
+            return sum(jnp.sum(jnp.real(x)) for x in leaves)
+
+        try:
+            jax.jit(jax.grad(loss, (0, 1), allow_int=True)).lower(init, xs)
+        finally:
+            jt.set_kernels(False)
+    assert len({str(each) for each in found}) == 1, "the sweeps do not agree"
+    return found[0] if isinstance(found[0], str) else ""
+
+
+ONES, NOISE, TABLE = jnp.ones(256), jnp.ones((7, 256)), jnp.ones(5)
+REASONS = {
+    "gather has no rule": (lambda s, x: (s * TABLE[(s > 0).astype(int)], None), ONES, NOISE),
+    "sort has no rule": (lambda s, x: (jnp.sort(s), None), ONES, NOISE),
+    "while has no rule": (
+        lambda s, x: (s + lax.stop_gradient(lax.while_loop(lambda a: a[0] < 9, lambda a: a + 1, x)), None),
+        ONES,
+        NOISE,
+    ),
+    "cond has no rule": (
+        lambda s, x: (lax.cond(x[1] > 3, jnp.sin, jnp.cos, s), None),
+        ONES,
+        (NOISE, jnp.arange(7)),
+    ),
+    "some of the paths are sliced": (lambda s, x: (s + s[0], None), ONES, NOISE),
+    "sin takes a sum over the paths": (lambda s, x: (s - jnp.sin(jnp.sum(s)), None), ONES, NOISE),
+    "sub takes a sum over the paths": (lambda s, x: (s - jnp.sum(s), None), ONES, NOISE),
+    "a result is the sum over paths": (lambda s, x: (s * x, jnp.sum(s > x)), ONES, NOISE),
+    "reduce_max brings paths together": (lambda s, x: (s / jnp.max(s), None), ONES, NOISE),
+    "cumsum brings paths together": (lambda s, x: (jnp.cumsum(s), None), ONES, NOISE),
+    "rev brings paths together": (lambda s, x: (s[::-1] * x, None), ONES, NOISE),
+    "the number of a path is read": (lambda s, x: (s * lax.iota(s.dtype, 256), None), ONES, NOISE),
+    "dot_general brings paths together": (
+        lambda s, x: (s + (s[:, None] @ x[:, None].T)[:, 0], None),
+        ONES,
+        NOISE,
+    ),
+    "two axes": (lambda s, x: (x @ s, None), ONES, jnp.ones((7, 256, 256))),
+    "255 paths are no multiple of the 128": (lambda s, x: (s * x, None), ONES[1:], NOISE[:, 1:]),
+    "1 paths are no multiple": (lambda s, x: (s * x, None), jnp.float64(1.0), NOISE[:, 0]),
+    "share at a node has a cotangent": (lambda s, x: (s * x, None), ONES, NOISE[:, 0]),
+    "an array is empty": (lambda s, x: ((s[0] * x, s[1]), None), (ONES, jnp.ones((256, 0))), NOISE),
+    "an array is of key": (
+        lambda s, x: ((s[0] * x, jax.random.split(s[1])[0]), None),
+        (ONES, jax.random.key(0)),
+        NOISE,
+    ),
+    "an array is of complex128": (
+        lambda s, x: ((s[0] * x, s[1] * x.astype(complex)), None),
+        (ONES, lax.complex(ONES, ONES)),
+        NOISE,
+    ),
+    "side effects": (lambda s, x: (jax.debug.print("{}", s[0]) or s * x, None), ONES, NOISE),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_chain_without_kernels(reason):
+    assert reason in reason_of(*REASONS[reason])
+
+
+def test_schedules_without_kernels():
+    step = lambda s, x: (jnp.sin(s) * x, None)
+    assert not reason_of(step, ONES, NOISE)
+    assert "host" in reason_of(step, ONES, NOISE, jt.MultiStage(1, 2))
+    assert "precision" in reason_of(step, ONES, NOISE, jt.Revolve(3, checkpoint_dtype=jnp.bfloat16))
+    assert "multiple" in reason_of(step, ONES, NOISE, kind="tpu")
+    assert "float64" in reason_of(step, jnp.ones(1024), jnp.ones((7, 1024)), kind="tpu")
+    many = jax.ShapeDtypeStruct((2000, 1024), jnp.float32)
+    assert "VMEM" in reason_of(step, jnp.ones(1024, jnp.float32), many, kind="tpu")
+
+
+def test_plan():
+    """It names the kernels of a target, or the reason why there are none; by default it says nothing."""
+    tape = jt.Tape().append(lambda z, s: jnp.sin(s) * z, NOISE).with_schedule(jt.Revolve(3))
+    assert "kernel" not in str(jt.plan(tape, ONES))
+    measured = kernel_executor.kind_of_kernels
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxtape.tape.plan.kind_of_kernels", lambda: "gpu")
+        patch.setattr("jaxtape.tape.plan.kernels_are_on", lambda: True)
+        assert "one kernel a sweep, of tiles of 128 paths, with 2 states in memory" in str(jt.plan(tape, ONES))
+        few = jt.Tape().append(lambda z, s: s * z, NOISE[:, 1:]).with_schedule(jt.Revolve(3))
+        assert "no kernel: 255 paths" in str(jt.plan(few, ONES[1:]))
+    assert measured() is None
+
+
+@KINDS
+def test_functions_for_compilers_without_them(kind):
+    eps = 1e-15 if kind == "gpu" else 4e-7
+    x = jnp.linspace(-7.0, 7.0, 20001, dtype=DTYPES[kind])
+    extremes = jnp.asarray([jnp.nan, jnp.inf, -jnp.inf, 1e-30, 0.0], DTYPES[kind])
+    x = jnp.concatenate([x, extremes])
+    np.testing.assert_allclose(erf(x), lax.erf(x), rtol=eps, atol=0.0)
+    np.testing.assert_allclose(expm1(x), jnp.expm1(x), rtol=eps, atol=0.0)
+
+
+def test_nan_stays():
+    """Triton's max and min give the other argument."""
+    nan = jnp.full(8, jnp.nan)
+    for name in ("max_p", "min_p"):
+        function = function_on("gpu", getattr(lax, name))
+        assert jnp.isnan(function(nan, 0 * nan + 1)).all()
+        assert jnp.isnan(function(jnp.ones(8), nan)).all()
+        assert float(function(jnp.ones(8), jnp.zeros(8))[0]) == (name == "max_p")
+
+
+def test_setting_off_changes_no_program():
+    step = lambda s, x: (jnp.sin(s) * x, None)
+    assert not StaticExecutor.of(jt.Revolve(3), 7).kernels
+    loss = lambda s: jnp.sum(jt.scan(step, s, NOISE, schedule=jt.Revolve(3))[0])
+    text = lambda platform: jax.jit(jax.grad(loss)).trace(ONES).lower(lowering_platforms=(platform,)).as_text()
+    before, elsewhere = text("cpu"), text("cuda")
+    jt.set_kernels(True)
+    try:
+        assert text("cpu") == before
+        assert "triton" not in elsewhere
+        assert text("cuda").count("triton") >= 2
+        assert "stablehlo.while" not in text("cuda")
+    finally:
+        jt.set_kernels(False)
