@@ -4,11 +4,11 @@ _on = False
 
 
 def set_kernels(on: bool) -> None:
-    """Set whether a chain of independent paths runs in one kernel a sweep on GPUs and TPUs; at first it does not.
+    """Set whether GPUs and TPUs run a chain of independent paths in one kernel a sweep. The default is False.
 
     A gradient by `jt.scan` or a tape under a schedule has two sweeps. If its step treats each path alone, each
-    sweep becomes one Pallas kernel over tiles of the paths, whose state stays in registers. Any other chain runs
-    as without this setting, and `jt.plan` gives the reason. On CPUs nothing changes.
+    sweep becomes one Pallas kernel over tiles of the paths, and states stay in registers. Any other chain runs
+    the usual way, and `jt.plan` gives the reason. On CPUs nothing changes.
 
     Set it before programs are traced, and for programs on one device: a compiler that partitions arrays over
     devices does not partition kernels. They have been compared with other sweeps in Pallas' interpreter, and

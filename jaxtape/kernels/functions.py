@@ -1,13 +1,11 @@
-"""The functions that a kernel can compute for each path, and rules for those that an accelerator's compiler lacks.
+"""The functions that a kernel computes for each path, with rules for those that a compiler lacks.
 
 The rules have scalar coefficients alone, because a kernel has no constant arrays.
 """
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 
 from ..jax_private import Primitive
 from ..jax_private import primitives as p

@@ -78,14 +78,17 @@ class NodeFunction(NamedTuple):
         known = {*jaxpr.constvars, *jaxpr.invars[:count]}
         before, after = [], []
         for eqn in jaxpr.eqns:
-            is_small = all(paths not in v.aval.shape for v in eqn.outvars)
+            outputs: list = eqn.outvars
+            is_small = all(paths not in v.aval.shape for v in outputs)
             is_known = is_small and not eqn.effects and known.issuperset(_variables(eqn.invars))
             (before if is_known else after).append(eqn)
             known |= set(eqn.outvars) if is_known else set()
         reads = [v for eqn in after for v in _variables(eqn.invars)] + _variables(jaxpr.outvars)
         reads = [v for v in dict.fromkeys(reads) if v in known]
         names = jaxpr.debug_info.with_unknown_names()
-        first = jaxpr.replace(invars=jaxpr.invars[:count], eqns=before, outvars=reads, debug_info=names)
+        first = jaxpr.replace(
+            invars=jaxpr.invars[:count], eqns=before, outvars=reads, debug_info=names
+        )
         then = jaxpr.replace(
             constvars=[], invars=[*reads, *jaxpr.invars[count:]], eqns=after, debug_info=names
         )

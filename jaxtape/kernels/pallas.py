@@ -47,7 +47,7 @@ def call(
 ) -> list[jax.Array]:
     """Run a kernel over the tiles of all paths.
 
-    An array whose last axes are those of `tile.folded(paths)` is cut into tiles; a vector is there for every tile.
+    An array whose last axes are those of `tile.folded(paths)` is cut into tiles; a vector is the same for each.
 
     Args:
         kernel: The function of references to the arguments, the results and the scratch of a tile.

@@ -18,7 +18,8 @@ from jax import lax
 from .leaf import Leaf
 from .node import NodeFunction, Packing
 from .pallas import TILES, Tile, barrier, call, full
-from .paths import NoKernelError, Walk
+from .paths import NoKernelError
+from .walk import Walk
 
 _MOST_OPERATIONS = 4096  # of the pullback of a node, on tiles
 _TPU_BYTES = 14 * 2**20  # of fast memory for a tile, of the 16 MiB that a program may have
@@ -114,25 +115,23 @@ class KernelSweeps:
         )
         of_consts = [leaf(aval) for aval in packed]
         of_consts = tuple(each._replace(is_sum=each.axis is None) for each in of_consts)
-        bars = of_consts, *(tuple(compress(*part)) for part in ((of_state, active[1]), (of_xs, active[2])))
-        if any(each.axis is None for part in (*bars[1:], compress(of_ys, active[3])) for each in part):
+        bars = (
+            of_consts,
+            *(tuple(compress(*part)) for part in ((of_state, active[1]), (of_xs, active[2]))),
+        )
+        if any(
+            each.axis is None for part in (*bars[1:], compress(of_ys, active[3])) for each in part
+        ):
             raise NoKernelError("a value that all paths share at a node has a cotangent")
         kept = tuple(each._replace(stack=slots) for each in compress(of_state, needed))
-
-        def again(*args):
-            return tuple(compress(step(*args)[0], needed))
-
-        def packed_pull(*args):
-            consts_bar, *others = pull(*args)
-            return packing.pack(consts_bar), *others
 
         pulled = tuple(compress(state, active[1])), tuple(compress(y, active[3]))
         functions = (
             NodeFunction.of(function, paths, consts, *others)
             for function, others in (
                 (step, (state, x)),
-                (again, (state, x)),
-                (packed_pull, (state, x, *pulled)),
+                (lambda *args: tuple(compress(step(*args)[0], needed)), (state, x)),
+                (_packed(pull, packing), (state, x, *pulled)),
             )
         )
         block, found = -(-length // slots), (of_state, of_xs, of_ys, kept, bars)
@@ -170,7 +169,9 @@ class KernelSweeps:
             raise NoKernelError(f"a node takes {count:,} operations for a path")
         piped = *self._shared(self.pull), *self.state, *self.xs, *self.slots, *state_bar, *y_bar
         piped += everything
-        size = sum(2 * x.stack * x.rows for x in piped) + sum(self.block * x.rows for x in self.slots)
+        size = sum(2 * x.stack * x.rows for x in piped) + sum(
+            self.block * x.rows for x in self.slots
+        )
         held = size * self.tile.size * 4
         if self.tile.platform == "tpu" and held > _TPU_BYTES:
             raise NoKernelError(f"a tile of {self.tile.size:,} paths takes {held:,} bytes of VMEM")
@@ -225,7 +226,9 @@ class KernelSweeps:
             def inputs(k, leaves: list) -> list:
                 """Return the tiles of the state, of which the needed leaves are given, and of x."""
                 given = iter(leaves)
-                state = [next(given) if x else old for x, old in zip(self.needed, first, strict=True)]
+                state = [
+                    next(given) if x else old for x, old in zip(self.needed, first, strict=True)
+                ]
                 return [*state, *self._load(self.xs, of_xs, self._place(k))]
 
             def again(k, leaves: list) -> list:
@@ -240,31 +243,9 @@ class KernelSweeps:
                 _store(self.bars[2], of_xs_bar, at, x_bar)
                 return jax.tree.map(jax.numpy.add, total, consts_bar), bar
 
-            def block(j, carry: tuple, nodes: int = size) -> tuple:
-                leaves = self._load(self.slots, of_slots, j)
-                if nodes == 1 or not scratch:
-                    return _loop(nodes, lambda t, c: pull(j * size + nodes - 1 - t, leaves, c), carry)
-
-                def keep(i, leaves: list) -> list:
-                    _store(self.slots, of_scratch, i, leaves)
-                    return again(j * size + i, leaves)
-
-                def back(t, carry: tuple) -> tuple:
-                    i = nodes - 1 - t
-                    return pull(j * size + i, self._load(self.slots, of_scratch, i), carry)
-
-                leaves = _loop(nodes - 1, keep, leaves)
-                _store(self.slots, of_scratch, nodes - 1, leaves)
-                barrier(self.tile, interpret)
-                carry = _loop(nodes, back, carry)
-                barrier(self.tile, interpret)
-                return carry
-
-            full_blocks, rest = divmod(self.length, size)
             zeros = [(full(self.tile, 0, x.held),) * x.rows for x in self.bars[0]]
             carry = zeros, self._load(self.bars[1], of_bar, 0)
-            carry = block(full_blocks, carry, rest) if rest else carry
-            carry = _loop(full_blocks, lambda t, carry: block(full_blocks - 1 - t, carry), carry)
+            carry = self._pull_blocks(of_slots, of_scratch, again, pull, carry, interpret)
             _store(self.bars[0], of_consts_bar, 0, carry[0])
             _store(self.bars[1], of_init_bar, 0, carry[1])
 
@@ -275,6 +256,52 @@ class KernelSweeps:
         consts_bar, init_bar, xs_bar = found
         consts_bar = self.packing.unpack([x[0] for x in consts_bar])
         return consts_bar, tuple(x[0] for x in init_bar), xs_bar
+
+    def _pull_blocks(
+        self,
+        slots: list,
+        scratch: list,
+        again: Callable,
+        pull: Callable,
+        carry: tuple,
+        interpret: bool,
+    ) -> tuple:
+        """Return the carry after all blocks are pulled back, the last one first.
+
+        Args:
+            slots: The references to the states before the blocks.
+            scratch: Those to room for the states of a block; empty where none is needed.
+            again: The function `again(k, leaves)` to the needed leaves of the next state.
+            pull: The function `pull(k, leaves, carry)` to the next carry.
+            carry: The cotangents before the last node.
+            interpret: Whether Pallas interprets the kernel.
+        """
+        size = self.block
+
+        def block(j, carry: tuple, nodes: int = size) -> tuple:
+            leaves = self._load(self.slots, slots, j)
+            last = j * size + nodes - 1
+            if not scratch:
+                return _loop(nodes, lambda t, carry: pull(last - t, leaves, carry), carry)
+
+            def keep(i, leaves: list) -> list:
+                _store(self.slots, scratch, i, leaves)
+                return again(j * size + i, leaves)
+
+            def back(t, carry: tuple) -> tuple:
+                leaves = self._load(self.slots, scratch, nodes - 1 - t)
+                return pull(last - t, leaves, carry)
+
+            leaves = _loop(nodes - 1, keep, leaves)
+            _store(self.slots, scratch, nodes - 1, leaves)
+            barrier(self.tile, interpret)
+            carry = _loop(nodes, back, carry)
+            barrier(self.tile, interpret)
+            return carry
+
+        whole, rest = divmod(self.length, size)
+        carry = block(whole, carry, rest) if rest else carry
+        return _loop(whole, lambda t, carry: block(whole - 1 - t, carry), carry)
 
     def _shared(self, function: NodeFunction) -> tuple[Leaf, ...]:
         """Return the leaves of the shared values that a function of a node reads."""
@@ -296,7 +323,9 @@ class KernelSweeps:
         found = Walk(self.tile, self.paths).evaluate(function.body, values)
         return [leaf.tiles(value) for leaf, value in zip(results, found, strict=True)]
 
-    def _call(self, kernel: Callable, parts, reads, writes, scratch, interpret: bool) -> list[tuple]:
+    def _call(
+        self, kernel: Callable, parts, reads, writes, scratch, interpret: bool
+    ) -> list[tuple]:
         """Run a kernel on stacks of the leaves that it reads, and return those that it writes."""
         pairs = zip(sum(parts, ()), (x for part in reads for x in part), strict=True)
         args = [leaf.laid(stack, self.tile) for leaf, stack in pairs]
@@ -305,6 +334,16 @@ class KernelSweeps:
         found = call(kernel, self.tile, self.paths, args, types, held, interpret)
         taken = [leaf.taken(each) for leaf, each in zip(sum(writes, ()), found, strict=True)]
         return [tuple(part) for part in _cut(taken, writes)]
+
+
+def _packed(pull: Callable, packing: Packing) -> Callable:
+    """Return the pullback of a node whose cotangents of consts are packed."""
+
+    def packed(*args):
+        consts_bar, *others = pull(*args)
+        return packing.pack(consts_bar), *others
+
+    return packed
 
 
 def _cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:

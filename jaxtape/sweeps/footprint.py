@@ -91,7 +91,7 @@ class Measure:
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
 
     def in_kernels(self, executor: AbstractExecutor, kind: str) -> str:
-        """Return which kernels the chain has on a kind of accelerator under an executor, or why it has none."""
+        """Return a description of the chain's kernels under an executor, or the reason why it has none."""
         chain = dataclasses.replace(self._chain, executor=executor, pulled=self._active)
         found = kernels_or_reason(chain, avals(tuple(self._arrays)), kind)
         return f"no kernel: {found}" if isinstance(found, str) else str(found)

@@ -50,7 +50,10 @@ class KernelExecutor(TableExecutor):
         return _chosen(chain, within, without, dots, arrays)
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        whole, without = chain.pulled, functools.partial(self.otherwise.reverse_sweep, chain, active)
+        whole, without = (
+            chain.pulled,
+            functools.partial(self.otherwise.reverse_sweep, chain, active),
+        )
         assert whole is not None and active[:3] == whole[:3]
 
         def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays, kept, bars):
@@ -74,7 +77,7 @@ def kind_of_kernels() -> str | None:
 
 
 def _chosen(chain: Chain, within: Callable, without: Callable, dots: Callable, *args):
-    """Return `within(kernels, interpret, *args)` on a GPU or a TPU if the chain has kernels, or `without(*args)`.
+    """Return `within(kernels, interpret, *args)` if the chain has kernels, or `without(*args)`.
 
     `dots(primals, tangents)` is the derivative of the first.
     """

@@ -10,7 +10,6 @@ from .footprint import Measure
 from .leaves import is_symbolic
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots
-from .static_executor import StaticExecutor
 
 
 def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:

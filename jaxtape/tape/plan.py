@@ -214,7 +214,9 @@ def plan(
     with measured_for(target):
         found, measures = _planned(tape, x, slots)
         kind = kind_of_kernels() if kernels_are_on() else None
-        parts = zip(found.parts, tape.with_schedule(found.schedules).segments, measures, strict=True)
+        parts = zip(
+            found.parts, tape.with_schedule(found.schedules).segments, measures, strict=True
+        )
         return Plan(tuple(_with_kernels(*part, kind) for part in parts)) if kind else found
 
 

@@ -91,6 +91,25 @@ def test_the_inputs_of_a_scan_are_counted():
         assert inputs[:carry] == [v.aval.shape for v in scan.outvars[:carry]]
 
 
+def test_an_equation_is_evaluated_alone():
+    jaxpr = jax.make_jaxpr(lambda x: jnp.split(jax.jit(jnp.sin)(x) * 2.0, 2))(jnp.ones(4)).jaxpr
+    call, product, halves = jaxpr.eqns
+    (sine,) = jax_private.outputs_of(jaxpr, call, [jnp.ones(4)])
+    np.testing.assert_array_equal(sine, jnp.sin(jnp.ones(4)))
+    (twice,) = jax_private.outputs_of(jaxpr, product, [sine, None])
+    np.testing.assert_array_equal(twice, 2.0 * sine)
+    assert len(jax_private.outputs_of(jaxpr, halves, [twice])) == 2
+
+
+def test_primitives_that_join_and_part_arrays():
+    def f(x):
+        a, b = jnp.unstack(x)
+        return jnp.stack([b, a]), jnp.split(x, 2)
+
+    found = {eqn.primitive for eqn in jax.make_jaxpr(f)(jnp.ones((2, 3))).jaxpr.eqns}
+    assert found == {jax_private.split_p, jax_private.stack_p, jax_private.unstack_p}
+
+
 def test_dead_code_is_eliminated_from_a_jaxpr():
     jaxpr = jax.make_jaxpr(lambda x, y: (jnp.sin(x), jnp.cos(y)))(1.0, 2.0).jaxpr
     alone, used = jax_private.dce_jaxpr(jaxpr, [True, False])

@@ -10,14 +10,18 @@ import pytest
 from jax import lax
 
 import jaxtape as jt
-from jaxtape.kernels.functions import erf, expm1, function_on
-from jaxtape.kernels.pallas import TILES
+from jaxtape.jax_private import primitives
+from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, expm1, function_on
+from jaxtape.kernels.pallas import TILES, call
+from jaxtape.kernels.paths import Kind, Value
 from jaxtape.kernels.sweeps import KernelSweeps
+from jaxtape.kernels.walk import Walk
 from jaxtape.sweeps import by_platform, kernel_executor
 from jaxtape.sweeps.chain import Chain
 from jaxtape.sweeps.static_executor import StaticExecutor
 
-from ..helpers_tape import heston, heston_noise, heston_step
+from ..helpers_tape import assert_close, heston, heston_noise, heston_step, mixed_loss
+from .test_scan import lax_value_and_gradients, value_and_gradients
 
 KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
 DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
@@ -55,7 +59,9 @@ def interpreted(monkeypatch):
 def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None):
     """The transform of a loss of a scan and of some arguments, in kernels and by `lax.scan`."""
     dtype = DTYPES[kind]
-    args = jax.tree.map(lambda x: jnp.asarray(x, dtype) if np.issubdtype(x.dtype, float) else x, args)
+    args = jax.tree.map(
+        lambda x: jnp.asarray(x, dtype) if np.issubdtype(x.dtype, float) else x, args
+    )
     found, expected = (
         jax.jit(transform(functools.partial(loss, scan)))(*args)
         for scan in (functools.partial(jt.scan, schedule=jt.Revolve(3)), lax.scan)
@@ -64,7 +70,9 @@ def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None):
     assert all(isinstance(each, KernelSweeps) for each in decisions), decisions
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         scale = 1e-12 if dtype == jnp.float64 else 3e-6
-        np.testing.assert_allclose(a, b, rtol=rtol or scale, atol=scale * float(jnp.max(jnp.abs(b)) + 1e-30))
+        np.testing.assert_allclose(
+            a, b, rtol=rtol or scale, atol=scale * float(jnp.max(jnp.abs(b)) + 1e-30)
+        )
 
 
 def of_heston(scan, p, noise, strike=1.0, reverse=False):
@@ -136,19 +144,18 @@ def second(loss):
 
 TRANSFORMATIONS = {
     "second derivatives": second,
-    "jvp": lambda loss: lambda p, noise: jax.jvp(loss, (p, noise), (p, noise)),
     "linearize": lambda loss: lambda p, noise: jax.linearize(jax.grad(loss), p, noise)[1](p, noise),
-    "reverse over reverse": lambda loss: lambda p, noise: jax.grad(
-        lambda p: jax.grad(loss)(p, noise).vol_of_vol
-    )(p),
-    "vmap of grad": lambda loss: lambda p, noise: jax.vmap(jax.grad(loss), (None, 0))(
-        p, jnp.stack([noise, 2.0 * noise])
+    "reverse over reverse": lambda loss: (
+        lambda p, noise: jax.grad(lambda p: jax.grad(loss)(p, noise).vol_of_vol)(p)
     ),
-    "grad of vmap": lambda loss: lambda p, noise: jax.grad(
-        lambda scale: jnp.sum(
-            jax.vmap(lambda a: loss(p._replace(vol_of_vol=a), noise))(scale * jnp.arange(1.0, 4.0).astype(noise.dtype))
-        )
-    )(p.vol_of_vol),
+    "vmap of grad": lambda loss: (
+        lambda p, noise: jax.vmap(jax.grad(loss), (None, 0))(p, jnp.stack([noise, 2.0 * noise]))
+    ),
+    "grad of vmap": lambda loss: (
+        lambda p, noise: jax.grad(
+            lambda rows: jnp.sum(jax.vmap(lambda xi: loss(p._replace(vol_of_vol=xi), noise))(rows))
+        )(p.vol_of_vol * jnp.linspace(1.0, 2.0, 3, dtype=noise.dtype))
+    ),
     "checkpoint": lambda loss: jax.grad(jax.checkpoint(loss), (0, 1)),
 }
 
@@ -159,9 +166,9 @@ def test_transformation(name, interpreted):
     compared(of_heston, "gpu", interpreted("gpu"), heston, noise, transform=TRANSFORMATIONS[name])
 
 
-def reason_of(step, init, xs, schedule=jt.Revolve(3), kind="gpu"):
+def reason_of(step, init, xs, schedule=None, kind="gpu"):
     """The reason why a chain has no kernel; "" if it has one."""
-    found = []
+    found, schedule = [], schedule or jt.Revolve(3)
 
     def seen(chain, types, kind):
         found.append(decide(chain, types, kind))
@@ -193,7 +200,10 @@ REASONS = {
     "gather has no rule": (lambda s, x: (s * TABLE[(s > 0).astype(int)], None), ONES, NOISE),
     "sort has no rule": (lambda s, x: (jnp.sort(s), None), ONES, NOISE),
     "while has no rule": (
-        lambda s, x: (s + lax.stop_gradient(lax.while_loop(lambda a: a[0] < 9, lambda a: a + 1, x)), None),
+        lambda s, x: (
+            s + lax.stop_gradient(lax.while_loop(lambda a: a[0] < 9, lambda a: a + 1, x)),
+            None,
+        ),
         ONES,
         NOISE,
     ),
@@ -258,7 +268,9 @@ def test_plan():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jaxtape.tape.plan.kind_of_kernels", lambda: "gpu")
         patch.setattr("jaxtape.tape.plan.kernels_are_on", lambda: True)
-        assert "one kernel a sweep, of tiles of 128 paths, with 2 states in memory" in str(jt.plan(tape, ONES))
+        assert "one kernel a sweep, of tiles of 128 paths, with 2 states in memory" in str(
+            jt.plan(tape, ONES)
+        )
         few = jt.Tape().append(lambda z, s: s * z, NOISE[:, 1:]).with_schedule(jt.Revolve(3))
         assert "no kernel: 255 paths" in str(jt.plan(few, ONES[1:]))
     assert measured() is None
@@ -284,11 +296,89 @@ def test_nan_stays():
         assert float(function(jnp.ones(8), jnp.zeros(8))[0]) == (name == "max_p")
 
 
+@pytest.mark.parametrize(
+    ("kind", "platform", "dtype"),
+    [("gpu", "cuda", "float32"), ("gpu", "cuda", "float64"), ("tpu", "tpu", "float32")],
+)
+def test_compilers_know_each_function(kind, platform, dtype):
+    """One kernel with all of them is lowered by Pallas for the platform."""
+    tile = TILES[kind]
+
+    def all_functions(x):
+        flag, angle = x > 0, 0.5 * jnp.tanh(x)
+        both = (lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor)
+        compared_with = (lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge)
+        two = (lax.add, lax.sub, lax.mul, lax.div, lax.max, lax.min, lax.pow, lax.atan2)
+        one = (lax.neg, lax.abs, lax.sign, lax.square, lax.exp, lax.exp2, lax.log, lax.log1p)
+        one += (lax.sqrt, lax.rsqrt, lax.sin, lax.cos, lax.tan, lax.tanh, lax.logistic, lax.erf_inv)
+        one += (lax.floor, lax.ceil, lax.erf, lax.expm1, lax.stop_gradient)
+        if kind == "gpu":
+            one += (lax.cbrt, lax.sinh, lax.cosh, lax.asin, lax.acos, lax.atan)
+        else:
+            one += (
+                functools.partial(lax.round, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN),
+            )
+        found = [f(angle) for f in one] + [f(x, angle) for f in two]
+        flags = [f(flag, ~flag) for f in both] + [f(x, angle) for f in compared_with]
+        flags += [lax.is_finite(x)]
+        found += [lax.convert_element_type(each, dtype) for each in flags]
+        found += [lax.clamp(angle, x, angle), lax.select(flag, x, angle), lax.integer_pow(x, -3)]
+        return primitives.add_jaxvals_p.bind(sum(found, x), lax.copy_p.bind(x))
+
+    jaxpr = jax.make_jaxpr(all_functions)(jnp.ones(2 * tile.size, dtype)).jaxpr
+    names = {eqn.primitive for eqn in jaxpr.eqns}
+    assert names >= _EVERYWHERE | _ON[kind]
+
+    def kernel(x, out):
+        value = Value.of([x[0, 0]], (), 0, Kind.OWN)
+        (found,) = Walk(tile, 2 * tile.size).evaluate(jaxpr, [value])
+        out[0, 0] = found.entries.item()
+
+    one = jax.ShapeDtypeStruct((1, 1, *tile.folded(2 * tile.size)), dtype)
+    run = lambda x: call(kernel, tile, 2 * tile.size, [x], [one], [], False)
+    jax.jit(run).trace(one).lower(lowering_platforms=(platform,))
+
+
+def test_a_chain_without_kernels_agrees(interpreted):
+    decisions = interpreted("gpu")
+    found = value_and_gradients(mixed_loss(jt.Revolve(3)))
+    assert set(decisions) == {"4 paths are no multiple of the 128 of a tile"}
+    assert_close(found, lax_value_and_gradients(False))
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "states"),
+    [("gpu:h100", "float32", 22), ("gpu:h100", "float64", 22), ("tpu:v5e:2x2", "float32", 257)],
+)
+def test_compiled_for_an_accelerator(target, dtype, states):
+    """The gradient of Heston has two kernels of paths, a few of scalars and sums, and no loop.
+
+    A TPU's compiler lays the noise in tiles first, which is a copy of it.
+    """
+    noise = jax.ShapeDtypeStruct((256, 2, 65536), dtype)
+    p = jax.tree.map(lambda x: jnp.asarray(x, dtype), heston)
+    scan = functools.partial(jt.scan, schedule=jt.Revolve(16))
+    jt.set_kernels(True)
+    try:
+        gradient = jax.value_and_grad(functools.partial(of_heston, scan))
+        report = jt.compile_for(gradient, p, noise, target=target)
+    except ImportError:
+        pytest.skip("pip install 'jaxtape[cuda]' or 'jaxtape[tpu]'")
+    finally:
+        jt.set_kernels(False)
+    assert report.compiles, report.reason
+    assert not report.loops
+    assert report.kernels <= 25
+    assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
+
+
 def test_setting_off_changes_no_program():
     step = lambda s, x: (jnp.sin(s) * x, None)
     assert not StaticExecutor.of(jt.Revolve(3), 7).kernels
     loss = lambda s: jnp.sum(jt.scan(step, s, NOISE, schedule=jt.Revolve(3))[0])
-    text = lambda platform: jax.jit(jax.grad(loss)).trace(ONES).lower(lowering_platforms=(platform,)).as_text()
+    text = lambda platform: (
+        jax.jit(jax.grad(loss)).trace(ONES).lower(lowering_platforms=(platform,)).as_text()
+    )
     before, elsewhere = text("cpu"), text("cuda")
     jt.set_kernels(True)
     try:
