@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .functions import has_dtype
 from .pallas import Tile, full
@@ -86,7 +87,9 @@ class Leaf(NamedTuple):
         """Return the tiles of array k of a stack that was laid or written."""
         if len(ref.shape) > 1:
             return tuple(ref[k, row] for row in range(self.rows))
-        return tuple(full(tile, ref[k * self.rows + row], self.held) for row in range(self.rows))
+        first = k * np.int32(self.rows)
+        rows = (ref[first + np.int32(row)] for row in range(self.rows))
+        return tuple(full(tile, row, self.held) for row in rows)
 
     def store(self, ref, k, tiles: Sequence) -> None:
         """Write the tiles of array k."""

@@ -79,16 +79,19 @@ def call(
     else:
         options = triton.CompilerParams(num_warps=tile.size // 32, num_stages=1)
         results += scratch  # Triton has no scratch that a loop can index
-    out = pl.pallas_call(
-        kernel,
-        grid=(paths // tile.size,),
-        in_specs=[*map(spec, args)],
-        out_specs=[*map(spec, results)],
-        out_shape=results,
-        scratch_shapes=memory,
-        compiler_params=None if interpret else options,
-        interpret=interpret,
-    )(*args)
+    with jax.enable_x64(
+        jax.config.x64_enabled and tile.platform == "gpu"
+    ):  # Mosaic indexes in 32 bits
+        out = pl.pallas_call(
+            kernel,
+            grid=(paths // tile.size,),
+            in_specs=[*map(spec, args)],
+            out_specs=[*map(spec, results)],
+            out_shape=results,
+            scratch_shapes=memory,
+            compiler_params=None if interpret else options,
+            interpret=interpret,
+        )(*args)
     return list(out[: len(types)])
 
 

@@ -195,7 +195,7 @@ class KernelSweeps:
 
             def block(j, state: list, nodes: int = size) -> list:
                 _store(self.slots, of_slots, j, list(compress(state, self.needed)))
-                return _loop(nodes, lambda i, state: node(j * size + i, state), state)
+                return _loop(nodes, lambda i, state: node(j * np.int32(size) + i, state), state)
 
             state = _loop(n // size, block, self._load(self.state, of_init, 0))
             state = block(n // size, state, n % size) if n % size else state
@@ -280,16 +280,17 @@ class KernelSweeps:
 
         def block(j, carry: tuple, nodes: int = size) -> tuple:
             leaves = self._load(self.slots, slots, j)
-            last = j * size + nodes - 1
+            start = j * np.int32(size)
+            last = start + np.int32(nodes - 1)
             if not scratch:
                 return _loop(nodes, lambda t, carry: pull(last - t, leaves, carry), carry)
 
             def keep(i, leaves: list) -> list:
                 _store(self.slots, scratch, i, leaves)
-                return again(j * size + i, leaves)
+                return again(start + i, leaves)
 
             def back(t, carry: tuple) -> tuple:
-                leaves = self._load(self.slots, scratch, nodes - 1 - t)
+                leaves = self._load(self.slots, scratch, np.int32(nodes - 1) - t)
                 return pull(last - t, leaves, carry)
 
             leaves = _loop(nodes - 1, keep, leaves)
@@ -301,7 +302,7 @@ class KernelSweeps:
 
         whole, rest = divmod(self.length, size)
         carry = block(whole, carry, rest) if rest else carry
-        return _loop(whole, lambda t, carry: block(whole - 1 - t, carry), carry)
+        return _loop(whole, lambda t, carry: block(np.int32(whole - 1) - t, carry), carry)
 
     def _shared(self, function: NodeFunction) -> tuple[Leaf, ...]:
         """Return the leaves of the shared values that a function of a node reads."""
@@ -312,7 +313,7 @@ class KernelSweeps:
         return _stacks(jax.core.eval_jaxpr(shared.jaxpr, shared.consts, *consts))
 
     def _place(self, k):
-        return self.length - 1 - k if self.reverse else k
+        return np.int32(self.length - 1) - k if self.reverse else k
 
     def _load(self, leaves: Sequence[Leaf], refs: Sequence, k) -> list[tuple]:
         return [leaf.load(ref, k, self.tile) for leaf, ref in zip(leaves, refs, strict=True)]
@@ -363,7 +364,12 @@ def _store(leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence) -> None:
 
 
 def _loop(turns: int, body: Callable, carry):
-    """Return the carry after some turns of `body(i, carry)`, with i in 32 bits."""
+    """Return the carry after some turns of `body(i, carry)`; i has 32 bits, unlike that of `lax.fori_loop`."""
     if turns < 2:
         return body(np.int32(0), carry) if turns else carry
-    return lax.fori_loop(np.int32(0), np.int32(turns), body, carry)
+
+    def turn(numbered: tuple, _) -> tuple:
+        i, carry = numbered
+        return (i + np.int32(1), body(i, carry)), None
+
+    return lax.scan(turn, (np.int32(0), carry), length=turns)[0][1]
