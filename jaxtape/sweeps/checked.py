@@ -19,6 +19,7 @@ from ..jax_private import (
 )
 from .by_platform import both, by_platform_p
 from .chain import Arrays, Chain
+from .kernel_executor import open_kernels
 from .leaves import first_node
 from .primitive import LoopPrimitive, Primitive
 from .rule import Sweep
@@ -45,7 +46,8 @@ def _checked_on_both(*args, **bodies):
     count = len(args) - len(bodies["jaxpr"].in_avals)
     *context, error, enabled = args[:count]
     run = functools.partial(both, **bodies)
-    return _check_function(tuple(context), enabled, error, run, *args[count:])
+    with open_kernels():
+        return _check_function(tuple(context), enabled, error, run, *args[count:])
 
 
 def _check_function(context: tuple, enabled: frozenset, error, f: Callable, *args) -> tuple:

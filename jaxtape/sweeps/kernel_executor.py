@@ -1,12 +1,13 @@
 """The sweeps of a chain of independent paths as kernels, where a program is lowered for a GPU or a TPU."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from ..jax_settings.platform import platforms_in_use
@@ -19,6 +20,8 @@ from .pullback import SharedValues
 
 _KINDS = {"cuda": "gpu", "tpu": "tpu"}
 
+_are_open: ContextVar[bool] = ContextVar("are_open", default=False)
+
 INTERPRETED_FOR: str | None = None
 """The kind of accelerator whose kernels other platforms interpret, as tests want it."""
 
@@ -28,7 +31,8 @@ class KernelExecutor(TableExecutor):
     """The executor of a chain in kernels, or where it has none in another executor.
 
     Both sweeps of a chain decide by the same facts. In a kernel, slot j holds the state before block j, while
-    `otherwise` may keep other states: so what JAX differentiates is `otherwise`, from its own first sweep.
+    `otherwise` may keep other states. JAX differentiates `otherwise`, from its own first sweep, and checkify
+    checks that.
 
     Attributes:
         otherwise: The other executor.
@@ -43,17 +47,15 @@ class KernelExecutor(TableExecutor):
             state, ys, slots = kernels.first(*arrays, interpret)
             return state, ys, ((), slots)
 
-        def dots(primals, tangents):
-            out, (state_dot, ys_dot, _) = jax.jvp(without, primals, tangents)
-            return state_dot, ys_dot, jax.tree.map(jnp.zeros_like, out[2])
+        def open_to_jax(run: Callable, arrays: Arrays):
+            *_, kept = run(lax.stop_gradient(arrays))
+            return *without(arrays)[:2], kept
 
-        return _chosen(chain, within, without, dots, arrays)
+        return _chosen(chain, within, without, open_to_jax, arrays)
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        whole, without = (
-            chain.pulled,
-            functools.partial(self.otherwise.reverse_sweep, chain, active),
-        )
+        without = functools.partial(self.otherwise.reverse_sweep, chain, active)
+        whole = chain.pulled
         assert whole is not None and active[:3] == whole[:3]
 
         def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays, kept, bars):
@@ -62,12 +64,21 @@ class KernelExecutor(TableExecutor):
             ys_bar = pick(whole.ys, merge(active.ys, ys_bar, zeros))
             return Arrays(*kernels.second(*arrays, kept[1], (state_bar, ys_bar), interpret))
 
-        def dots(primals, tangents):
-            first = lambda arrays: self.otherwise.first_sweep(chain, arrays)[2]
-            again = lambda arrays, bars: without(arrays, first(arrays), bars)
-            return jax.jvp(again, primals[::2], tangents[::2])[1]
+        def open_to_jax(run: Callable, arrays: Arrays, kept, bars):
+            del run, kept
+            return without(arrays, self.otherwise.first_sweep(chain, arrays)[2], bars)
 
-        return _chosen(chain, within, without, dots, arrays, kept, bars)
+        return _chosen(chain, within, without, open_to_jax, arrays, kept, bars)
+
+
+@contextlib.contextmanager
+def open_kernels() -> Iterator[None]:
+    """Trace sweeps by operations that JAX sees within the block, for checkify, which sees into no kernel."""
+    token = _are_open.set(True)
+    try:
+        yield
+    finally:
+        _are_open.reset(token)
 
 
 def kind_of_kernels() -> str | None:
@@ -76,10 +87,10 @@ def kind_of_kernels() -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _chosen(chain: Chain, within: Callable, without: Callable, dots: Callable, *args):
+def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Callable, *args):
     """Return `within(kernels, interpret, *args)` if the chain has kernels, or `without(*args)`.
 
-    `dots(primals, tangents)` is the derivative of the first.
+    `open_to_jax(run, *args)` is the same as the first, `run(*args)`, by operations that JAX sees.
     """
     types = avals(tuple(args[0]))
 
@@ -88,8 +99,9 @@ def _chosen(chain: Chain, within: Callable, without: Callable, dots: Callable, *
         if isinstance(kernels, str):
             return without
         run = jax.custom_jvp(functools.partial(within, kernels, interpret))
-        run.defjvp(lambda primals, tangents: (run(*primals), dots(primals, tangents)))
-        return run
+        seen = functools.partial(open_to_jax, run)
+        run.defjvp(functools.partial(jax.jvp, seen))
+        return seen if _are_open.get() else run
 
     by_kind = {platform: on(kind, False) for platform, kind in _KINDS.items()}
     by_kind["default"] = on(INTERPRETED_FOR, True)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import checkify
 
 import jaxtape as jt
 from jaxtape.jax_private import primitives
@@ -20,6 +21,7 @@ from jaxtape.sweeps import by_platform, kernel_executor
 from jaxtape.sweeps.chain import Chain
 from jaxtape.sweeps.static_executor import StaticExecutor
 
+from ..cases import others_later
 from ..helpers_tape import assert_close, heston, heston_noise, heston_step, mixed_loss
 from .test_scan import lax_value_and_gradients, value_and_gradients
 
@@ -160,7 +162,9 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize(
+    "name", others_later(TRANSFORMATIONS, ["second derivatives", "vmap of grad"], TRANSFORMATIONS)
+)
 def test_transformation(name, interpreted):
     noise = heston_noise(7, 256)
     compared(of_heston, "gpu", interpreted("gpu"), heston, noise, transform=TRANSFORMATIONS[name])
@@ -337,6 +341,23 @@ def test_compilers_know_each_function(kind, platform, dtype):
     one = jax.ShapeDtypeStruct((1, 1, *tile.folded(2 * tile.size)), dtype)
     run = lambda x: call(kernel, tile, 2 * tile.size, [x], [one], [], False)
     jax.jit(run).trace(one).lower(lowering_platforms=(platform,))
+
+
+def test_checked(interpreted):
+    """Under `checkify`, which sees into no kernel, a step that makes a NaN is reported; of both sweeps."""
+    decisions = interpreted("gpu")
+    step = lambda s, x: (jnp.log(s) + x, None)
+    loss = lambda s: jnp.sum(jt.scan(step, s, NOISE, schedule=jt.Revolve(3))[0])
+    gradient = jax.jit(jax.grad(loss))
+    for run in (gradient, jax.jit(lambda s: jax.vjp(loss, s)[0])):
+        error, found = checkify.checkify(run, errors=checkify.nan_checks)(1.5 * ONES)
+        assert error.get() is None
+        np.testing.assert_allclose(found, run(1.5 * ONES), rtol=1e-12)
+        assert "nan" in str(checkify.checkify(run, errors=checkify.nan_checks)(-ONES)[0].get())
+    _, pull = jax.vjp(loss, 1.5 * ONES)
+    _, (found,) = checkify.checkify(pull, errors=checkify.nan_checks)(1.0)
+    np.testing.assert_allclose(found, gradient(1.5 * ONES), rtol=1e-12)
+    assert all(isinstance(each, KernelSweeps) for each in decisions)
 
 
 def test_a_chain_without_kernels_agrees(interpreted):
