@@ -25,6 +25,9 @@ from ..cases import others_later
 from ..helpers_tape import assert_close, heston, heston_noise, heston_step, mixed_loss
 from .test_scan import lax_value_and_gradients, value_and_gradients
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The Pallas Triton backend is deprecated"
+)  # JAX 0.12
 KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
 DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
 
@@ -99,7 +102,7 @@ def of_baskets(scan, p, start, noise, barrier):
             prices = jnp.stack([a, jnp.where(b > 0, b, -0.5 * b), jnp.maximum(c, 0.1 * barrier)])
             alive = alive & (jnp.max(prices) < barrier)
             y = {"sums": jnp.cumsum(prices[::-1]), "alive": alive}
-            return (prices, alive, count + 1, jnp.minimum(low, lax.erf(a))), y
+            return (prices, alive, count + 1, jnp.minimum(low, lax.stop_gradient(lax.erf(a)))), y
 
         init = start, jnp.bool_(True), jnp.int32(0), jnp.ones((), start.dtype)
         times = jnp.linspace(0.0, 1.0, noise.shape[0], dtype=noise.dtype)
@@ -306,6 +309,8 @@ def test_nan_stays():
 )
 def test_compilers_know_each_function(kind, platform, dtype):
     """One kernel with all of them is lowered by Pallas for the platform."""
+    if kind == "gpu" and jax.__version_info__ >= (0, 11):
+        pytest.skip("Pallas deprecates its Triton backend, and asks for a GPU")
     tile = TILES[kind]
 
     def all_functions(x):
@@ -393,19 +398,21 @@ def test_compiled_for_an_accelerator(target, dtype, states):
     assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
 
 
-def test_setting_off_changes_no_program():
+def test_setting_changes_programs_of_accelerators_alone():
+    ones, noise = jnp.ones(1024, jnp.float32), jnp.ones((7, 1024), jnp.float32)
     step = lambda s, x: (jnp.sin(s) * x, None)
+    loss = lambda s: jnp.sum(jt.scan(step, s, noise, schedule=jt.Revolve(3))[0])
+
+    def text(platform):
+        return jax.jit(jax.grad(loss)).trace(ones).lower(lowering_platforms=(platform,)).as_text()
+
     assert not StaticExecutor.of(jt.Revolve(3), 7).kernels
-    loss = lambda s: jnp.sum(jt.scan(step, s, NOISE, schedule=jt.Revolve(3))[0])
-    text = lambda platform: (
-        jax.jit(jax.grad(loss)).trace(ONES).lower(lowering_platforms=(platform,)).as_text()
-    )
-    before, elsewhere = text("cpu"), text("cuda")
+    before, elsewhere = text("cpu"), text("tpu")
+    assert "tpu_custom_call" not in elsewhere and "stablehlo.while" in elsewhere
     jt.set_kernels(True)
     try:
         assert text("cpu") == before
-        assert "triton" not in elsewhere
-        assert text("cuda").count("triton") >= 2
-        assert "stablehlo.while" not in text("cuda")
+        assert text("tpu").count("@tpu_custom_call") == 2
+        assert "stablehlo.while" not in text("tpu")
     finally:
         jt.set_kernels(False)
