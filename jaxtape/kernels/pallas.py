@@ -79,9 +79,8 @@ def call(
     else:
         options = triton.CompilerParams(num_warps=tile.size // 32, num_stages=1)
         results += scratch  # Triton has no scratch that a loop can index
-    with jax.enable_x64(
-        jax.config.x64_enabled and tile.platform == "gpu"
-    ):  # Mosaic indexes in 32 bits
+    wide = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    with jax.enable_x64(wide and tile.platform == "gpu"):  # Mosaic indexes in 32 bits
         out = pl.pallas_call(
             kernel,
             grid=(paths // tile.size,),

@@ -11,8 +11,6 @@ import jax
 from jax import lax
 
 from ..jax_settings.platform import platforms_in_use
-from ..kernels.paths import NoKernelError
-from ..kernels.sweeps import KernelSweeps
 from .chain import Active, Arrays, Chain
 from .executor import TableExecutor
 from .leaves import avals, first_node, is_symbolic, merge, pick, shapes, zeros_stack
@@ -43,7 +41,7 @@ class KernelExecutor(TableExecutor):
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         without = functools.partial(self.otherwise.first_sweep, chain)
 
-        def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays):
+        def within(kernels: Any, interpret: bool, arrays: Arrays):
             state, ys, slots = kernels.first(*arrays, interpret)
             return state, ys, ((), slots)
 
@@ -58,7 +56,7 @@ class KernelExecutor(TableExecutor):
         whole = chain.pulled
         assert whole is not None and active[:3] == whole[:3]
 
-        def within(kernels: KernelSweeps, interpret: bool, arrays: Arrays, kept, bars):
+        def within(kernels: Any, interpret: bool, arrays: Arrays, kept, bars):
             state_bar, ys_bar = bars
             zeros = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
             ys_bar = pick(whole.ys, merge(active.ys, ys_bar, zeros))
@@ -110,57 +108,54 @@ def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Call
     return lax.platform_dependent(*args, **by_kind)
 
 
-def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> KernelSweeps | str:
-    """Return the kernels of a prepared chain, from the types of its arrays; or the reason why it has none."""
+def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
+    """Return the `KernelSweeps` of a prepared chain, from the types of its arrays; or why it has none."""
     chain = dataclasses.replace(chain, broadcasts=False, in_bits=True)
     return _found(chain, types[0], types[1], types[2], kind)
 
 
 @functools.lru_cache(maxsize=64)
-def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str) -> KernelSweeps | str:
-    try:
-        _check(chain, (consts, init, xs))
-        return _kernels(chain, Arrays(*map(shapes, (consts, init, xs))), kind)
-    except NoKernelError as error:
-        return str(error)
+def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str) -> Any:
+    from ..kernels.paths import NoKernelError
+    from ..kernels.sweeps import KernelSweeps
 
-
-def _check(chain: Chain, types: tuple) -> None:
-    """Check what no walk over the step sees.
-
-    Raises:
-        NoKernelError: If it forbids a kernel.
-    """
-    if chain.jaxpr.effects:
-        raise NoKernelError("the step has side effects")
-    if chain.executor.checkpoint_dtype is not None:
-        raise NoKernelError("slots are of lower precision")
-    if chain.executor.table.host_slots:
-        raise NoKernelError("states lie in the host's memory")
-    if is_symbolic(shapes(types)):
-        raise NoKernelError("a shape is symbolic")
-    for leaf in jax.tree.leaves(types):
-        if leaf.manual_axis_type.varying or not leaf.sharding.mesh.empty:
-            raise NoKernelError("arrays lie on a mesh of devices")
-
-
-def _kernels(chain: Chain, types: Arrays, kind: str) -> KernelSweeps:
-    active = chain.pulled
+    if reason := _reason_outside_steps(chain, (consts, init, xs)):
+        return reason
+    active, types = chain.pulled, Arrays(*map(shapes, (consts, init, xs)))
     assert active is not None
 
     def pull(consts, state, x, state_bar, y_bar):
         return SharedValues.of(chain, active, consts).pull(state, x, (state_bar, y_bar))
 
-    return KernelSweeps.of(
-        kind,
-        chain.step,
-        pull,
-        types.consts,
-        types.init,
-        first_node(types.xs),
-        length=chain.length,
-        slots=chain.executor.table.slots,
-        reverse=chain.reverse,
-        needed=chain.needed,
-        active=tuple(active),
-    )
+    try:
+        return KernelSweeps.of(
+            kind,
+            chain.step,
+            pull,
+            types.consts,
+            types.init,
+            first_node(types.xs),
+            length=chain.length,
+            slots=chain.executor.table.slots,
+            reverse=chain.reverse,
+            needed=chain.needed,
+            active=tuple(active),
+        )
+    except NoKernelError as error:
+        return str(error)
+
+
+def _reason_outside_steps(chain: Chain, types: tuple) -> str:
+    """Return the reason against kernels that no walk over the step sees; "" if there is none."""
+    leaves, executor = jax.tree.leaves(types), chain.executor
+    if chain.jaxpr.effects:
+        return "the step has side effects"
+    if executor.checkpoint_dtype is not None:
+        return "slots are of lower precision"
+    if executor.table.host_slots:
+        return "states lie in the host's memory"
+    if is_symbolic(shapes(types)):
+        return "a shape is symbolic"
+    if any(x.manual_axis_type.varying or not x.sharding.mesh.empty for x in leaves):
+        return "arrays lie on a mesh of devices"
+    return ""

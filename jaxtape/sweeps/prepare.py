@@ -10,6 +10,7 @@ from .footprint import Measure
 from .leaves import is_symbolic
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots
+from .static_executor import StaticExecutor
 
 
 def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:
@@ -38,9 +39,9 @@ def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExec
     Raises:
         ValueError: If a shape is symbolic.
     """
-    budget = chain.executor.budget
+    executor, budget = chain.executor, chain.executor.budget
     if budget is None:
-        return chain.executor
+        return executor
     if is_symbolic(tuple(arrays)):
         raise ValueError(
             f"A budget of {budget:,} bytes needs concrete shapes, and the shape of an array "
@@ -48,8 +49,9 @@ def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExec
             "for each size."
         )
     slots = Measure(chain, active, arrays).slots_within(budget, chain.length)
+    assert isinstance(executor, StaticExecutor)
     table = revolve_table(chain.length, slots)
-    return dataclasses.replace(chain.executor, table=table, budget=None, residuals=False)
+    return dataclasses.replace(executor, table=table, budget=None, residuals=False)
 
 
 def _check_effects(chain: Chain) -> None:
