@@ -76,7 +76,10 @@ class Operator(eqx.Module):
         cross = (side * model.spot_covariance(v)).at[-1].set(0.0)
         slope_y = [(band * interior)[:, None] for band in d1]
         mixed_v = [(band * cross)[:, None] for band in e1]
-        operators = (Tridiagonal(*bands) for bands in (along_y, along_v, slope_y, mixed_v))
+        discounted = -decay[1] * interior  # differences of what is constant are zero
+        sums = discounted[:, None], discounted[None, :], 0.0, 0.0
+        bands = along_y, along_v, slope_y, mixed_v
+        operators = (Tridiagonal.with_sums(rest, *x) for rest, x in zip(sums, bands, strict=True))
         return cls(rate, side, interior, *operators)
 
     def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:

@@ -60,7 +60,7 @@ def local_vol_value(
 
     def step(rest, of_step):
         variance, source = of_step
-        operator = Tridiagonal(*((variance * band)[:, None] for band in bands))
+        operator = Tridiagonal.with_sums(0.0, *((variance * band)[:, None] for band in bands))
         explicit = rest + 0.5 * (operator @ rest) + (interior * source)[:, None]
         half = jnp.asarray(0.5, y.dtype)
         return operator.identity_minus(half).factored().solve(explicit), None

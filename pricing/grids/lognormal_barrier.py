@@ -102,7 +102,7 @@ def _living_value(
         spread = 0.5 * variance / gap**2
         slope = 0.5 * side * (drift - 0.5 * variance) / gap
         bands = spread - slope, -2.0 * spread, spread + slope
-        operator = Tridiagonal(*(interior * band for band in bands))
+        operator = Tridiagonal.with_sums(0.0, *(interior * band for band in bands))
         half = jnp.full_like(gap, 0.5 * _SHARE)
         factors = operator.identity_minus(half).factored()
         with_ends = lambda w, stage: w.at[0, 0].set(low[stage]).at[-1, 0].set(high[stage])

@@ -10,23 +10,44 @@ Band = Float[Array, "rows systems"]
 
 
 class Tridiagonal(eqx.Module):
-    """A x for A with the given bands, [rows, systems]; lower[0] and upper[-1] are not read."""
+    """A x for A with the given bands, [rows, systems]; lower[0] and upper[-1] are not read.
+
+    sums: The sum of each row, if it is known; None in double precision, which has digits to spare. Where the
+    diagonal is large beside it, as of differences on a fine grid, its rounding error is too; A x is then
+    computed from differences of x, and factors from the sums (Grassmann, Taksar and Heyman 1985).
+    """
 
     lower: Band
     diagonal: Band
     upper: Band
+    sums: Band | None = None
 
     def __check_init__(self):
         chex.assert_equal_shape([self.lower, self.diagonal, self.upper])
 
+    @classmethod
+    def with_sums(
+        cls, sums: Array | float, lower: Band, diagonal: Band, upper: Band
+    ) -> "Tridiagonal":
+        """Return A with the sums of its rows, which broadcast to a band, in single precision."""
+        if diagonal.dtype == jnp.float64:
+            return cls(lower, diagonal, upper)
+        sums = jnp.broadcast_to(jnp.asarray(sums, diagonal.dtype), diagonal.shape)
+        return cls(lower, diagonal, upper, sums)
+
     def __matmul__(self, x: Band) -> Band:
         below = jnp.pad(x[:-1], ((1, 0), (0, 0)))
         above = jnp.pad(x[1:], ((0, 1), (0, 0)))
+        if self.sums is not None:
+            return self.lower * (below - x) + self.upper * (above - x) + self.sums * x
         return self.lower * below + self.diagonal * x + self.upper * above
 
     def identity_minus(self, scale: Float[Array, ""]) -> "Tridiagonal":
         """Return I - scale A."""
-        return Tridiagonal(-scale * self.lower, 1.0 - scale * self.diagonal, -scale * self.upper)
+        sums = None if self.sums is None else 1.0 - scale * self.sums
+        return Tridiagonal(
+            -scale * self.lower, 1.0 - scale * self.diagonal, -scale * self.upper, sums
+        )
 
     def factored(self) -> "Factored":
         """Return a = L U by elimination without pivoting: for diagonally dominant A."""
@@ -37,10 +58,23 @@ class Tridiagonal(eqx.Module):
             pivot = 1.0 / (diagonal - weight * upper_before)
             return pivot, (weight, pivot)
 
-        upper_before = jnp.pad(self.upper[:-1], ((1, 0), (0, 0)))
-        bands = jax.lax.stop_gradient((self.lower, self.diagonal, upper_before))
-        start = jnp.zeros_like(bands[0][0])
-        _, (weights, pivots) = jax.lax.scan(eliminate, start, bands)
+        def eliminate_by_sums(before, bands):
+            (pivot, rest), (lower, sums, upper) = before, bands
+            weight = lower * pivot
+            rest = sums - weight * rest  # the sum of this row of U
+            pivot = 1.0 / (rest - upper)
+            return (pivot, rest), (weight, pivot)
+
+        lower, diagonal, upper, sums = jax.lax.stop_gradient(
+            (self.lower, self.diagonal, self.upper, self.sums)
+        )
+        zero = jnp.zeros_like(lower[0])
+        if sums is not None:
+            bands = lower, sums, upper.at[-1].set(0.0)
+            _, (weights, pivots) = jax.lax.scan(eliminate_by_sums, (zero, zero), bands)
+        else:
+            bands = lower, diagonal, jnp.pad(upper[:-1], ((1, 0), (0, 0)))
+            _, (weights, pivots) = jax.lax.scan(eliminate, zero, bands)
         return Factored(self, weights, pivots)
 
 

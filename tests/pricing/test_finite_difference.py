@@ -28,6 +28,8 @@ from pricing import (
     valuation,
 )
 from pricing.grids.alternating_directions import time_shares
+from pricing.grids.stencil import second_difference, sinh_grid
+from pricing.numerics.tridiagonal import Tridiagonal
 from pricing.sensitivities import Sensitivities
 from tests.helpers import double
 
@@ -161,6 +163,34 @@ def test_stable_where_the_feller_condition_fails_badly():
     values = price(products, dax).value
     assert jnp.all(values >= -1e-6 * dax.spot)
     assert jnp.all(values <= price(products.vanilla, dax).value)
+
+
+@double
+def test_a_fine_grid_keeps_the_digits_of_single_precision():
+    """A u and (I - A)^{-1} u of a diffusion with decay; by the diagonal alone both lose more than a digit."""
+    y = sinh_grid(jnp.linspace(0.0, 1.0, 120), jnp.asarray(2.0), jnp.asarray(0.1))
+    y = y.astype(jnp.float32)
+
+    def found(dtype, made):
+        lower, diagonal, upper = (10.0 * b[:, None] for b in second_difference(y.astype(dtype)))
+        matrix, u = made(lower, diagonal - dtype(0.05), upper), jnp.exp(-y)[:, None].astype(dtype)
+        solved = matrix.identity_minus(jnp.ones((), dtype)).factored().solve(u)
+        return np.asarray(matrix @ u, float)[1:-1], np.asarray(solved, float)
+
+    by_sums = functools.partial(Tridiagonal.with_sums, -0.05)
+    exact = found(jnp.float64, Tridiagonal)
+    chex.assert_trees_all_equal(found(jnp.float64, by_sums), exact)
+    errors, others = (
+        [
+            np.max(np.abs(x / right - 1.0))
+            for x, right in zip(found(jnp.float32, made), exact, strict=True)
+        ]
+        for made in (by_sums, Tridiagonal)
+    )
+    assert errors[0] < 1e-4 and errors[1] < 2e-6  # 4e-5, 5e-7
+    assert all(
+        other > 15.0 * error for other, error in zip(others, errors, strict=True)
+    )  # 440, 30 times
 
 
 # --- early exercise -----------------------------------------------------------------------------------
