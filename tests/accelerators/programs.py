@@ -163,12 +163,15 @@ def _risk() -> object:
     }
     few = dataclasses.replace(book, rows=tuple(first.values()))
     assert isinstance(few, Book)
-    models = calibrate_market(market, few, max_steps=3)
+    models = calibrate_market(market, few)
+    assert not models.failed, models.failed
     methods = tuple(
         dataclasses.replace(method(), num_paths=256) if hasattr(method(), "num_paths") else method()
         for method in helpers.all_methods.values()
     )
-    return risk(few, models.market, models.fit, key=KEY, methods=methods)
+    found = risk(few, models.market, models.fit, key=KEY, methods=methods)
+    assert not found.failed, found.failed
+    return found
 
 
 def _quotes(model: AbstractModel):
@@ -189,7 +192,7 @@ def _calibrate(build: Callable[[], AbstractModel]) -> None:
 def _calibrate_many() -> object:
     start = helpers.all_models["heston on curve"]()
     jobs = [Job(str(i), helpers.smile(), start) for i in range(3)]
-    return calibrate_many(jobs, max_steps=3, num_slots=2, block_size=2)
+    return calibrate_many(jobs, num_slots=2, block_size=2)
 
 
 def _train() -> object:
