@@ -105,6 +105,7 @@ def test_an_integral_a_little_coarse_is_mended_by_the_same_program(monkeypatch):
     assert max(off) > 2e-7
 
 
+@pytest.mark.repeat
 def test_errors_cover_the_truth():
     """Within four standard errors, and not all within a hundredth of one."""
     together = found()

@@ -34,6 +34,7 @@ def assert_near(found: np.ndarray, reference: known.Reference, of_gamma: float =
     np.testing.assert_allclose(found[count:], reference.gamma, rtol=of_gamma)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "product",
     [

@@ -75,6 +75,7 @@ def test_a_mesh_that_cannot_share_the_paths_is_refused():
         check_shares(eight, batch_size=100)
 
 
+@pytest.mark.repeat
 def test_gradients_of_micro_batches_are_those_of_all_paths():
     """Within a budget: fewer bytes, by the compiler too, and the same losses."""
     problem = problems.allen_cahn(4)
