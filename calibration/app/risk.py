@@ -50,7 +50,7 @@ _OF_SCENARIOS = "scenarios.csv", "scenario_trades.csv"
 _FILES = "npv.csv", "sensitivity.csv", "calibration.json", "report.html", *_OF_SCENARIOS
 
 
-@with_dry_run
+@with_dry_run()
 def risk(
     trades: Annotated[Path, console.path_option(help="The book: CSV or JSON.")],
     market: Annotated[Path, console.path_option(help="The market: JSON.")],

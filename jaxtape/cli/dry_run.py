@@ -25,21 +25,25 @@ from ..programs.targets import Target
 from .compile import TARGET, compiler_for
 from .main import SOME_FAILED, UNUSABLE, default_precision, refuse
 
+Command = Callable[..., None]
 
-def with_dry_run(command: Callable[..., None] | None = None, /, **instead: Any) -> Any:
-    """Return a command of the options `out` and `precision` with the options `--target` and `--dry-run`.
+
+def with_dry_run(**instead: Any) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command of the options `out` and `precision` a dry run.
+
+    The command gets the options `--target` and `--dry-run`.
 
     A dry run writes nothing to `out`. It runs the command here, on as many virtual devices as it asks for, and
     compiles each of its programs for the target. Its exit status is 0; 1 if some do not compile or do not
     fit; 2 if nothing could be done.
 
     Args:
-        command: The command; without it, what is returned takes the command.
         **instead: Options of a dry run, in place of the given ones.
     """
-    if command is None:
-        return functools.partial(with_dry_run, **instead)
+    return functools.partial(_with_dry_run, instead=instead)
 
+
+def _with_dry_run(command: Command, instead: dict[str, Any]) -> Command:
     @functools.wraps(command)
     def either(*, target: str | None = None, dry_run: bool = False, **given: Any) -> None:
         if dry_run != (target is not None):
@@ -83,7 +87,7 @@ def _set_devices(count: int) -> None:
         jax.config.update("jax_num_cpu_devices", count)
 
 
-def _programs_of(command: Callable[..., None], given: dict[str, Any]) -> list[RecordedProgram]:
+def _programs_of(command: Command, given: dict[str, Any]) -> list[RecordedProgram]:
     """Run a command into a folder that is thrown away, and return its programs.
 
     Raises:

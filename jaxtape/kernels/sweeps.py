@@ -7,7 +7,7 @@ scratch, and pulls back through them. The pullback is that of `jax.vjp`, traced 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 
 import jax
@@ -113,16 +113,7 @@ class KernelSweeps:
             tuple(leaf(aval, stack=stack) for aval in part)
             for part, stack in ((state, 1), (x, length), (y, length))
         )
-        of_consts = [leaf(aval) for aval in packed]
-        of_consts = tuple(each._replace(is_sum=each.axis is None) for each in of_consts)
-        bars = (
-            of_consts,
-            *(tuple(compress(*part)) for part in ((of_state, active[1]), (of_xs, active[2]))),
-        )
-        if any(
-            each.axis is None for part in (*bars[1:], compress(of_ys, active[3])) for each in part
-        ):
-            raise NoKernelError("a value that all paths share at a node has a cotangent")
+        bars = _cotangents(map(leaf, packed), of_state, of_xs, of_ys, active)
         kept = tuple(each._replace(stack=slots) for each in compress(of_state, needed))
 
         pulled = tuple(compress(state, active[1])), tuple(compress(y, active[3]))
@@ -345,6 +336,19 @@ def _packed(pull: Callable, packing: Packing) -> Callable:
         return packing.pack(consts_bar), *others
 
     return packed
+
+
+def _cotangents(consts: Iterable[Leaf], state, xs, ys, active) -> tuple[tuple[Leaf, ...], ...]:
+    """Return the leaves of the cotangents of packed consts, of the state and of xs.
+
+    Raises:
+        NoKernelError: If a value that all paths share at a node has a cotangent.
+    """
+    of_state, of_xs = tuple(compress(state, active[1])), tuple(compress(xs, active[2]))
+    if any(each.axis is None for each in (*of_state, *of_xs, *compress(ys, active[3]))):
+        raise NoKernelError("a value that all paths share at a node has a cotangent")
+    of_consts = tuple(each._replace(is_sum=each.axis is None) for each in consts)
+    return of_consts, of_state, of_xs
 
 
 def _cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from jaxtape.sweeps.footprint import live_bytes
 
 _AXIS = "paths"  # of a mesh
-_EXCHANGE_BYTES = 2**26  # of batches that are exchanged at once
+_EXCHANGE_BYTES = 2**26  # the batches that are exchanged at once
 
 Index = int | Int[Array, ""]
 
@@ -136,8 +136,8 @@ class PathShare(NamedTuple):
             sent = jnp.where(is_own[..., None], found, jnp.zeros((), found.dtype))
             return jax.lax.psum_scatter(sent, _AXIS)
 
-        of_one = rows.shape[1] * flattened.shape[1] * flattened.dtype.itemsize
-        at_once = max(1, min(len(rows), _EXCHANGE_BYTES // of_one))
+        iteration_bytes = rows.shape[1] * flattened.shape[1] * flattened.dtype.itemsize
+        at_once = max(1, min(len(rows), _EXCHANGE_BYTES // iteration_bytes))
         received = jax.lax.map(of_iteration, rows, batch_size=at_once)
         return jax.vmap(jax.vmap(restore))(received)
 

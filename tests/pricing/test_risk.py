@@ -2,10 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import chex
 import jax
@@ -27,12 +23,12 @@ from pricing import (
 from pricing.portfolio.batching import products_of
 from pricing.portfolio.sweep import fitted_models, tile_workers
 from pricing.portfolio.sweep.groups import BudgetTooSmall, TradeGroup
+from tests.eight_devices import run_on_eight_devices
 from tests.helpers import dax, dax_book, double
 from tests.references import dax_heston
 
 pytestmark = double
 
-ROOT = Path(__file__).parent.parent.parent
 PER_KIND = 20
 SMALL = 2**18  # a budget of bytes for which the book is a dozen tiles
 
@@ -314,17 +310,8 @@ print(json.dumps(answers))
 
 @pytest.mark.repeat
 def test_eight_devices_give_what_one_gives():
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", ON_DEVICES],
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *several, of_heston = json.loads(done.stdout)
+    printed = run_on_eight_devices("-c", ON_DEVICES)
+    *several, of_heston = json.loads(printed)
     methods = ClosedForm(), Fourier()
     alone = all_numbers(risk(small_book(), dax(), black_scholes, methods=methods))
     for shared in several:
@@ -340,18 +327,10 @@ def test_eight_devices_give_what_one_gives():
 )
 def test_eight_devices_share_the_work_of_a_tile(method, axes):
     """Each has an eighth of the operations, of Greeks and of values."""
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pricing.tiles_on_devices", method, *axes],
-        cwd=ROOT,
-        env=os.environ
-        | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAXTAPE_TEST_COMPILER": "optimizing"},
-        capture_output=True,
-        text=True,
-        check=False,
+    printed = run_on_eight_devices(
+        "-m", "tests.pricing.tiles_on_devices", method, *axes, JAXTAPE_TEST_COMPILER="optimizing"
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(printed.splitlines()[-1])
     for program in ("greeks", "values"):
         assert 0.1 < found[program]["share"] < 1.15 / 8, found
     if method == "Fourier":  # the gradient to the model is summed once

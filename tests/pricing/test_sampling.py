@@ -213,7 +213,7 @@ def test_no_bits_of_a_float64_are_read_on_a_tpu(draw, platform):
     words = jnp.arange(8, dtype=jnp.uint32)
 
     def reads(dtype):
-        """Return whether the program casts the bits of a number, and whether it takes a logarithm."""
+        """Return two flags: the program casts the bits of a number; it takes a logarithm."""
         traced = jax.jit(lambda words: draw(words, dtype)).trace(words)
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         return bool(re.search(r"bitcast_convert.*xf", text)), "stablehlo.log " in text

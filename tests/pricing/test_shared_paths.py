@@ -1,11 +1,7 @@
 """One set of paths for a batch of contracts, and blocks of paths on several devices."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import chex
 import equinox as eqx
@@ -20,6 +16,7 @@ from pricing.portfolio.sweep.groups import Tile
 from pricing.portfolio.sweep.tile_sweep import tile_sweep, tile_values
 from pricing.sampling import PseudoRandom, Sobol, refined
 from pricing.sampling.time_grid import between, grid_through
+from tests.eight_devices import run_on_eight_devices
 from tests.helpers import double
 
 KEY = jax.random.key(3)
@@ -219,15 +216,6 @@ def value_and_delta(method: MonteCarlo) -> list[float]:
 @pytest.mark.repeat
 def test_devices_that_share_the_paths_do_not_change_them():
     """Six blocks on four devices, and on one."""
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", ON_DEVICES],
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = run_on_eight_devices("-c", ON_DEVICES)
     alone = value_and_delta(replace(FEW, num_paths=1500))
-    np.testing.assert_allclose(json.loads(done.stdout), alone, rtol=1e-12)
+    np.testing.assert_allclose(json.loads(printed), alone, rtol=1e-12)

@@ -1,10 +1,6 @@
 """Devices that share a solver's paths: the work of each, what they send, and the same results as on one."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -17,10 +13,10 @@ from pricing.fbsde import DeepBSDE, problems, solve
 from pricing.fbsde.path_shares import ALL_PATHS, check_shares
 from pricing.fbsde.stages import init, step
 from pricing.sampling import normals
+from tests.eight_devices import run_on_eight_devices
 
 from .shared_paths import ITERATIONS, SOLVERS, solver_of
 
-ROOT = Path(__file__).parents[3]
 KEY = jax.random.key(0)
 
 
@@ -28,18 +24,10 @@ KEY = jax.random.key(0)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_eight_devices_share_the_work_of_a_solver(name):
     """Each has an eighth of the operations; in an iteration gradients alone are sent, in one all-reduce."""
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pricing.fbsde.many_devices", name],
-        cwd=ROOT,
-        env=os.environ
-        | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAXTAPE_TEST_COMPILER": "optimizing"},
-        capture_output=True,
-        text=True,
-        check=False,
+    printed = run_on_eight_devices(
+        "-m", "tests.pricing.fbsde.many_devices", name, JAXTAPE_TEST_COMPILER="optimizing"
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(printed.splitlines()[-1])
     assert found["error"] < 1e-9
     assert 0.1 < found["share"] < 1.15 / 8, found
     assert found["collectives"], "eight devices sent nothing"
