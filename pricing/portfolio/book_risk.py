@@ -139,9 +139,9 @@ def risk(
         greeks: Whether to differentiate; False gives values and their standard errors alone.
         grid_errors: Whether to value the trades on grids once more, with half the nodes and steps: the
             difference is then their standard error, which is 0 otherwise.
-        rounding_errors: Whether to value trades in double precision, too, where devices compute in single
+        rounding_errors: Whether to sweep trades in double precision, too, where devices compute in single
             (`jaxtape.use_single_on_devices`): all trades of a kind, or those of four of its tiles. A trade that
-            is valued so has the difference as its rounding error, and another one twice the largest of them.
+            is swept so has the differences as its rounding errors, and another one twice the largest of them.
 
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
@@ -236,7 +236,7 @@ class RiskEngine:
         sweep = functools.partial(sweep_book, fitted=fitted, **settings)
         found, cotangents = sweep(groups, progress=progress)
         if self._rounding_errors and devices_are_single():
-            found = with_rounding_errors(found, fitted.models, **settings)
+            found = with_rounding_errors(found, fitted, **settings)
         if self._grid_errors:
             found = with_grid_errors(found, functools.partial(sweep, progress=None))
         times.append(time.perf_counter())

@@ -42,10 +42,11 @@ vega_rates_1volpt of lognormal ones: a trade has the one of its market's vols.
 COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
 """Of every table of positions. After them are columns that only some books have.
 
-`rounding_error` is that of the value in single precision; `delta:NAME` and `gamma:NAME:NAME` are of a basket's
-assets.
+`rounding_error` and `rounding_error:MEASURE` are of single precision; `delta:NAME` and `gamma:NAME:NAME`
+are of a basket's assets.
 """
 
+_TO_QUOTES = ("vega", "theta", "rho")
 _WORDS = ("id", "type", "method", "status", "currency")
 
 
@@ -123,11 +124,10 @@ def _by_column(
     errors: Any = risk.std_errors
     names, columns = trade.underlyings, _columns(trade, market)
     spots = _spots(trade, market)
-    raw = {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
+    raw = {name: getattr(position, name) for name in ("value", *_TO_QUOTES)}
     raw["std_error"] = abs(risk.quantity) * errors.value
-    if risk.rounding_error is not None:
-        raw["rounding_error"] = abs(risk.quantity) * risk.rounding_error
     figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
+    figures |= _rounding_errors(risk, spots)
     if len(names) == 1:
         return figures, {}
     by_asset = {
@@ -140,10 +140,20 @@ def _by_column(
     return figures, {name: _scaled(own, columns, spots[name]) for name, own in by_asset.items()}
 
 
+def _rounding_errors(risk: TradeRisk, spots: dict[str, float]) -> dict[str, float]:
+    """Return the rounding errors of a position, of the value first, by column; empty if they are not known."""
+    if risk.rounding_errors is None:
+        return {}
+    errors: Any = risk.rounding_errors.scaled(abs(risk.quantity))
+    raw = {**_in_proportion(errors, spots), **{name: getattr(errors, name) for name in _TO_QUOTES}}
+    of_greeks = {f"rounding_error:{name}": x for name, x in raw.items() if x is not None}
+    return {"rounding_error": errors.value, **of_greeks}
+
+
 def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
     errors: Any = risk.std_errors
     errors, spots = errors.scaled(abs(risk.quantity)), _spots(trade, market)
-    raw = {name: getattr(errors, name) for name in ("value", "vega", "theta", "rho")}
+    raw = {name: getattr(errors, name) for name in ("value", *_TO_QUOTES)}
     raw |= _in_proportion(errors, spots)
     scaled = _scaled(raw, _columns(trade, market), spots[trade.underlyings[0]])
     return {name: error for name, error in scaled.items() if error}

@@ -1,5 +1,6 @@
 """Devices in single precision: their programs have no float64, and fits are the optima of double."""
 
+import operator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,30 +156,45 @@ def test_the_fit_to_the_dax_is_the_optimum_of_double_precision():
 
 
 @pytest.mark.parametrize("most_tiles", [4, 1])
-def test_each_trade_states_its_rounding_error(monkeypatch, most_tiles):
-    """Europeans and digitals of the sample book, also where few of a group are valued in double precision."""
+def test_each_figure_states_its_rounding_error(monkeypatch, most_tiles):
+    """Europeans and digitals of the sample book, also where few of a group are swept in double precision."""
     text = (Path(pricing.samples.__file__).parent / "dax_book.csv").read_text()
     head, *rows = text.splitlines(keepends=True)
     book = Book.from_text("".join([head, *[r for r in rows if r.split(",")[1] in _CLOSED_FORM]]))
-    exact = risk(book, market(), black_scholes, greeks=False)
+    exact = risk(book, market(), black_scholes)
     jt.use_single_on_devices(True)
     monkeypatch.setattr(rounding_errors, "_MOST_TILES", most_tiles)
-    found = risk(book, market(), black_scholes, greeks=False, rounding_errors=True)
-    differences = values_of(found) - values_of(exact)
-    told = np.array([trade.rounding_error for trade in found.trades])
-    assert not found.failed and np.median(np.abs(differences)) > 0.0
-    assert np.all(np.abs(differences) <= told + 1e-9 * np.maximum(1.0, values_of(exact)))
-    largest = max(found.trades, key=lambda trade: abs(trade.quantity) * trade.rounding_error)
+    found = risk(book, market(), black_scholes, rounding_errors=True)
+    assert not found.failed
+    for figure in _FIGURES:
+        of_single, of_double = figures_of(found, figure), figures_of(exact, figure)
+        differences = np.abs(of_single - of_double)
+        stated = np.array([figure(trade.rounding_errors) for trade in found.trades])
+        assert np.median(differences) > 0.0
+        assert np.all(differences <= stated + 1e-9 * np.maximum(1.0, np.abs(of_double)))
+    position = lambda trade: abs(trade.quantity) * trade.rounding_errors.value
+    largest = max(found.trades, key=position)
     assert found.notes[-1].endswith(f", of trade {largest.id}")
-    column = positions_of(found, book, market())[0].figures["rounding_error"]
-    assert column == abs(found.trades[0].quantity) * told[0]
+    columns, first = positions_of(found, book, market())[0].figures, found.trades[0]
+    assert columns["rounding_error"] == position(first)
+    errors = first.rounding_errors.scaled(abs(first.quantity))
+    assert columns["rounding_error:delta"] == errors.delta["DAX"]
+    assert columns["rounding_error:vega"] == errors.vega
 
 
 _CLOSED_FORM = "european", "digital"
+_FIGURES = (
+    operator.attrgetter("value"),
+    lambda figures: figures.delta["DAX"],
+    lambda figures: figures.gamma["DAX", "DAX"],
+    operator.attrgetter("vega"),
+    operator.attrgetter("theta"),
+    operator.attrgetter("rho"),
+)
 
 
-def values_of(found) -> np.ndarray:
-    return np.array([trade.figures.value for trade in found.trades])
+def figures_of(found, figure) -> np.ndarray:
+    return np.array([figure(trade.figures) for trade in found.trades])
 
 
 @pytest.mark.slow
@@ -204,7 +220,7 @@ def test_a_book_is_valued_in_single_precision_alone(monkeypatch):
     for one, other in zip(found.trades, expected.trades, strict=True):
         difference = abs(one.figures.value - other.figures.value)
         assert difference < 1e-4 * 4500.0
-        assert one.rounding_error == pytest.approx(difference, abs=1e-8)
+        assert one.rounding_errors.value == pytest.approx(difference, abs=1e-8)
         assert abs(one.figures.delta["DAX"] - other.figures.delta["DAX"]) < 1e-4
     assert found.value == pytest.approx(expected.value, rel=1e-4)
     largest = max(map(abs, expected.sensitivities.values()))

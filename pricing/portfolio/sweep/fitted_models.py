@@ -40,15 +40,18 @@ class FittedModels(NamedTuple):
     pullback: Callable[[Models], tuple[Market]] | None = None
 
     def sweep(
-        self, group: TradeGroup, tile: Tile, *, key: PRNGKeyArray
+        self, group: TradeGroup, tile: Tile, *, key: PRNGKeyArray, on_host: bool = False
     ) -> tuple[dict, dict, RESULTS, Any]:
-        """Return the results of `tile_sweep` for a tile in its model, or values alone."""
+        """Return the results of `tile_sweep` for a tile in its model, or values alone.
+
+        on_host: in double precision, also where devices compute in single.
+        """
         names = group.underlyings
-        if self.vol is None or self.rate is None:
-            return device_program(tile_values)(tile, self.models[names], group.method, key=key)
-        vol, rate = self.vol[names], self.rate[names]
         of_tile = tile, self.models[names], group.method
-        return device_program(tile_sweep)(*of_tile, vol, rate, key=key)
+        if self.vol is None or self.rate is None:
+            return (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
+        program = tile_sweep if on_host else device_program(tile_sweep)
+        return program(*of_tile, self.vol[names], self.rate[names], key=key)
 
 
 def fit_models(

@@ -1,19 +1,20 @@
-"""The rounding errors of values in single precision: the differences to double precision, on the host."""
+"""The rounding errors of figures in single precision: the differences to double precision, on the host."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jax.typing import ArrayLike
+from jaxtyping import PRNGKeyArray
 
 from jaxtape.jax_settings.single_on_devices import devices_are_single
 
-from .fitted_models import Models
-from .groups import Tile, TradeGroup
+from .fitted_models import FittedModels
+from .groups import MeasureArrays, Tile, TradeGroup
 from .memory import Memory
 from .memory_gate import MemoryGate
-from .tile_sweep import tile_values
 from .tile_workers import run_tiles
 from .trade_risk import GroupRisk
 
@@ -23,26 +24,26 @@ _MARGIN = 2.0  # for trades beside those that are valued twice
 
 def with_rounding_errors(
     found: Sequence[GroupRisk],
-    models: Models,
+    fitted: FittedModels,
     *,
     key: PRNGKeyArray,
     budget: int,
     gate: MemoryGate,
     memory: Memory,
 ) -> list[GroupRisk]:
-    """Return the results with the rounding error of each value.
+    """Return the results with the rounding error of each figure.
 
-    Trades of at most four tiles of a group, evenly spread, are valued in double precision, too: their errors
+    Trades of at most four tiles of a group, evenly spread, are swept in double precision, too: their errors
     are the differences. The others get twice the largest of them.
     """
 
-    def value(group: TradeGroup, tile: Tile) -> Array:
-        of_tile = tile, models[group.underlyings], group.method
-        computed = lambda: tile_values(*of_tile, key=key)[0]["value"]
-        return memory.recall(computed, ("in double precision", of_tile, key))
+    def sweep(group: TradeGroup, tile: Tile) -> MeasureArrays:
+        computed = lambda: fitted.sweep(group, tile, key=key, on_host=True)[0]
+        seen = (tree and tree[group.underlyings] for tree in fitted[:3])
+        return memory.recall(computed, ("in double precision", tile, group.method, *seen, key))
 
     twice = [_on_host(risk.group) for risk in found]
-    results = run_tiles(twice, value, budget, gate)
+    results = run_tiles(twice, sweep, budget, gate)
     return [
         replace(risk, roundings=_differences(risk, group, [tile.result() for tile in tiles]))
         for risk, (group, tiles) in zip(found, results, strict=True)
@@ -58,17 +59,23 @@ def _on_host(group: TradeGroup) -> TradeGroup:
     return replace(group, mesh=None, places=group.places[tiles], method=method)
 
 
-def _differences(risk: GroupRisk, group: TradeGroup, values: Sequence[Array]) -> np.ndarray:
-    """Return the rounding error of each trade of a group, from the values of some tiles in double precision."""
-    places, single = group.places.ravel(), risk.figures["value"].astype(float)
+def _differences(
+    risk: GroupRisk, group: TradeGroup, tiles: Sequence[MeasureArrays]
+) -> dict[str, np.ndarray]:
+    """Return the rounding error of each figure of a group, from some of its tiles in double precision."""
+    places = group.places.ravel()
     is_trade = places >= 0
     known = places[is_trade]
-    differences = np.abs(single[known] - np.concatenate(list(map(np.asarray, values)))[is_trade])
-    found = np.full(
-        len(single), _MARGIN * np.max(differences[np.isfinite(differences)], initial=0.0)
-    )
-    found[known] = differences
-    return found
+
+    def of_measure(single: np.ndarray, *parts: ArrayLike) -> np.ndarray:
+        double = np.concatenate(list(map(np.asarray, parts)))[is_trade]
+        differences = np.abs(single[known].astype(float) - double)
+        largest = np.max(differences, axis=0, initial=0.0, where=np.isfinite(differences))
+        found = np.broadcast_to(_MARGIN * largest, single.shape).copy()
+        found[known] = differences
+        return found
+
+    return jax.tree.map(of_measure, risk.figures, *tiles)
 
 
 def note_on_precision(found: Sequence[GroupRisk]) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ def note_on_precision(found: Sequence[GroupRisk]) -> tuple[str, ...]:
         trade.id: abs(trade.quantity) * error
         for risk in found
         if risk.roundings is not None
-        for trade, error in zip(risk.group.trades, risk.roundings, strict=True)
+        for trade, error in zip(risk.group.trades, risk.roundings["value"], strict=True)
         if np.isfinite(error)
     }
     text = "values and Greeks were computed in single precision, and the models in double"

@@ -79,8 +79,8 @@ class TradeRisk:
         status: "ok", or "failed: " and the reason.
         std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, the difference
             to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
-        rounding_error: The rounding error of the value, where devices compute in single precision and `risk`
-            was asked for `rounding_errors`; else None.
+        rounding_errors: The rounding error of each figure, where devices compute in single precision and
+            `risk` was asked for `rounding_errors`; else None.
     """
 
     id: str
@@ -90,7 +90,7 @@ class TradeRisk:
     method: str
     status: str
     std_errors: Measures | None = None
-    rounding_error: float | None = None
+    rounding_errors: Measures | None = None
 
     @property
     def position(self) -> Measures | None:
@@ -103,14 +103,14 @@ class GroupRisk:
     """The results of a sweep for a group: columns of figures, their standard errors, and refusals.
 
     refusals: the reason that the method does not value each trade, if it does not. roundings: the rounding
-    error of each value, [trades], if it is known.
+    error of each figure, if it is known.
     """
 
     group: TradeGroup
     figures: Columns
     errors: Columns
     refusals: RESULTS
-    roundings: np.ndarray | None = None
+    roundings: Columns | None = None
 
     @functools.cached_property
     def is_finite(self) -> np.ndarray:
@@ -126,8 +126,8 @@ class GroupRisk:
         return float(quantities @ self.figures["value"][self.is_finite].astype(float))
 
     @functools.cached_property
-    def rows(self) -> list[tuple[Measures | None, str, str, Measures | None, float | None]]:
-        """The figures, method, status, standard errors and rounding error of each trade."""
+    def rows(self) -> list[tuple[Measures | None, str, str, Measures | None, Measures | None]]:
+        """The figures, method, status, standard errors and rounding errors of each trade."""
         names, method = self.group.underlyings, type(self.group.method).__name__
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
         one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)
@@ -135,7 +135,7 @@ class GroupRisk:
         status = {code: f"failed: {why}" if why else NON_FINITE for code, why in reasons.items()}
         columns = _figures_of(self.figures, names), _figures_of(self.errors, names)
         unknown = [None] * len(codes)
-        roundings = unknown if self.roundings is None else self.roundings.tolist()
+        roundings = _figures_of(self.roundings, names) if self.roundings else unknown
         found = zip(*columns, roundings, self.is_finite, codes, strict=True)
         return [
             (figures, method, "ok", errors, rounding)
