@@ -46,6 +46,7 @@ from .products import BermudanSwaption as BermudanSwaption
 from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier
 from .products import European as European
+from .products import PathPayoff as PathPayoff
 from .products import Swap as Swap
 from .products import Swaption as Swaption
 from .reporting import write_report as write_report
@@ -55,6 +56,7 @@ from .sampling import PseudoRandom as PseudoRandom
 from .sampling import Sobol as Sobol
 from .sensitivities import Greeks as Greeks
 from .sensitivities import greeks as greeks
+from .simulation import simulate as simulate
 from .valuation import Valuation as Valuation
 from .valuation import price as price
 from .value_bounds import bounds as bounds

@@ -153,9 +153,9 @@ def _field(
     return eqx.field(converter=convert, metadata={"core": core, "time": time}, **kwargs)
 
 
-def real(name: str, **kwargs: Any) -> Any:
-    """Return a field holding any finite real."""
-    return _field(_bounded(name, -_MOST, _MOST, "a finite number", False), **kwargs)
+def real(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding any finite real, or None if that is `optional`."""
+    return _field(_bounded(name, -_MOST, _MOST, "a finite number", False, optional), **kwargs)
 
 
 def positive(name: str, *, missing: bool = False, **kwargs: Any) -> Any:

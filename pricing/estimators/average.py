@@ -72,8 +72,8 @@ class GeometricAverage(AverageEstimator):
 
     averages: ClassVar[tuple[str, ...]] = ("geometric",)
 
-    @property
-    def last_step_is_enough(self) -> bool:
+    def last_step_is_enough(self, product: AbstractProduct) -> bool:
+        del product
         return True
 
     def needs(self, product: Average, model: ConditionallyGaussian, num_dates: int) -> Needs:

@@ -31,8 +31,8 @@ class BridgedBarrier(AbstractEstimator):
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, SingleBarrier) and product.monitoring_dates is None
 
-    @property
-    def last_step_is_enough(self) -> bool:
+    def last_step_is_enough(self, product: AbstractProduct) -> bool:
+        del product
         return True
 
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:

@@ -47,9 +47,9 @@ class AbstractEstimator(eqx.Module):
         """Whether `dates` are the product's own, and do not depend on num_steps."""
         return True
 
-    @property
-    def last_step_is_enough(self) -> bool:
-        """Whether its samples are as good where only the last step is open (`LocalVolatility`)."""
+    def last_step_is_enough(self, product: AbstractProduct) -> bool:
+        """Return True if its samples are as good where only the last step is open (`LocalVolatility`)."""
+        del product
         return False
 
     @abc.abstractmethod

@@ -5,6 +5,7 @@ from .best_of import BestOf
 from .bridged import BridgedBarrier
 from .estimator import AbstractEstimator
 from .one_step_survival import OneStepSurvival
+from .path_payoff import PathPayoffEstimator
 from .terminal import Terminal
 
 ESTIMATORS: tuple[AbstractEstimator, ...] = (
@@ -14,4 +15,5 @@ ESTIMATORS: tuple[AbstractEstimator, ...] = (
     BestOf(),
     OneStepSurvival(),
     BridgedBarrier(),
+    PathPayoffEstimator(),
 )

@@ -10,11 +10,14 @@ from jaxtyping import Array, Float, PyTree
 
 from ..numerics.mixing import mixed, unmixed
 
-Vectors = Float[Array, "n paths"]
+Vectors = Float[Array, "*dates n paths"]
 
 
 class Gaussian(NamedTuple):
-    """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular or None for 1."""
+    """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular or None for 1.
+
+    With an axis of dates before n, vectors of different dates are independent.
+    """
 
     mean: Vectors
     std: Vectors
@@ -29,14 +32,16 @@ class Gaussian(NamedTuple):
         scaled = (x - self.mean) / self.std
         if self.factor is None:
             return scaled
-        return unmixed(self.factor, scaled)
+        solve = functools.partial(unmixed, self.factor)
+        return solve(scaled) if scaled.ndim == 2 else jax.vmap(solve)(scaled)
 
     def log_density(self, x: Vectors) -> Float[Array, " paths"]:
         """Return the logarithm of the density, up to a constant."""
-        volume = jnp.sum(jnp.log(self.std), axis=0)
+        scales = self.std
         if self.factor is not None:
-            volume = volume + jnp.sum(jnp.log(jnp.diag(self.factor)))
-        return -0.5 * jnp.sum(self.normals(x) ** 2, axis=0) - volume
+            scales = scales * jnp.broadcast_to(jnp.diag(self.factor)[:, None], scales.shape)
+        parts = -0.5 * self.normals(x) ** 2 - jnp.log(scales)
+        return jnp.sum(parts, axis=tuple(range(parts.ndim - 1)))
 
 
 def pathwise_then_score(
@@ -53,6 +58,25 @@ def pathwise_then_score(
     (Mixed estimators: Glasserman 2003, sec. 7.3.3.)
     """
     return _samples(payoff, terms, law, normals)
+
+
+def by_score(
+    payoff: Callable[[PyTree, Vectors], Float[Array, " paths"]],
+    terms: PyTree,
+    law: Gaussian,
+    normals: Vectors,
+) -> Float[Array, " paths"]:
+    """Return payoff(terms, law.at(normals)), for any payoff: every derivative is by the score.
+
+    x stays fixed and its density p moves: (payoff(x) - c) p(x) / p(x held) + c is differentiated, where c is
+    the payoff at the mean of x, held, which takes noise away and adds no bias.
+    (Likelihood ratio method: Glasserman 2003, sec. 7.3.)
+    """
+    x = jax.lax.stop_gradient(law.at(normals))
+    center = jax.lax.stop_gradient(payoff(terms, law.at(jnp.zeros_like(normals))))
+    log_density = law.log_density(x)
+    weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
+    return payoff(terms, x) + (payoff(terms, x) - center) * (weight - 1.0)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

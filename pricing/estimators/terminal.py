@@ -33,8 +33,8 @@ class Terminal(AbstractEstimator):
     def applies(self, product: AbstractProduct) -> bool:
         return isinstance(product, TerminalClaim)
 
-    @property
-    def last_step_is_enough(self) -> bool:
+    def last_step_is_enough(self, product: AbstractProduct) -> bool:
+        del product
         return True
 
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:

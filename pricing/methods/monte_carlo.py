@@ -119,7 +119,7 @@ class MonteCarlo(AbstractMethod):
         estimator = _estimator(product.form)
         if estimator is None:
             return missing_ability("payoff of a spot path", product)
-        if isinstance(model, LocalVolatility) and not estimator.last_step_is_enough:
+        if isinstance(model, LocalVolatility) and not estimator.last_step_is_enough(product):
             return missing_ability(
                 "Gaussian steps to the dates of this product, given all noise", model
             )
@@ -199,16 +199,26 @@ class MonteCarlo(AbstractMethod):
         del key
         product, market = product.canonical, model
         model = model.at_smile_point(product.smile_point)
+        values = setup.values(product, model, self.draw(product, model, setup, paths))
+        chex.assert_shape(values, paths[1].normals[0].shape[-1:])
+        values = values + smile_correction(product, market, model)
+        return self.sampler.reduce(values)
+
+    def draw(
+        self,
+        product: AbstractProduct,
+        model: ConditionallyGaussian,
+        setup: AbstractEstimator,
+        paths: tuple[LogSpotSteps | None, Noise],
+    ) -> Draw:
+        """Return the steps between the dates that an estimator reads, and its noise, of a block of `paths`."""
         on_grid, noise = paths
         dates = setup.dates(product, self.num_steps)
         if self.grid is None or on_grid is None:
             walk = self._walk(model, dates, noise)
         else:
             walk = jax.tree.map(functools.partial(between, self.grid, dates), on_grid)
-        values = setup.values(product, model, Draw(walk, noise.normals[1], noise.uniforms))
-        chex.assert_shape(values, noise.normals[0].shape[-1:])
-        values = values + smile_correction(product, market, model)
-        return self.sampler.reduce(values)
+        return Draw(walk, noise.normals[1], noise.uniforms)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
         blocks = self.sampler.blocks(self.num_paths, self.block)[0]

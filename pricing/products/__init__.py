@@ -29,6 +29,7 @@ from .asian import Asian as Asian
 from .double_barrier import DoubleBarrier as DoubleBarrier
 from .autocallable import Autocallable as Autocallable
 from .basket import Basket as Basket
+from .path_payoff import PathPayoff as PathPayoff
 from .swap import Swap as Swap
 from .swaption import Swaption as Swaption
 from .bermudan_swaption import BermudanSwaption as BermudanSwaption

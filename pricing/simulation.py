@@ -1,0 +1,77 @@
+"""Paths of a model's spots."""
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from .argument_kinds import of_kinds
+from .estimators.path_payoff import PathPayoffEstimator, log_spot_steps, spots_of
+from .fields import in_working_precision
+from .methods import MonteCarlo
+from .methods.method import missing_ability
+from .models import AbstractModel, ConditionallyGaussian
+from .products import PathPayoff
+from .valuation import MODEL
+
+if TYPE_CHECKING:
+    from .fields import Reals
+
+
+@of_kinds(model=MODEL)
+def simulate(
+    model: AbstractModel,
+    dates: "Reals",
+    *,
+    key: PRNGKeyArray,
+    num_paths: int = 65536,
+    num_steps: int = 64,
+) -> Float[Array, "paths dates *assets"]:
+    """Return the spots on some dates, of independent paths of a model.
+
+    Differentiation is along paths. It is right once, for the mean of a function without jumps. A second
+    derivative along paths misses kinks: that of a call is 0. `greeks` of a `PathPayoff` gives a Gamma.
+
+    Args:
+        model: A model that `MonteCarlo` simulates, such as `BlackScholes` or `Heston`.
+        dates: The times of the spots in years, increasing, above 0.
+        key: The seed.
+        num_paths: The number of paths.
+        num_steps: The number of time steps to the last date, where the variance is random.
+
+    Returns:
+        The spots in currency.
+
+    Raises:
+        TypeError: `MonteCarlo` does not simulate the model.
+
+    Examples:
+        >>> import jax
+        >>> from pricing import BlackScholes, simulate
+        >>> spots = simulate(BlackScholes(100.0, 0.02, 0.2), [0.5, 1.0], key=jax.random.key(0))
+        >>> spots.shape
+        (65536, 2)
+    """
+    if not isinstance(model, ConditionallyGaussian):
+        raise TypeError(missing_ability("Gaussian log-spot given its variance path", model))
+    method = MonteCarlo(num_paths=num_paths, num_steps=num_steps)
+    product = PathPayoff(jnp.sum, dates, multi_asset=model.underlying.ndim > 0)
+    return _spots(product, in_working_precision(model), method, key)[:num_paths]
+
+
+@stored_jit
+def _spots(
+    product: PathPayoff, model: ConditionallyGaussian, method: MonteCarlo, key: PRNGKeyArray
+) -> Float[Array, "paths dates *assets"]:
+    estimator = PathPayoffEstimator()
+
+    def of_block(index: Array) -> Array:
+        paths = method.paths(product, model, estimator, index, key=key)
+        draw = method.draw(product, model, estimator, paths)
+        steps = log_spot_steps(product.dates, model, draw.walk).at(draw.normals)
+        return jnp.moveaxis(spots_of(steps), -1, 0)
+
+    spots = method.over_blocks(of_block)
+    return spots.reshape(-1, *spots.shape[2:])
