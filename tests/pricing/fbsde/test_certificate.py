@@ -296,7 +296,7 @@ def test_functions_are_chosen_by_what_they_leave_of_the_noise():
     np.testing.assert_allclose(solution.stats["certificate"].value.mean, sum(growth), rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.slow
 def test_an_error_that_standard_errors_do_not_tell_is_told():
     """That of the dates, and the square of a coarse solution's where the driver bends: others have others."""
     problem, reference = problems.hjb(3), known.hjb(3, np.zeros(3))
