@@ -7,17 +7,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from .functions import has_dtype
-from .pallas import Tile, full
+from .pallas import Tile, every, full, number_of_tile
 from .paths import Kind, NoKernelError, Value, paths_axis, without
 
 
 class Leaf(NamedTuple):
     """A stack of arrays of one type.
 
-    An array with an axis of paths lies as `(stack, entries, *paths)`. One without lies as a vector if a kernel
-    reads it; if a kernel writes it, every path has a copy, or the term of a sum.
+    An array with an axis of paths lies as `(stack * rows, *paths)`. One without lies as a vector if a kernel
+    reads it; if a kernel writes it, every path has a copy, or each tile the sum over its paths.
+
+    A TPU holds the last two axes of an array in tiles, such as 2 x 128, and a tile of paths is 8 x 128 of one
+    row. A kernel takes that row from among `sublanes` rows of tiles as they lie: nothing is copied.
 
     Attributes:
         shape: The shape of an array.
@@ -25,6 +29,7 @@ class Leaf(NamedTuple):
         axis: The axis of the paths, or None.
         stack: The number of arrays.
         is_sum: Whether the leaf is the sum of what the paths write.
+        sublanes: The number of rows in a tile of a TPU's memory.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +37,7 @@ class Leaf(NamedTuple):
     axis: int | None
     stack: int = 1
     is_sum: bool = False
+    sublanes: int = 1
 
     @classmethod
     def of(cls, aval, tile: Tile, paths: int, stack: int = 1) -> "Leaf":
@@ -44,7 +50,11 @@ class Leaf(NamedTuple):
             raise NoKernelError(f"an array is of {aval.dtype}")
         if not aval.size:
             raise NoKernelError("an array is empty")
-        return cls(aval.shape, aval.dtype, paths_axis(aval.shape, paths), stack)
+        axis = paths_axis(aval.shape, paths)
+        leaf = cls(aval.shape, aval.dtype, axis, stack)
+        if tile.platform == "gpu" or axis is None:
+            return leaf
+        return leaf._replace(sublanes=_sublanes((stack, *leaf.entries)[-1]))
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -63,7 +73,14 @@ class Leaf(NamedTuple):
 
     def written(self, tile: Tile, paths: int) -> jax.ShapeDtypeStruct:
         """Return the type in which a kernel writes the leaf."""
-        return jax.ShapeDtypeStruct((self.stack, self.rows, *tile.folded(paths)), self.held)
+        if self.is_sum:
+            tiles = paths // tile.size
+            return jax.ShapeDtypeStruct(
+                (self.rows, tiles) if tile.platform == "gpu" else (self.rows,), self.held
+            )
+        above, *lanes = tile.folded(paths)
+        rows = self.stack * self.rows // self.sublanes
+        return jax.ShapeDtypeStruct((rows, above * self.sublanes, *lanes), self.held)
 
     def laid(self, stack: jax.Array, tile: Tile) -> jax.Array:
         """Return a stack as a kernel reads it."""
@@ -72,29 +89,49 @@ class Leaf(NamedTuple):
             return stack.reshape(-1)
         paths = self.shape[self.axis]
         last = jnp.moveaxis(stack, self.axis + 1, -1)
-        return last.reshape(self.stack, self.rows, *tile.folded(paths))
+        rows = last.reshape(-1, self.sublanes, *tile.folded(paths))
+        return jnp.swapaxes(rows, 1, 2).reshape(self.written(tile, paths).shape)
 
-    def taken(self, written: jax.Array) -> jax.Array:
-        """Return the stack of what a kernel has written."""
-        flat = written.reshape(self.stack, *self.entries, -1)
-        if self.axis is None:
-            found = flat.sum(-1) if self.is_sum else flat[..., 0]
-        else:
-            found = jnp.moveaxis(flat, -1, self.axis + 1)
+    def taken(self, written: jax.Array, tile: Tile) -> jax.Array:
+        """Return the stack of what a kernel has written, once sums of tiles are added up."""
+        if self.is_sum:
+            return written.reshape(self.stack, *self.entries)
+        shape = -1, written.shape[1] // self.sublanes, self.sublanes, *tile.shape[1:]
+        rows = jnp.swapaxes(written.reshape(shape), 1, 2)
+        flat = rows.reshape(self.stack, *self.entries, -1)
+        found = flat[..., 0] if self.axis is None else jnp.moveaxis(flat, -1, self.axis + 1)
         return found.astype(self.dtype)
 
     def load(self, ref, k, tile: Tile) -> tuple:
         """Return the tiles of array k of a stack that was laid or written."""
         if len(ref.shape) > 1:
-            return tuple(ref[k, row] for row in range(self.rows))
+            return tuple(ref[self._place(k, row, tile)] for row in range(self.rows))
         first = k * np.int32(self.rows)
         rows = (ref[first + np.int32(row)] for row in range(self.rows))
         return tuple(full(tile, row, self.held) for row in rows)
 
-    def store(self, ref, k, tiles: Sequence) -> None:
-        """Write the tiles of array k."""
-        for row, tile in enumerate(tiles):
-            ref[k, row] = tile
+    def store(self, ref, k, tiles: Sequence, tile: Tile) -> None:
+        """Write the tiles of array k, or their sums over the paths."""
+        for row, each in enumerate(tiles):
+            if not self.is_sum:
+                ref[self._place(k, row, tile)] = each
+            elif tile.platform == "gpu":
+                ref[row, 0] = jnp.sum(each)
+            else:  # tiles run one after another
+                before = jnp.where(number_of_tile() == 0, jnp.zeros((), self.held), ref[row])
+                ref[row] = before + jnp.sum(each)
+
+    def _place(self, k, row: int, tile: Tile) -> tuple:
+        """Return the index of a tile in a reference."""
+        size = self.sublanes
+        if size == 1:
+            return (k * np.int32(self.rows) + np.int32(row),)
+        if self.rows > 1:
+            at = k * np.int32(self.rows // size) + np.int32(row // size)
+            return at, every(tile, row % size, size)
+        # the rows of a tile are those of several nodes
+        at = k >> np.int32(size.bit_length() - 1)
+        return at, every(tile, k & np.int32(size - 1), size)
 
     def value(self, tiles: Sequence) -> Value:
         """Return the value of the tiles in memory."""
@@ -111,3 +148,23 @@ class Leaf(NamedTuple):
         if (value.kind is Kind.SUM) != self.is_sum or value.axis != self.axis:
             raise NoKernelError(f"a result is {value.kind.value}")
         return tuple(tile.astype(self.held) for tile in value.entries.flat)
+
+
+def summed(leaves: Sequence[Leaf], written: Sequence[jax.Array]) -> list[jax.Array]:
+    """Return the arrays that a kernel has written, the sums of tiles added up: one kernel for each shape."""
+    found = list(written)
+    of_tiles = [i for i, x in enumerate(leaves) if x.is_sum and found[i].ndim > 1]
+    for shape in dict.fromkeys(found[i].shape for i in of_tiles):
+        places = [i for i in of_tiles if written[i].shape == shape]
+        parts = [written[i] for i in places]
+        zeros = [np.zeros((), x.dtype) for x in parts]
+        totals = lax.reduce(parts, zeros, lambda a, b: jax.tree.map(lax.add, a, b), (1,))
+        for i, total in zip(places, totals, strict=True):
+            found[i] = total
+    return found
+
+
+def _sublanes(size: int) -> int:
+    """Return the number of rows in a tile of a TPU's memory, from the size of their axis; 1 if it pads them."""
+    found = min(8, 1 << (size - 1).bit_length())
+    return 1 if size % found else found

@@ -1,16 +1,21 @@
-"""A function of one node, cut into what shared values alone decide and what a path does with them."""
+"""A function of one node in a kernel, cut into what shared values alone decide and what each path computes."""
 
+import functools
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import jax
 import jax.core
-import jax.numpy as jnp
-import numpy as np
 
 from ..jax_private import ClosedJaxpr, Jaxpr, Literal, dce_jaxpr, outputs_of
 from ..jax_private import primitives as p
+from .leaf import Leaf
+from .pallas import Tile
+from .paths import Kind, NoKernelError, Value
+from .walk import Walk
 
+_MOST_OF_PRELUDE = 256  # operations on shared values, and entries of those that a kernel reads
 _CALLS = {
     p.jit_p: "jaxpr",
     p.closed_call_p: "call_jaxpr",
@@ -20,62 +25,48 @@ _CALLS = {
 }
 
 
-class Packing(NamedTuple):
-    """Arrays as fewer: those without an axis of paths are joined to a vector for each dtype.
+class NodeFunction(NamedTuple):
+    """A function `f(consts, others)` as `body(prelude(shared(consts)), others)`, on a tile of paths.
+
+    What shared values alone decide is computed once, before the nodes. The kernel computes it, so that no other
+    kernel is started for it; if it cannot, another one does, where every operation of JAX is at hand.
 
     Attributes:
-        types: The types of the arrays.
+        shared: The function from the consts to the values that a kernel reads.
+        prelude: The function from those to the values that the body reads, without calls.
+        body: The function from those and the other inputs to the outputs, without calls.
+        sources: The leaves of the other inputs.
+        results: The leaves of the outputs.
+        tile: The tile.
         paths: The number of paths.
     """
 
-    types: tuple[jax.ShapeDtypeStruct, ...]
+    shared: ClosedJaxpr
+    prelude: Jaxpr
+    body: Jaxpr
+    sources: tuple[Leaf, ...]
+    results: tuple[Leaf, ...]
+    tile: Tile
     paths: int
 
-    @property
-    def groups(self) -> list[list[int]]:
-        """The numbers of the arrays in each vector; an array with an axis of paths stays alone."""
-        groups: dict = {}
-        for i, x in enumerate(self.types):
-            groups.setdefault(i if self.paths in x.shape else x.dtype, []).append(i)
-        return list(groups.values())
-
-    def pack(self, arrays: Sequence) -> tuple:
-        """Return the vectors and the arrays that stay alone."""
-        joined = lambda group: jnp.concatenate([arrays[i].reshape(-1) for i in group])
-        is_alone = lambda i: self.paths in self.types[i].shape
-        return tuple(arrays[g[0]] if is_alone(g[0]) else joined(g) for g in self.groups)
-
-    def unpack(self, packed: Sequence) -> tuple:
-        """Return the arrays."""
-        found = {}
-        for group, array in zip(self.groups, packed, strict=True):
-            sizes = [self.types[i].size for i in group]
-            alone = self.paths in self.types[group[0]].shape
-            parts = [array] if alone else jnp.split(array, np.cumsum(sizes)[:-1].tolist())
-            pairs = zip(group, parts, strict=True)
-            found |= {i: part.reshape(self.types[i].shape) for i, part in pairs}
-        return tuple(found[i] for i in range(len(found)))
-
-
-class NodeFunction(NamedTuple):
-    """A function `f(consts, others)` as `body(shared(consts), others)`.
-
-    The shared values are computed once, outside of the kernel, where every operation of JAX is at hand.
-
-    Attributes:
-        shared: The function from the consts to the values that the body reads, packed.
-        body: The function from those and the other inputs to the outputs, without calls.
-    """
-
-    shared: ClosedJaxpr
-    body: Jaxpr
-
     @classmethod
-    def of(cls, function: Callable, paths: int, consts: tuple, *others: tuple) -> "NodeFunction":
-        """Trace `function(consts, *others)`; a value as large as the paths stays in the body."""
-        flat, count = _flat(jax.make_jaxpr(function)(consts, *others)), len(consts)
+    def of(
+        cls,
+        function: Callable,
+        tile: Tile,
+        paths: int,
+        types: tuple[tuple, ...],
+        sources: tuple[Leaf, ...],
+        results: tuple[Leaf, ...],
+    ) -> "NodeFunction":
+        """Trace `function(*types)`, whose first argument is the consts.
+
+        A value as large as the paths stays in the body.
+        """
+        flat, count = _flat(jax.make_jaxpr(function)(*types)), len(types[0])
         jaxpr, _ = dce_jaxpr(flat.jaxpr, [True] * len(flat.out_avals), True)
-        known = {*jaxpr.constvars, *jaxpr.invars[:count]}
+        inputs = [*jaxpr.constvars, *jaxpr.invars[:count]]
+        known = set(inputs)
         before, after = [], []
         for eqn in jaxpr.eqns:
             outputs: list = eqn.outvars
@@ -86,21 +77,72 @@ class NodeFunction(NamedTuple):
         reads = [v for eqn in after for v in _variables(eqn.invars)] + _variables(jaxpr.outvars)
         reads = [v for v in dict.fromkeys(reads) if v in known]
         names = jaxpr.debug_info.with_unknown_names()
-        first = jaxpr.replace(
-            invars=jaxpr.invars[:count], eqns=before, outvars=reads, debug_info=names
-        )
-        then = jaxpr.replace(
-            constvars=[], invars=[*reads, *jaxpr.invars[count:]], eqns=after, debug_info=names
-        )
-        types = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in reads]
-        packing = Packing(tuple(types), paths)
-        shared = jax.make_jaxpr(
-            lambda *consts: packing.pack(jax.core.eval_jaxpr(first, flat.consts, *consts))
-        )(*consts)
-        body = jax.make_jaxpr(
-            lambda packed, *rest: jax.core.eval_jaxpr(then, [], *packing.unpack(packed), *rest)
-        )(shared.out_avals, *(v.aval for v in jaxpr.invars[count:]))
-        return cls(shared, _flat(body).jaxpr)
+        part = functools.partial(jaxpr.replace, constvars=[], debug_info=names)
+        first = part(invars=inputs, eqns=before, outvars=reads)
+        first, used = dce_jaxpr(first, [True] * len(reads), False)
+        read = lambda *consts: tuple(compress((*flat.consts, *consts), used))
+        shared, prelude = read, first
+        if not _is_prelude(first, tile, paths):
+            shared = lambda *consts: jax.core.eval_jaxpr(first, [], *read(*consts))
+            prelude = part(invars=reads, eqns=[], outvars=reads)
+        body = part(invars=[*reads, *jaxpr.invars[count:]], eqns=after)
+        shared = jax.make_jaxpr(shared)(*types[0])
+        return cls(shared, prelude, body, sources, results, tile, paths)
+
+    @property
+    def reads(self) -> tuple[Leaf, ...]:
+        """The leaves of the values that a kernel reads before the nodes."""
+        return tuple(Leaf.of(x, self.tile, self.paths) for x in self.shared.out_avals)
+
+    def values(self, consts: tuple) -> tuple:
+        """Return stacks of those values, from the consts."""
+        found = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
+        return tuple(value[None] for value in found)
+
+    def constants(self, tiles: Sequence) -> list[Value]:
+        """Return the values that the body reads, from the tiles of those that the kernel reads."""
+        values = [leaf.value(each) for leaf, each in zip(self.reads, tiles, strict=True)]
+        return Walk(self.tile, self.paths).evaluate(self.prelude, values)
+
+    def run(self, constants: Sequence[Value], tiles: Sequence) -> list[tuple]:
+        """Return the tiles of the results, from those of the sources."""
+        values = [leaf.value(each) for leaf, each in zip(self.sources, tiles, strict=True)]
+        found = Walk(self.tile, self.paths).evaluate(self.body, [*constants, *values])
+        return [leaf.tiles(value) for leaf, value in zip(self.results, found, strict=True)]
+
+    def operations(self) -> int:
+        """Return the number of operations on tiles.
+
+        `NoKernelError` is raised if an operation has no rule.
+        """
+        types = [_types(leaves, self.tile) for leaves in (self.reads, self.sources)]
+        run = lambda shared, tiles: self.run(self.constants(shared), tiles)
+        return len(jax.make_jaxpr(run)(*types).jaxpr.eqns)
+
+
+def _is_prelude(jaxpr: Jaxpr, tile: Tile, paths: int) -> bool:
+    """Return True if a kernel can compute a function of shared values, and it is small."""
+    kinds = []
+
+    def run(*tiles):
+        values = [leaf.value(each) for leaf, each in zip(leaves, tiles, strict=True)]
+        found = Walk(tile, paths).evaluate(jaxpr, values)
+        kinds.extend(value.kind for value in found)
+        return [list(value.entries.flat) for value in found]
+
+    try:
+        leaves = [Leaf.of(v.aval, tile, paths) for v in jaxpr.invars]
+        if sum(leaf.rows for leaf in leaves) > _MOST_OF_PRELUDE:
+            return False
+        count = len(jax.make_jaxpr(run)(*_types(leaves, tile)).jaxpr.eqns)
+    except NoKernelError:
+        return False
+    return count <= _MOST_OF_PRELUDE and Kind.SUM not in kinds
+
+
+def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:
+    """Return the types of the tiles of leaves."""
+    return [(jax.ShapeDtypeStruct(tile.shape, x.held),) * x.rows for x in leaves]
 
 
 def _flat(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -47,7 +47,7 @@ def call(
 ) -> list[jax.Array]:
     """Run a kernel over the tiles of all paths.
 
-    An array whose last axes are those of `tile.folded(paths)` is cut into tiles; a vector is the same for each.
+    The last axes of an array, as many as a tile has, are cut into tiles; a vector is the same for each tile.
 
     Args:
         kernel: The function of references to the arguments, the results and the scratch of a tile.
@@ -61,7 +61,7 @@ def call(
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu, triton
 
-    rank = len(tile.shape)
+    rank, tiles = len(tile.shape), paths // tile.size
 
     def spec(array) -> Any:
         if array.ndim == 1:
@@ -70,7 +70,8 @@ def call(
             return pl.BlockSpec(array.shape, lambda i: (i * 0,))
         head = array.ndim - rank
         index = lambda i: (*(i * 0,) * head, i, *(i * 0,) * (rank - 1))
-        return pl.BlockSpec((*array.shape[:head], *tile.shape), index)
+        rows = array.shape[head] // tiles
+        return pl.BlockSpec((*array.shape[:head], rows, *tile.shape[1:]), index)
 
     memory, results = [], [*types]
     if tile.platform == "tpu":
@@ -83,7 +84,7 @@ def call(
     with jax.enable_x64(wide and tile.platform == "gpu"):  # Mosaic indexes in 32 bits
         out = pl.pallas_call(
             kernel,
-            grid=(paths // tile.size,),
+            grid=(tiles,),
             in_specs=[*map(spec, args)],
             out_specs=[*map(spec, results)],
             out_shape=results,
@@ -105,3 +106,17 @@ def barrier(tile: Tile, interpret: bool) -> None:
 def full(tile: Tile, value: Any, dtype: Any) -> jax.Array:
     """Return a tile with the same value for every path."""
     return jnp.full(tile.shape, value, dtype)
+
+
+def number_of_tile() -> jax.Array:
+    """Return the number of the tile that a kernel runs."""
+    from jax.experimental import pallas as pl
+
+    return pl.program_id(0)
+
+
+def every(tile: Tile, start: Any, stride: int) -> Any:
+    """Return the index of every `stride`-th row, from the row `start`, as many as a tile has."""
+    from jax.experimental import pallas as pl
+
+    return pl.ds(start, tile.shape[0], stride=stride)

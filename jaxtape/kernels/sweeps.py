@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 
 import jax
-import jax.core
 import numpy as np
 from jax import lax
 
-from .leaf import Leaf
-from .node import NodeFunction, Packing
+from .leaf import Leaf, summed
+from .node import NodeFunction
 from .pallas import TILES, Tile, barrier, call, full
 from .paths import NoKernelError
-from .walk import Walk
 
 _MOST_OPERATIONS = 4096  # of the pullback of a node, on tiles
+_TPU_SCALARS = 2**19  # bytes of the memory of scalars, of which a core has 1 MiB
 _TPU_BYTES = 14 * 2**20  # of fast memory for a tile, of the 16 MiB that a program may have
 
 
@@ -41,12 +40,11 @@ class KernelSweeps:
         xs: The leaves of xs.
         ys: The leaves of ys.
         slots: The leaves that are kept.
-        bars: The leaves of the cotangents that the second sweep writes: of packed consts, the state and xs.
-        packing: The active consts as fewer arrays.
+        bars: The leaves of the cotangents that the second sweep writes: of consts, the state and xs.
         step: The function from consts, state and x to the next state and y.
         again: The same to the needed leaves of the next state.
         pull: The function from consts, state, x and the cotangents of the next state and of y to those of the
-            packed active consts, the active leaves of the state and of x.
+            active consts, the active leaves of the state and of x.
     """
 
     tile: Tile
@@ -61,7 +59,6 @@ class KernelSweeps:
     ys: tuple[Leaf, ...]
     slots: tuple[Leaf, ...]
     bars: tuple[tuple[Leaf, ...], ...]
-    packing: Packing
     step: NodeFunction
     again: NodeFunction
     pull: NodeFunction
@@ -106,29 +103,28 @@ class KernelSweeps:
         if paths % tile.size:
             raise NoKernelError(f"{paths:,} paths are no multiple of the {tile.size:,} of a tile")
         _, y = jax.eval_shape(step, consts, state, x)
-        packing = Packing(tuple(compress(consts, active[0])), paths)
-        packed = jax.eval_shape(packing.pack, packing.types)
         leaf = functools.partial(Leaf.of, tile=tile, paths=paths)
         of_state, of_xs, of_ys = (
             tuple(leaf(aval, stack=stack) for aval in part)
             for part, stack in ((state, 1), (x, length), (y, length))
         )
-        bars = _cotangents(map(leaf, packed), of_state, of_xs, of_ys, active)
-        kept = tuple(each._replace(stack=slots) for each in compress(of_state, needed))
+        of_consts = map(leaf, compress(consts, active[0]))
+        bars = _cotangents(of_consts, of_state, of_xs, of_ys, active)
+        kept = tuple(x._replace(stack=slots, sublanes=1) for x in compress(of_state, needed))
 
         pulled = tuple(compress(state, active[1])), tuple(compress(y, active[3]))
+        everything = sum(bars, ())
+        node, then = (*of_state, *of_xs), (*bars[1], *compress(of_ys, active[3]))
         functions = (
-            NodeFunction.of(function, paths, consts, *others)
-            for function, others in (
-                (step, (state, x)),
-                (lambda *args: tuple(compress(step(*args)[0], needed)), (state, x)),
-                (_packed(pull, packing), (state, x, *pulled)),
+            NodeFunction.of(function, tile, paths, (consts, state, x, *more), sources, results)
+            for function, more, sources, results in (
+                (step, (), node, (*of_state, *of_ys)),
+                (lambda *args: tuple(compress(step(*args)[0], needed)), (), node, kept),
+                (pull, pulled, (*node, *then), everything),
             )
         )
         block, found = -(-length // slots), (of_state, of_xs, of_ys, kept, bars)
-        sweeps = cls(
-            tile, paths, length, block, reverse, needed, active[3], *found, packing, *functions
-        )
+        sweeps = cls(tile, paths, length, block, reverse, needed, active[3], *found, *functions)
         sweeps.check()
         return sweeps
 
@@ -144,55 +140,46 @@ class KernelSweeps:
         Raises:
             NoKernelError: If an operation has no rule, or there is too much of something.
         """
-        state_bar, y_bar = self.bars[1], tuple(compress(self.ys, self.active_ys))
-        everything = sum(self.bars, ())
-        count = 0
-        for function, bars, results in (
-            (self.step, (), (*self.state, *self.ys)),
-            (self.again, (), self.slots),
-            (self.pull, (*state_bar, *y_bar), everything),
-        ):
-            sources = *self._shared(function), *self.state, *self.xs, *bars
-            types = [(jax.ShapeDtypeStruct(self.tile.shape, x.held),) * x.rows for x in sources]
-            run = functools.partial(self._run, function, sources, results=results)
-            count = max(count, len(jax.make_jaxpr(run)(types).jaxpr.eqns))
+        count = max(each.operations() for each in (self.step, self.again, self.pull))
         if count > _MOST_OPERATIONS:
             raise NoKernelError(f"a node takes {count:,} operations for a path")
-        piped = *self._shared(self.pull), *self.state, *self.xs, *self.slots, *state_bar, *y_bar
-        piped += everything
+        leaves = *self.pull.reads, *self.pull.sources, *self.pull.results
+        piped = [x for x in (*leaves, *self.slots) if x.axis is not None]
         size = sum(2 * x.stack * x.rows for x in piped) + sum(
             self.block * x.rows for x in self.slots
         )
         held = size * self.tile.size * 4
         if self.tile.platform == "tpu" and held > _TPU_BYTES:
             raise NoKernelError(f"a tile of {self.tile.size:,} paths takes {held:,} bytes of VMEM")
+        scalars = 4 * sum(x.stack * x.rows for x in leaves if x.axis is None)
+        if self.tile.platform == "tpu" and scalars > _TPU_SCALARS:
+            raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
 
     def first(self, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
         """Return the last state, ys, and the states in slots; a slot that no block needs has any value."""
-        shared, n, size = self._shared(self.step), self.length, self.block
-        sources, results = (*shared, *self.state, *self.xs), (*self.state, *self.ys)
+        shared, n, size = self.step.reads, self.length, self.block
         parts = shared, self.state, self.xs, self.state, self.ys, self.slots
 
         def kernel(*refs):
             of_shared, of_init, of_xs, of_last, of_ys, of_slots = _cut(refs, parts)
-            constants = self._load(shared, of_shared, 0)
+            constants = self.step.constants(self._load(shared, of_shared, 0))
 
             def node(k, state: list) -> list:
                 at = self._place(k)
-                tiles = [*constants, *state, *self._load(self.xs, of_xs, at)]
-                state, y = _cut(self._run(self.step, sources, tiles, results), (state, self.ys))
-                _store(self.ys, of_ys, at, y)
+                tiles = [*state, *self._load(self.xs, of_xs, at)]
+                state, y = _cut(self.step.run(constants, tiles), (state, self.ys))
+                self._store(self.ys, of_ys, at, y)
                 return state
 
             def block(j, state: list, nodes: int = size) -> list:
-                _store(self.slots, of_slots, j, list(compress(state, self.needed)))
+                self._store(self.slots, of_slots, j, list(compress(state, self.needed)))
                 return _loop(nodes, lambda i, state: node(j * np.int32(size) + i, state), state)
 
             state = _loop(n // size, block, self._load(self.state, of_init, 0))
             state = block(n // size, state, n % size) if n % size else state
-            _store(self.state, of_last, 0, state)
+            self._store(self.state, of_last, 0, state)
 
-        reads = self._values(self.step, consts), _stacks(init), xs
+        reads = self.step.values(consts), _stacks(init), xs
         last, ys, slots = self._call(kernel, parts[:3], reads, parts[3:], (), interpret)
         return tuple(leaf[0] for leaf in last), ys, slots
 
@@ -200,18 +187,17 @@ class KernelSweeps:
         self, consts: tuple, init: tuple, xs: tuple, slots: tuple, bars: tuple, interpret: bool
     ) -> tuple:
         """Return the cotangents of consts, the first state and xs, from those of the last state and of ys."""
-        before, shared, size = self._shared(self.again), self._shared(self.pull), self.block
+        before, shared, size = self.again.reads, self.pull.reads, self.block
         y_bars = tuple(compress(self.ys, self.active_ys))
         scratch = tuple(x._replace(stack=size) for x in self.slots) if size > 1 else ()
         parts = before, shared, self.state, self.xs, self.slots, self.bars[1], y_bars
-        sources = *shared, *self.state, *self.xs, *self.bars[1], *y_bars
 
         def kernel(*refs):
             found = _cut(refs, (*parts, *self.bars, scratch))
             of_before, of_shared, of_init, of_xs, of_slots, of_bar, of_y_bars = found[:7]
             of_consts_bar, of_init_bar, of_xs_bar, of_scratch = found[7:]
-            steps_with = self._load(before, of_before, 0)
-            pulls_with = self._load(shared, of_shared, 0)
+            steps_with = self.again.constants(self._load(before, of_before, 0))
+            pulls_with = self.pull.constants(self._load(shared, of_shared, 0))
             first = self._load(self.state, of_init, 0)
 
             def inputs(k, leaves: list) -> list:
@@ -223,30 +209,34 @@ class KernelSweeps:
                 return [*state, *self._load(self.xs, of_xs, self._place(k))]
 
             def again(k, leaves: list) -> list:
-                tiles = [*steps_with, *inputs(k, leaves)]
-                return self._run(self.again, (*before, *self.state, *self.xs), tiles, self.slots)
+                return self.again.run(steps_with, inputs(k, leaves))
 
             def pull(k, leaves: list, carry: tuple) -> tuple:
                 (total, bar), at = carry, self._place(k)
-                tiles = [*pulls_with, *inputs(k, leaves), *bar, *self._load(y_bars, of_y_bars, at)]
-                out = self._run(self.pull, sources, tiles, sum(self.bars, ()))
-                consts_bar, bar, x_bar = _cut(out, self.bars)
-                _store(self.bars[2], of_xs_bar, at, x_bar)
+                tiles = [*inputs(k, leaves), *bar, *self._load(y_bars, of_y_bars, at)]
+                consts_bar, bar, x_bar = _cut(self.pull.run(pulls_with, tiles), self.bars)
+                self._store(self.bars[2], of_xs_bar, at, x_bar)
                 return jax.tree.map(jax.numpy.add, total, consts_bar), bar
 
             zeros = [(full(self.tile, 0, x.held),) * x.rows for x in self.bars[0]]
             carry = zeros, self._load(self.bars[1], of_bar, 0)
             carry = self._pull_blocks(of_slots, of_scratch, again, pull, carry, interpret)
-            _store(self.bars[0], of_consts_bar, 0, carry[0])
-            _store(self.bars[1], of_init_bar, 0, carry[1])
+            self._store(self.bars[0], of_consts_bar, 0, carry[0])
+            self._store(self.bars[1], of_init_bar, 0, carry[1])
 
         state_bar, ys_bar = bars
-        values = self._values(self.again, consts), self._values(self.pull, consts)
-        reads = *values, _stacks(init), xs, slots, _stacks(state_bar), ys_bar
+        reads = (
+            self.again.values(consts),
+            self.pull.values(consts),
+            _stacks(init),
+            xs,
+            slots,
+            _stacks(state_bar),
+            ys_bar,
+        )
         found = self._call(kernel, parts, reads, self.bars, scratch, interpret)
         consts_bar, init_bar, xs_bar = found
-        consts_bar = self.packing.unpack([x[0] for x in consts_bar])
-        return consts_bar, tuple(x[0] for x in init_bar), xs_bar
+        return tuple(x[0] for x in consts_bar), tuple(x[0] for x in init_bar), xs_bar
 
     def _pull_blocks(
         self,
@@ -277,7 +267,7 @@ class KernelSweeps:
                 return _loop(nodes, lambda t, carry: pull(last - t, leaves, carry), carry)
 
             def keep(i, leaves: list) -> list:
-                _store(self.slots, scratch, i, leaves)
+                self._store(self.slots, scratch, i, leaves)
                 return again(start + i, leaves)
 
             def back(t, carry: tuple) -> tuple:
@@ -285,7 +275,7 @@ class KernelSweeps:
                 return pull(last - t, leaves, carry)
 
             leaves = _loop(nodes - 1, keep, leaves)
-            _store(self.slots, scratch, nodes - 1, leaves)
+            self._store(self.slots, scratch, nodes - 1, leaves)
             barrier(self.tile, interpret)
             carry = _loop(nodes, back, carry)
             barrier(self.tile, interpret)
@@ -295,25 +285,15 @@ class KernelSweeps:
         carry = block(whole, carry, rest) if rest else carry
         return _loop(whole, lambda t, carry: block(np.int32(whole - 1) - t, carry), carry)
 
-    def _shared(self, function: NodeFunction) -> tuple[Leaf, ...]:
-        """Return the leaves of the shared values that a function of a node reads."""
-        return tuple(Leaf.of(x, self.tile, self.paths) for x in function.shared.out_avals)
-
-    def _values(self, function: NodeFunction, consts: tuple) -> tuple:
-        shared = function.shared
-        return _stacks(jax.core.eval_jaxpr(shared.jaxpr, shared.consts, *consts))
-
     def _place(self, k):
         return np.int32(self.length - 1) - k if self.reverse else k
 
     def _load(self, leaves: Sequence[Leaf], refs: Sequence, k) -> list[tuple]:
         return [leaf.load(ref, k, self.tile) for leaf, ref in zip(leaves, refs, strict=True)]
 
-    def _run(self, function: NodeFunction, sources: Sequence[Leaf], tiles, results) -> list[tuple]:
-        """Return the tiles of the results of a node's function, from those of what it reads."""
-        values = [leaf.value(each) for leaf, each in zip(sources, tiles, strict=True)]
-        found = Walk(self.tile, self.paths).evaluate(function.body, values)
-        return [leaf.tiles(value) for leaf, value in zip(results, found, strict=True)]
+    def _store(self, leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence) -> None:
+        for leaf, ref, each in zip(leaves, refs, tiles, strict=True):
+            leaf.store(ref, k, each, self.tile)
 
     def _call(
         self, kernel: Callable, parts, reads, writes, scratch, interpret: bool
@@ -324,22 +304,13 @@ class KernelSweeps:
         types = [leaf.written(self.tile, self.paths) for leaf in sum(writes, ())]
         held = [leaf.written(self.tile, self.paths) for leaf in scratch]
         found = call(kernel, self.tile, self.paths, args, types, held, interpret)
-        taken = [leaf.taken(each) for leaf, each in zip(sum(writes, ()), found, strict=True)]
+        pairs = zip(sum(writes, ()), summed(sum(writes, ()), found), strict=True)
+        taken = [leaf.taken(each, self.tile) for leaf, each in pairs]
         return [tuple(part) for part in _cut(taken, writes)]
 
 
-def _packed(pull: Callable, packing: Packing) -> Callable:
-    """Return the pullback of a node whose cotangents of consts are packed."""
-
-    def packed(*args):
-        consts_bar, *others = pull(*args)
-        return packing.pack(consts_bar), *others
-
-    return packed
-
-
 def _cotangents(consts: Iterable[Leaf], state, xs, ys, active) -> tuple[tuple[Leaf, ...], ...]:
-    """Return the leaves of the cotangents of packed consts, of the state and of xs.
+    """Return the leaves of the cotangents of consts, of the state and of xs.
 
     Raises:
         NoKernelError: If a value that all paths share at a node has a cotangent.
@@ -360,11 +331,6 @@ def _cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:
 def _stacks(leaves: Sequence) -> tuple:
     """Return stacks of one array each."""
     return tuple(leaf[None] for leaf in leaves)
-
-
-def _store(leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence) -> None:
-    for leaf, ref, each in zip(leaves, refs, tiles, strict=True):
-        leaf.store(ref, k, each)
 
 
 def _loop(turns: int, body: Callable, carry):

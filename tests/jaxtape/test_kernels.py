@@ -13,6 +13,7 @@ from jax.experimental import checkify
 import jaxtape as jt
 from jaxtape.jax_private import primitives
 from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, expm1, function_on
+from jaxtape.kernels.leaf import Leaf, summed
 from jaxtape.kernels.pallas import TILES, call
 from jaxtape.kernels.paths import Kind, Value
 from jaxtape.kernels.sweeps import KernelSweeps
@@ -284,6 +285,39 @@ def test_plan():
 
 
 @KINDS
+def test_arrays_as_a_kernel_sees_them(kind):
+    """A kernel copies stacks, whose rows a TPU's memory holds in tiles, and sums an array over the paths."""
+    tile, dtype, random = TILES[kind], jnp.dtype("float32"), np.random.default_rng(0)
+    paths = 2 * tile.size
+    shapes = [(8, (paths,)), (2, (2, paths)), (1, (4, paths)), (1, (8, paths)), (2, (3, paths))]
+    shapes += [(1, (paths, 3))]
+    leaf = lambda stack, shape: Leaf.of(jax.ShapeDtypeStruct(shape, dtype), tile, paths, stack)
+    leaves = [leaf(*each) for each in shapes]
+    if kind == "tpu":
+        assert [each.sublanes for each in leaves] == [8, 2, 4, 8, 1, 1]
+    total = leaf(1, (3,))._replace(is_sum=True)
+    arrays = [random.normal(size=(n, *shape)).astype(dtype) for n, shape in shapes]
+
+    def kernel(*refs):
+        reads, writes = refs[: len(leaves)], refs[len(leaves) : -1]
+        for each, read, write in zip(leaves, reads, writes, strict=True):
+            for k in range(each.stack):
+                at = lax.convert_element_type(k, jnp.int32)
+                each.store(write, at, each.load(read, at, tile), tile)
+        total.store(refs[-1], 0, leaves[4].load(reads[4], np.int32(1), tile), tile)
+
+    args = [each.laid(jnp.asarray(array), tile) for each, array in zip(leaves, arrays, strict=True)]
+    types = [each.written(tile, paths) for each in (*leaves, total)]
+    found = call(kernel, tile, paths, args, types, [], True)
+    *copies, sums = summed((*leaves, total), found)
+    for each, copied, array in zip(leaves, copies, arrays, strict=True):
+        np.testing.assert_array_equal(each.taken(copied, tile), array)
+    np.testing.assert_allclose(
+        total.taken(sums, tile)[0], arrays[4][1].sum(1), rtol=1e-5, atol=1e-4
+    )
+
+
+@KINDS
 def test_functions_for_compilers_without_them(kind):
     eps = 1e-15 if kind == "gpu" else 4e-7
     x = jnp.linspace(-7.0, 7.0, 20001, dtype=DTYPES[kind])
@@ -374,13 +408,10 @@ def test_a_chain_without_kernels_agrees(interpreted):
 
 @pytest.mark.parametrize(
     ("target", "dtype", "states"),
-    [("gpu:h100", "float32", 22), ("gpu:h100", "float64", 22), ("tpu:v5e:2x2", "float32", 257)],
+    [("gpu:h100", "float32", 20), ("gpu:h100", "float64", 20), ("tpu:v5e:2x2", "float32", 2)],
 )
 def test_compiled_for_an_accelerator(target, dtype, states):
-    """The gradient of Heston has two kernels of paths, a few of scalars and sums, and no loop.
-
-    A TPU's compiler lays the noise in tiles first, which is a copy of it.
-    """
+    """The gradient of Heston has two kernels of paths, a few of first states, payoff and sums, and no loop."""
     noise = jax.ShapeDtypeStruct((256, 2, 65536), dtype)
     p = jax.tree.map(lambda x: jnp.asarray(x, dtype), heston)
     scan = functools.partial(jt.scan, schedule=jt.Revolve(16))
@@ -394,7 +425,7 @@ def test_compiled_for_an_accelerator(target, dtype, states):
         jt.set_kernels(False)
     assert report.compiles, report.reason
     assert not report.loops
-    assert report.kernels <= 25
+    assert report.kernels <= (10 if target == "gpu:h100" else 13)
     assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
 
 
