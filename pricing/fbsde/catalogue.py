@@ -33,7 +33,7 @@ class Entry:
     Attributes:
         problem: Makes the problem.
         solver: The solver, with settings that suit the problem.
-        value: The value.
+        value: The value; None where nothing is known.
         delta: Each entry of the gradient, or the gradient as a function of x0.
         gamma: Each entry on the Hessian's diagonal.
         cross_gamma: Each entry off the Hessian's diagonal.
@@ -42,7 +42,7 @@ class Entry:
 
     problem: Callable[[], Problem]
     solver: AbstractSolver
-    value: float
+    value: float | None
     delta: float | Callable[[np.ndarray], np.ndarray] | None = None
     gamma: float | None = None
     cross_gamma: float = 0.0
@@ -50,6 +50,8 @@ class Entry:
 
     def figures(self, problem: Problem) -> dict[str, np.ndarray]:
         """Return all that is known, by name: value, gradient, Hessian, and the Hessian off its diagonal."""
+        if self.value is None:
+            return {}
         known, x0 = {"value": np.asarray(self.value)}, np.asarray(problem.x0, float)
         if self.delta is not None:
             delta = self.delta(x0) if callable(self.delta) else self.delta

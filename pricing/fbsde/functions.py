@@ -3,13 +3,17 @@
 import hashlib
 from collections.abc import Callable
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
+
+from .traced_functions import TracedFunction, traced
 
 Problem = Any  # `.problem.Problem`, which imports this module
 
@@ -56,15 +60,26 @@ def check_functions(problem: Problem) -> None:
             raise TypeError(f"{name}({call.takes}) has the shape {found.shape}: return {wanted}")
 
 
+def with_traced_functions(problem: Problem) -> Problem:
+    """Return the problem with its functions as programs, whose numbers are arguments (`traced_functions`)."""
+    calls = {"terminal": _terminal_call(problem), **_calls(problem)}
+    with matmul_precision_context():
+        functions = [traced(call.function, *call.arguments) for call in calls.values()]
+    return eqx.tree_at(lambda p: [attrgetter(name)(p) for name in calls], problem, functions)
+
+
 def digests(problem: Problem) -> dict[str, str]:
-    """Return a digest of each function, by name: of its lowered program and its constants.
+    """Return a digest of each function, by name: of its program and its constants.
 
     Two functions with one digest compute the same, whatever they close over or read. Another version of JAX
-    may lower one function to another program.
+    may make another program of one function.
     """
     calls = {"terminal": _terminal_call(problem), **_calls(problem)}
     found = {}
     for name, call in calls.items():
+        if isinstance(call.function, TracedFunction):
+            found[name] = call.function.digest
+            continue
 
         def function(*arguments, call=call):
             return call.function(*arguments)
@@ -149,7 +164,7 @@ def identity(problem: Problem) -> dict[str, Any]:
         "maturity": float(problem.maturity),
         "x0": [str(problem.x0.dtype), problem.x0.tolist()],
         "software": {name: version(name) for name in _SOFTWARE},
-        **digests(problem),
+        **digests(with_traced_functions(problem)),
     }
 
 

@@ -15,6 +15,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ..fields import Number, as_real
 from ..numerics.safe_math import nan_where
 from .problem import Problem, State
+from .showing import draw, summary_of
 from .solver import RESULTS, AbstractApproximation, weighted_sum
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Solution(AbstractValueFunction):
         problem: The problem that was solved.
         approximation: u at the dates of the grid.
         result: Result of the training.
-        stats: "losses", of every iteration, of shape [stages, iterations].
+        stats: "losses", of every iteration, of shape [stages, iterations]; "run", a note of the solver and its
+            time; `solve` without a solver adds more.
     """
 
     problem: Problem
@@ -121,6 +123,37 @@ class Solution(AbstractValueFunction):
         quantities = quantities.astype(self.problem.x0.dtype)
         summed = self.approximation.portfolio(quantities.reshape(-1))
         return Portfolio(self.problem, summed, quantities)
+
+    def summary(self) -> str:
+        """Return a table of today's figures as text: value, Delta, and Gamma's diagonal, with their errors.
+
+        The estimates and standard errors are those of the certificate in `stats`, where `solve` selected the
+        solver; otherwise the estimates are the solution's own, and `certify` has their errors. Of a long
+        figure the first ten entries are shown. A solution of many keys is a ValueError.
+        """
+        return summary_of(self)
+
+    def plot(self, axis: int = 0, t: float | None = None, axes=None):
+        """Draw value, Delta and Gamma along one coordinate, and the training's loss, by matplotlib.
+
+        The coordinate runs over the states that 90 % of the paths reach at t; the others are at their medians.
+        Farther out a solution is an extrapolation. A coordinate that there is not, a time outside of the
+        equation's, and a solution of many keys are ValueErrors.
+
+        Args:
+            axis: The coordinate.
+            t: The time; None is the middle date of the grid.
+            axes: Four axes of matplotlib; None makes a figure.
+
+        Returns:
+            The figure.
+
+        Examples:
+            >>> from pricing.fbsde import Solution
+            >>> def picture(solution: Solution, path):
+            ...     solution.plot(axis=0).savefig(path)
+        """
+        return draw(self, axis, t, axes)
 
     def _terminal(self, x: State) -> Float[Array, "*contracts"]:
         return self.problem.terminal(x)

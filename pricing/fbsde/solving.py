@@ -24,6 +24,7 @@ from .error_bars.relative_errors import (
     unmet_tolerances,
 )
 from .error_bars.to_tolerance import error_bars
+from .functions import with_traced_functions
 from .problem import Problem, on_fewer_dates
 from .selection import (
     MAX_GRID_DIMENSION,
@@ -36,7 +37,7 @@ from .solution import Solution
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
 from .solvers.gradient_regression import GradientRegression
-from .stages import Keys, train
+from .stages import Keys, train, with_note
 
 
 @full_matmul_precision
@@ -109,7 +110,7 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
-    tolerance = as_tolerance(tolerance)
+    tolerance, problem = as_tolerance(tolerance), with_traced_functions(problem)
     if solver is None:
         if key.ndim or metrics is not None or resume is not None:
             raise ValueError(
@@ -119,6 +120,16 @@ def solve(
         return _solve_to_tolerance(problem, key, tolerance, limits, progress, throw)
     files: dict[str, Any] = {"metrics": metrics, "resume": resume, "every": every}
     return train(problem, solver, key, progress, throw, **files)
+
+
+def solver_by_pilots(problem: Problem, *, key: PRNGKeyArray) -> AbstractSolver:
+    """Return the solver that `solve` without a solver would select, without limits of time and memory."""
+    limits, problem = SolveLimits(2**18), with_traced_functions(problem)
+    scale_key, *keys = jax.random.split(key, 64)
+    _, is_positive = coordinate_scales(problem, key=scale_key)
+    solvers = candidates(problem, bool(np.all(is_positive)), limits)
+    pilots = run_pilots(problem, solvers, keys, limits, lambda solver: None)
+    return select_solver(problem, pilots[0], limits, 1.0)
 
 
 def _solve_to_tolerance(
@@ -163,7 +174,8 @@ def _solve_to_tolerance(
             f"{unmet}: give more than {limits.summary}, a wider tolerance, or a solver with functions that "
             "suit the payoff; or throw=False, and look at stats['certificate']"
         )
-    return eqx.tree_at(lambda s: s.stats, solution, solution.stats | stats)
+    solution = eqx.tree_at(lambda s: s.stats, solution, solution.stats | stats)
+    return with_note(solution, solver, limits.started)
 
 
 def _report(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from jaxtape.programs.pytree_json import PytreeSpec, by_value
 from ..progress import Progress
 from .functions import differing, identity
 from .problem import Problem
+from .showing import RunNote
 from .solution import Solution
 from .solver import RESULTS, AbstractSolver
 from .stage_metrics import metrics_file
@@ -63,6 +65,7 @@ def train(
     if every < 1:
         raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
     count = solver.num_stages(problem)
+    started = time.perf_counter()
     over_keys = eqx.filter_vmap if key.ndim else lambda function: function
     checkpoints = None if resume is None else StageCheckpoints(resume, problem, solver, key=key)
     training = over_keys(lambda key: init(problem, solver, key=key))(key)
@@ -92,7 +95,15 @@ def train(
                 raise RuntimeError(fault)
             if checkpoints is not None and ((done - start) % every == 0 or done == count):
                 checkpoints.save(training)
-    return over_keys(lambda training: postprocess(problem, solver, training))(training)
+    solution = over_keys(lambda training: postprocess(problem, solver, training))(training)
+    return with_note(solution, solver, started)
+
+
+def with_note(solution: Solution, solver: AbstractSolver, started: float | None) -> Solution:
+    """Return a solution with a note of its solver and of the seconds since `started`."""
+    seconds = None if started is None else time.perf_counter() - started
+    stats = solution.stats | {"run": RunNote(type(solver).__name__, seconds)}
+    return eqx.tree_at(lambda s: s.stats, solution, stats)
 
 
 @stored_jit

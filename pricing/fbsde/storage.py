@@ -13,11 +13,11 @@ import numpy as np
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 from jaxtape.output_folder import AtomicOutput, local_path
 
-from .functions import differing, identity
+from .functions import differing, identity, with_traced_functions
 from .problem import Problem
 from .solution import Solution
 from .solver import AbstractSolver
-from .stages import init, postprocess
+from .stages import init, postprocess, with_note
 
 _MARK = b'{"solution of": '
 _NUMBERS = "settings", "maturity", "x0"
@@ -86,6 +86,7 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
         >>> def restore(folder):
         ...     return load(folder / "solution.eqx", problems.allen_cahn(100), DeepBSDE())
     """
+    problem = with_traced_functions(problem)
     training = eqx.filter_eval_shape(lambda key: init(problem, solver, key=key), jax.random.key(0))
     like = eqx.filter_eval_shape(postprocess, problem, solver, training)
     with Path(path).open("rb") as file:
@@ -97,7 +98,7 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
             ) from error
         _require_same_problem(path, saved, problem)
         try:
-            return eqx.tree_deserialise_leaves(file, like)
+            return with_note(eqx.tree_deserialise_leaves(file, like), solver, None)
         except (RuntimeError, ValueError, EOFError) as error:
             raise ValueError(
                 f"{path} holds a solution by another solver, or a part of one ({error}): give the solver "

@@ -10,6 +10,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...sampling import normals, uniforms
+from ..functions import with_traced_functions
 from ..problem import Problem, reads_z
 from .certificate import Estimate
 
@@ -63,7 +64,7 @@ def multilevel_picard(
             raise ValueError(f"{name}={number}: give {least} or more.")
     if reason := _unsupported(problem):
         raise TypeError(f"multilevel_picard does not solve this problem. It has {reason}.")
-    found = _estimates(problem, levels, samples, repeats, key=key)
+    found = _estimates(with_traced_functions(problem), levels, samples, repeats, key=key)
     mean, error = jnp.mean(found, axis=0), jnp.std(found, axis=0, ddof=1) / repeats**0.5
     return Estimate(mean.reshape(problem.contracts), error.reshape(problem.contracts))
 

@@ -7,10 +7,8 @@ import numpy as np
 
 from ..jumps import Jumps
 from ..problem import Problem
-from .building import cached
 
 
-@cached
 def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
     """Return a call spread, 90 to 110, whose seller knows of the volatility only that it is .1 to .2.
 
@@ -29,7 +27,6 @@ def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
     return _uncertain(1, 100.0, terminal, vol, 0.1, 0.2, 0.0, num_steps)
 
 
-@cached
 def barenblatt(dim: int = 100, num_steps: int = 20, vol: float = 0.3) -> Problem:
     """Return the equation of Black, Scholes and Barenblatt, of the second order.
 
@@ -49,7 +46,6 @@ def barenblatt(dim: int = 100, num_steps: int = 20, vol: float = 0.3) -> Problem
     return _uncertain(dim, x0, lambda x: jnp.sum(x**2), vol, 0.1, 0.4, 0.05, num_steps)
 
 
-@cached
 def merton_put(num_steps: int = 20, num_exercises: int = 1) -> Problem:
     """Return a put under Merton's jump-diffusion, exercisable at the end or on many equal dates.
 

@@ -1,29 +1,10 @@
-"""Parts of problems on assets and Brownian motions, each made once."""
+"""Parts of problems on assets and Brownian motions."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ..problem import Problem
-
-
-def cached(make: Callable[..., Problem]) -> Callable[..., Problem]:
-    """Make one problem, with one set of functions, for the same arguments: a second solve compiles nothing."""
-
-    @functools.cache
-    def kept(dtype: jnp.dtype, *args, **kwargs) -> Problem:
-        del dtype  # of x0
-        with jax.ensure_compile_time_eval():
-            return make(*args, **kwargs)
-
-    @functools.wraps(make)
-    def named(*args, **kwargs) -> Problem:
-        return kept(jnp.result_type(float), *args, **kwargs)
-
-    return named
 
 
 def assets(dim, maturity, drift, driver, terminal, num_steps, x0: Any = 100.0, vol=0.2) -> Problem:

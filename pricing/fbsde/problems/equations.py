@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from ..problem import Problem
-from .building import assets, brownian, cached
+from .building import assets, brownian
 
 _SQRT_2 = math.sqrt(2.0)
 
 
-@cached
 def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
     """Return the Allen-Cahn equation, u_t + Laplacian u + u - u^3 = 0, g = .5 / (1 + .2 |x|^2).
 
@@ -30,7 +29,6 @@ def allen_cahn(dim: int = 100, num_steps: int = 20) -> Problem:
     return brownian(dim, 0.3, _SQRT_2, driver, terminal, num_steps)
 
 
-@cached
 def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
     """Return a Hamilton-Jacobi-Bellman equation, u_t + Laplacian u - |grad u|^2 = 0, g = ln((1 + |x|^2) / 2).
 
@@ -49,7 +47,6 @@ def hjb(dim: int = 100, num_steps: int = 20) -> Problem:
     return brownian(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
 
 
-@cached
 def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
     """Return the equation of `hjb` for g = |x|^2.
 
@@ -67,7 +64,6 @@ def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
     return brownian(dim, 1.0, _SQRT_2, driver, terminal, num_steps)
 
 
-@cached
 def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
     """Return the worst of many assets, with an intensity of default that depends on the value.
 
@@ -93,7 +89,6 @@ def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
     return assets(dim, 1.0, 0.02, driver, jnp.min, num_steps)
 
 
-@cached
 def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
     """Return a call on the best of many assets less two on a higher strike, under two rates.
 
@@ -115,7 +110,6 @@ def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
     return assets(dim, 0.5, 0.06, _two_rates, terminal, num_steps)
 
 
-@cached
 def different_rates_call(num_steps: int = 20) -> Problem:
     """Return a call on one asset under the two rates of `different_rates`.
 
@@ -132,7 +126,6 @@ def different_rates_call(num_steps: int = 20) -> Problem:
     return assets(1, 0.5, 0.06, _two_rates, terminal, num_steps)
 
 
-@cached
 def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
     """Return an equation of Burgers, whose solution is a logistic function of t + mean x.
 
@@ -153,7 +146,6 @@ def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
     return brownian(dim, maturity, float(dim), driver, terminal, num_steps)
 
 
-@cached
 def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
     """Return an equation with an oscillating solution and f = min(1, (y - u)^2).
 
@@ -178,7 +170,6 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
     return brownian(dim, 1.0, 1.0, driver, terminal, num_steps)
 
 
-@cached
 def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
     """Return the equation of Black, Scholes and Barenblatt.
 
@@ -198,7 +189,6 @@ def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
     return assets(dim, 1.0, 0.0, driver, terminal, num_steps, x0, vol=0.4)
 
 
-@cached
 def bounded_example(dim: int = 10, num_steps: int = 120) -> Problem:
     """Return an equation with a quadratic driver and the solution u = exp((T - t) / 2) cos(sum x).
 

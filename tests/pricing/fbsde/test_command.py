@@ -52,9 +52,15 @@ def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
     (tmp_path / "file").write_text("")
     outs = tmp_path, tmp_path / "file" / "table.json"
     tables = (("down-and-out-90", "--out", str(out)) for out in outs)
-    name, *unwritten = refused(("allan-cahn",), *tables, cache=tmp_path / "cache")
+    (tmp_path / "mine.py").write_text("number = 3\ndef broken():\n    return 1 / 0\n")
+    own = [(f"{tmp_path}/mine.py:{wanted}",) for wanted in ("missing", "number", "broken")]
+    *told, name = refused(*own, *tables, ("allan-cahn",), cache=tmp_path / "cache")
+    missing, number, broken, *unwritten = told
     assert "allan-cahn: no such problem" in name
     assert "allen-cahn" in name
+    assert "cannot be read" in missing and "give FILE.py:NAME" in missing
+    assert "is a int; give a Problem, or a function that makes one" in number
+    assert "ZeroDivisionError" in broken and "mine.py, line 3" in broken
     for told in unwritten:
         assert "cannot be written" in told and "mean and spread" not in told
 
@@ -89,6 +95,43 @@ def test_error_bars_are_of_fresh_paths(tmp_path):
     for row in json.loads(out.read_text()):
         assert 0.0 < row["std_error"] < 0.1 * abs(row["known"])
         assert abs(row["certified"] - row["known"]) < 4.0 * row["std_error"]
+
+
+OWN = """
+import jax.numpy as jnp
+from pricing.fbsde import Problem
+
+def problem(rate=0.05):
+    return Problem(
+        1, 1.0, 100.0, num_steps=4,
+        drift=lambda t, x: rate * x,
+        diffusion=lambda t, x: 0.2 * x,
+        driver=lambda t, x, y, z: -rate * y,
+        terminal=lambda x: jnp.maximum(x[0] - 100.0, 0.0),
+        step=lambda t, dt, x, dw: x * jnp.exp((rate - 0.02) * dt + 0.2 * dw),
+    )
+"""
+
+
+@pytest.mark.repeat
+def test_a_problem_of_ones_own_has_all_that_a_published_one_has(tmp_path):
+    """Black-Scholes: 10.4506, .63683, .018762."""
+    (tmp_path / "mine.py").write_text(OWN)
+    out, folder = tmp_path / "table.json", tmp_path / "kept"
+    files = "--out", str(out), "--resume", str(folder), "--metrics", str(tmp_path / "metrics")
+    options = "--seeds", "1", "--no-progress", "--certify", "4096", "--pictures", str(tmp_path)
+    done = run(f"{tmp_path}/mine.py:problem", *files, *options, cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    assert "mine.problem" in done.stdout and "GridQuadrature" in done.stdout
+    rows = {row["figure"]: row for row in json.loads(out.read_text())}
+    for figure, known in (("value", 10.4506), ("delta", 0.63683), ("gamma", 0.018762)):
+        row = rows[figure]
+        assert row["known"] is None and abs(row["mean"] / known - 1.0) < 5e-3
+        assert abs(row["certified"] - known) < 4.0 * row["std_error"] + 2e-3 * known
+    assert "<svg" in (tmp_path / "mine.problem.svg").read_text()
+    assert (folder / "mine.problem" / "0" / "run.json").exists()
+    lines = (tmp_path / "metrics" / "mine.problem" / "0" / "metrics.jsonl").read_text()
+    assert len(lines.splitlines()) == 4
 
 
 @pytest.mark.parametrize(

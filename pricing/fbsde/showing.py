@@ -1,0 +1,160 @@
+"""A solution as a table of text and as pictures."""
+
+from collections.abc import Iterator
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .dynamics.simulation import simulate
+
+if TYPE_CHECKING:
+    from .solution import Solution
+
+_FIGURES = ("value", "delta", "gamma")
+_MOST_ROWS = 10  # of a figure
+_PATHS = 1024  # whose states set the range of a picture
+_RANGE = 0.05, 0.95  # quantiles of these states
+_POINTS = 101
+_LINES = 8  # contracts in a picture
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class RunNote:
+    """A note of a run's solver and seconds. All notes are equal: a program that takes one does not read it."""
+
+    solver: InitVar[str]
+    seconds: InitVar[float | None]
+
+    def __post_init__(self, solver: str, seconds: float | None):
+        time = "" if seconds is None else f", {seconds:.3g} s"
+        object.__setattr__(self, "text", f"{solver}{time}")
+
+
+def summary_of(solution: "Solution") -> str:
+    """Return `Solution.summary`."""
+    problem = solution.problem
+    _require_one_key(solution)
+    certificate = solution.stats.get("certificate")
+    rows: list[tuple[str, str, str]] = []
+    for name in _FIGURES:
+        if certificate is not None:
+            estimate = getattr(certificate, name)
+            rows += _rows(name, np.asarray(estimate.mean), np.asarray(estimate.std_error))
+            continue
+        try:
+            figure = np.asarray(getattr(solution, name)(0.0, problem.x0))
+        except (RuntimeError, TypeError):
+            rows.append((name, "not known by this solver", ""))
+        else:
+            rows += _rows(name, figure, None)
+    width = max(len(label) for label, _, _ in rows)
+    last = ("estimate", "std error") if certificate is not None else ("estimate", "")
+    lines = [f"{label:<{width}}  {mean:>13}  {error:>10}".rstrip() for label, mean, error in rows]
+    heading = f"{'t = 0, x0':<{width}}  {last[0]:>13}  {last[1]:>10}".rstrip()
+    return "\n".join([_title(solution), heading, *lines, *_remarks(solution)])
+
+
+def _require_one_key(solution: "Solution") -> None:
+    """Refuse solutions of many keys.
+
+    Raises:
+        ValueError: The solution is of many keys.
+    """
+    if solution.problem.x0.ndim > 1:
+        raise ValueError("the solution is of many keys: take one of the solutions")
+
+
+def _title(solution: "Solution") -> str:
+    problem, run = solution.problem, solution.stats.get("run")
+    contracts = f", contracts {problem.contracts}" if problem.contracts else ""
+    by = f"; {run.text}" if run is not None else ""
+    return f"dimension {problem.dim}{contracts}, {problem.num_steps} steps{by}"
+
+
+def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:
+    """Yield label, estimate and standard error of a figure's entries; of Gamma, of its diagonal."""
+    if name == "gamma":
+        mean = np.diagonal(mean, axis1=-2, axis2=-1)
+        error = None if error is None else np.diagonal(error, axis1=-2, axis2=-1)
+    for count, index in enumerate(np.ndindex(mean.shape)):
+        if count == _MOST_ROWS:
+            yield f"{name}: {mean.size - count} entries more", "", ""
+            return
+        places = [*index, index[-1]] if name == "gamma" else [*index]
+        label = f"{name}{places}" if places else name
+        own = "" if error is None else f"{error[index]:.2g}"
+        yield label, f"{mean[index]:.6g}", own
+
+
+def _remarks(solution: "Solution") -> list[str]:
+    """Return lines about the errors."""
+    errors, upper = solution.stats.get("errors"), solution.stats.get("upper")
+    if errors is None:
+        return ["no standard errors yet: certify(solution, key=key)"]
+    shares = ", ".join(
+        f"{name} {100.0 * float(error):.2g} %" for name, error in zip(_FIGURES, errors, strict=True)
+    )
+    lines = [f"largest error of an entry, of all sources: {shares}"]
+    if upper is not None:
+        most = np.ravel(upper.mean)[:_MOST_ROWS]
+        numbers = " ".join(f"{number:.6g}" for number in most)
+        lines.append(f"the value under any exercise rule is at most {numbers}")
+    return lines
+
+
+def draw(solution: "Solution", axis: int, t: float | None, axes=None):
+    """Return `Solution.plot`.
+
+    Raises:
+        ValueError: There is no such coordinate.
+    """
+    import matplotlib.pyplot as plt  # takes long to import
+
+    problem = solution.problem
+    _require_one_key(solution)
+    if not 0 <= axis < problem.dim:
+        raise ValueError(f"axis={axis}: give a coordinate of the state, 0 to {problem.dim - 1}.")
+    if axes is None:
+        _, axes = plt.subplots(2, 2, figsize=(9, 6), layout="constrained")
+    panels = list(np.ravel(axes))
+    date = problem.num_steps // 2 if t is None else round(t / float(problem.dt))
+    t = float(problem.times[date]) if t is None else t
+    line, states = _along(solution, axis, min(max(date, 1), problem.num_steps))
+    cuts = {"value": (...,), "delta": (..., axis), "gamma": (..., axis, axis)}
+    for panel, (name, cut) in zip(panels, cuts.items(), strict=False):
+        panel.set(xlabel=f"x[{axis}]", title=f"{name} at t = {t:.3g}")
+        try:
+            figures = _on_line(solution, name, t, states)[cut].reshape(len(line), -1)
+        except (RuntimeError, TypeError):
+            figures = np.full((len(line), 1), np.nan)
+        panel.plot(line, figures[:, :_LINES])
+        if np.all(np.isnan(figures)):
+            panel.text(0.5, 0.5, "not known by this solver", transform=panel.transAxes, ha="center")
+    losses = np.asarray(solution.stats["losses"]).reshape(-1)
+    panels[3].plot(np.arange(1, losses.size + 1), losses)
+    panels[3].set(
+        xlabel="iteration", title="loss", yscale="log" if np.any(losses > 0.0) else "linear"
+    )
+    return panels[0].figure
+
+
+def _along(solution: "Solution", axis: int, date: int) -> tuple[np.ndarray, jax.Array]:
+    """Return the points of a coordinate that paths reach at a date, and states, the rest at medians."""
+    problem = solution.problem
+    reached = np.asarray(simulate(problem, _PATHS, key=jax.random.key(0)).states[date])
+    low, high = np.quantile(reached[:, axis], _RANGE)
+    line = np.linspace(low, high, _POINTS)
+    states = np.tile(np.median(reached, axis=0), (_POINTS, 1))
+    states[:, axis] = line
+    return line, jnp.asarray(states, problem.x0.dtype)
+
+
+def _on_line(solution: "Solution", name: str, t: float, states: jax.Array) -> np.ndarray:
+    """Return a figure at each of the states; a figure that the solver does not learn raises an error."""
+    figure = getattr(solution, name)
+    figure(t, states[0])  # within vmap it would be NaN
+    return np.asarray(jax.lax.map(lambda x: figure(t, x), states))
