@@ -51,7 +51,7 @@ class FigureRow:
         problem: The name of the problem.
         solver: The name of the solver.
         figure: The name of the figure.
-        known: The known figure; None of one's own problem.
+        known: The known figure; None of a problem that is not published.
         mean: The mean over seeds.
         spread: The standard deviation over seeds.
         error: The relative error of the mean; None where nothing is known, as `apart`.
@@ -90,7 +90,7 @@ def solve(
         typer.Option(
             metavar="FILE.py:NAME",
             help="A solver for all problems.",
-            show_default="published; of one's own, by pilot runs",
+            show_default="published; of your own, by pilot runs",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of solves of each problem.")] = 5,
@@ -177,7 +177,7 @@ def _loaded(place: str, kind: type) -> Any:
 
 
 def _entry(name: str, solver: AbstractSolver | None) -> Entry:
-    """Return the entry of a published problem, or of one's own, whose solver pilot runs select."""
+    """Return the entry of a published problem, or of a user's, whose solver pilot runs select."""
     if name in CATALOGUE:
         entry = CATALOGUE[name]
         return entry if solver is None else replace(entry, solver=solver)
@@ -210,7 +210,7 @@ def _rows(
     console: Console | None,
     **folders: Path | None,
 ) -> tuple[list[FigureRow], Solution]:
-    """Return every known figure of one problem, or all of one's own, and the first solution.
+    """Return every known figure of one problem, or all figures of a user's, and the first solution.
 
     num_paths: of the certificate of the first seed, or 0; console: where progress is shown.
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import InitVar, dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,7 @@ import numpy as np
 
 from .dynamics.simulation import simulate
 
-if TYPE_CHECKING:
-    from .solution import Solution
+Solution = Any  # `.solution.Solution`, which imports this module
 
 _FIGURES = ("value", "delta", "gamma")
 _MOST_ROWS = 10  # of a figure
@@ -34,7 +33,7 @@ class RunNote:
         object.__setattr__(self, "text", f"{solver}{time}")
 
 
-def summary_of(solution: "Solution") -> str:
+def summary_of(solution: Solution) -> str:
     """Return `Solution.summary`."""
     problem = solution.problem
     _require_one_key(solution)
@@ -58,7 +57,7 @@ def summary_of(solution: "Solution") -> str:
     return "\n".join([_title(solution), heading, *lines, *_remarks(solution)])
 
 
-def _require_one_key(solution: "Solution") -> None:
+def _require_one_key(solution: Solution) -> None:
     """Refuse solutions of many keys.
 
     Raises:
@@ -68,7 +67,7 @@ def _require_one_key(solution: "Solution") -> None:
         raise ValueError("the solution is of many keys: take one of the solutions")
 
 
-def _title(solution: "Solution") -> str:
+def _title(solution: Solution) -> str:
     problem, run = solution.problem, solution.stats.get("run")
     contracts = f", contracts {problem.contracts}" if problem.contracts else ""
     by = f"; {run.text}" if run is not None else ""
@@ -90,7 +89,7 @@ def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tup
         yield label, f"{mean[index]:.6g}", own
 
 
-def _remarks(solution: "Solution") -> list[str]:
+def _remarks(solution: Solution) -> list[str]:
     """Return lines about the errors."""
     errors, upper = solution.stats.get("errors"), solution.stats.get("upper")
     if errors is None:
@@ -106,7 +105,7 @@ def _remarks(solution: "Solution") -> list[str]:
     return lines
 
 
-def draw(solution: "Solution", axis: int, t: float | None, axes=None):
+def draw(solution: Solution, axis: int, t: float | None, axes=None):
     """Return `Solution.plot`.
 
     Raises:
@@ -142,7 +141,7 @@ def draw(solution: "Solution", axis: int, t: float | None, axes=None):
     return panels[0].figure
 
 
-def _along(solution: "Solution", axis: int, date: int) -> tuple[np.ndarray, jax.Array]:
+def _along(solution: Solution, axis: int, date: int) -> tuple[np.ndarray, jax.Array]:
     """Return the points of a coordinate that paths reach at a date, and states, the rest at medians."""
     problem = solution.problem
     reached = np.asarray(simulate(problem, _PATHS, key=jax.random.key(0)).states[date])
@@ -153,7 +152,7 @@ def _along(solution: "Solution", axis: int, date: int) -> tuple[np.ndarray, jax.
     return line, jnp.asarray(states, problem.x0.dtype)
 
 
-def _on_line(solution: "Solution", name: str, t: float, states: jax.Array) -> np.ndarray:
+def _on_line(solution: Solution, name: str, t: float, states: jax.Array) -> np.ndarray:
     """Return a figure at each of the states; a figure that the solver does not learn raises an error."""
     figure = getattr(solution, name)
     figure(t, states[0])  # within vmap it would be NaN
