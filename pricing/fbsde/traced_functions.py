@@ -119,13 +119,13 @@ class _Interpreter:
         """Return the outputs of a program for some inputs."""
         jaxpr = closed.jaxpr
         known = {
-            v: self.constant(value, v.aval.dtype)
+            v: self.constant(value, _dtype(v))
             for v, value in zip(jaxpr.constvars, closed.consts, strict=True)
         }
         known.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(v: Any) -> Any:
-            return self.constant(v.val, v.aval.dtype) if isinstance(v, Literal) else known[v]
+            return self.constant(v.val, _dtype(v)) if isinstance(v, Literal) else known[v]
 
         for eqn in jaxpr.eqns:
             operands = list(map(read, eqn.invars))
@@ -249,7 +249,7 @@ def _words_of_jaxpr(jaxpr: Jaxpr) -> str:
 
     def name(v: Any) -> str:
         if isinstance(v, Literal):
-            return _words(np.asarray(v.val, v.aval.dtype))
+            return _words(np.asarray(v.val, _dtype(v)))
         return names.setdefault(v, f"v{len(names)} {v.aval}")
 
     words = [str([*map(name, [*jaxpr.constvars, *jaxpr.invars])])]
@@ -257,6 +257,10 @@ def _words_of_jaxpr(jaxpr: Jaxpr) -> str:
         operands, results = [*map(name, eqn.invars)], [*map(name, eqn.outvars)]
         words.append(f"{results} = {_words_of_operation(eqn)} of {operands}")
     return "; ".join([*words, str([*map(name, jaxpr.outvars)])])
+
+
+def _dtype(v: Any) -> Any:
+    return v.aval.dtype
 
 
 def _bytes_of(array: Any) -> bytes:
