@@ -29,9 +29,11 @@ from calibration.app.serve.request_limits import RequestLimiter, body_of
 from calibration.app.serve.server import JsonLines
 from calibration.app.serve.session import Session
 from calibration.app.serve.session_state import Precondition, QuotedMarket, StoredBook
+from calibration.app.serve.solutions import read_solutions
 from calibration.app.serve.valuations import ValuationQueue
 from jaxtape.cli.main import app as commands
-from pricing import Book, Market, RiskResult, risk
+from pricing import BlackScholes, Book, European, Market, RiskResult, risk
+from pricing.fbsde import GradientRegression, Hermite, export, from_product, parametric, solve
 from pricing.ingestion import InputError
 from pricing.models.surface_models import black_scholes
 from pricing.reporting import positions_of
@@ -995,3 +997,71 @@ def test_a_client_is_patient_and_says_who_did_not_answer():
     assert sent == ["GET", "GET", "PATCH"]  # a move is not made twice
     with pytest.raises(ServiceError, match="is not ready after 0 s"):
         client.wait(0.0)
+
+
+# --- solutions of backward equations ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def put(tmp_path_factory):
+    """A solution for puts of many strikes, and the folder of what it exports."""
+    strikes = lambda f: from_product(European(f[0], 1.0), BlackScholes(100.0, 0.05, 0.2), 2)
+    solver = GradientRegression(4096, (Hermite(2),))
+    solution = solve(parametric(strikes, 90.0, 110.0), solver, key=jax.random.key(0))
+    folder = tmp_path_factory.mktemp("solutions")
+    for figure in ("value", "delta", "gamma"):
+        (folder / f"put.{figure}").write_bytes(export(solution, figure))
+    return solution, folder
+
+
+def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
+    solution, folder = put
+    rule, states = Auth(TOKEN, is_local=True), [[100.0, 95.0], [97.0, 105.0]]
+    found = service_of(
+        Store(tmp_path), rule, ServiceLimits(states=2), market=market, solutions=folder, **SETTINGS
+    )
+    http = TestClient(found.application(), "http://127.0.0.1", raise_server_exceptions=False)
+    with http:
+        client = own_client(http)
+        (entry,) = client.solutions()
+        assert (entry.name, entry.dimension) == ("put", 2)
+        assert entry.figures == ["value", "delta", "gamma"]
+        figures = client.evaluate("put", 0.25, states).figures
+        for name in entry.figures:
+            wanted = [getattr(solution, name)(0.25, x) for x in states]
+            np.testing.assert_allclose(figures[name], wanted, rtol=1e-12)
+        for t, rows, status, told in (
+            (1.5, states, 422, "value is not known at t = 1.5 in states[0]"),
+            (0.0, [], 422, "one state or more, of 2 finite numbers each"),
+            (0.0, [[100.0]], 422, "of 2 finite numbers each"),
+            (True, states, 422, "a time t"),
+            (0.0, [*states, states[0]], 413, "there are 3 states, and at most 2 are taken"),
+        ):
+            with pytest.raises(ServiceError) as refusal:
+                client.evaluate("put", t, rows)
+            assert refusal.value.status == status and told in str(refusal.value)
+        for content in (b"", b"[1]", b'{"t": 0.0, "states": [[1e999, 1.0]]}', b'{"t": 0}'):
+            answer = http.post("/v1/solutions/put", content=content)
+            assert answer.status_code == 422 and answer.json()["remedy"]
+        with pytest.raises(ServiceError, match="there is no solution 'call'"):
+            client.evaluate("call", 0.0, states)
+
+
+def test_what_is_no_solution_is_refused_at_the_start(put, tmp_path):
+    (tmp_path / "a.value").write_bytes(b"no program")
+    with pytest.raises(
+        Unusable, match=r"a\.value: is no program that pricing\.fbsde\.export wrote"
+    ):
+        read_solutions(tmp_path)
+    (tmp_path / "a.value").rename(tmp_path / "a.vega")
+    with pytest.raises(Unusable, match=r"a\.vega: is none of NAME\.value"):
+        read_solutions(tmp_path)
+    with pytest.raises(Unusable, match=r"missing: cannot be read: No such file"):
+        read_solutions(tmp_path / "missing")
+    _, folder = put
+    folder.chmod(0o777)
+    with pytest.raises(
+        Unusable, match="others may write it; run chmod go-w on it, or give another"
+    ):
+        read_solutions(folder)
+    folder.chmod(0o700)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
@@ -22,6 +22,8 @@ from .documents import (
     BookList,
     Quotes,
     QuotesUpdated,
+    SolutionFigures,
+    SolutionList,
 )
 from .limits import ServiceLimits
 from .metrics import Metrics
@@ -29,6 +31,7 @@ from .problems import HTTPProblem, ProblemDetails, busy
 from .request_limits import RequestLimiter, answer_of, body_of
 from .session import Session
 from .session_state import Format, Precondition, StoredBook
+from .solutions import ServedSolution
 from .valuations import ValuationQueue
 
 _log = logging.getLogger("jaxtape.serve")
@@ -44,6 +47,14 @@ _MOVE = {
     "type": "object",
     "required": ["quotes"],
     "properties": {"quotes": {"type": "object", "additionalProperties": {"type": "number"}}},
+}
+_STATES = {
+    "type": "object",
+    "required": ["t", "states"],
+    "properties": {
+        "t": {"type": "number"},
+        "states": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+    },
 }
 _Name = Annotated[str, Path(description="The name of a book.")]
 _IfMatch = Annotated[str | None, Header(description="The version that is changed, or *.")]
@@ -61,6 +72,7 @@ class Service:
         metrics: Prometheus metrics of the service.
         warm: The books whose programs are compiled before the service is ready.
         settings: A digest of all but books and quotes that figures depend on.
+        solutions: The solutions of backward equations that are evaluated, by name.
     """
 
     def __init__(
@@ -72,9 +84,11 @@ class Service:
         metrics: Metrics,
         warm: tuple[StoredBook, ...] = (),
         settings: str = "",
+        solutions: Mapping[str, ServedSolution] | None = None,
     ):
         self._session, self._valuations, self._warm = session, valuations, warm
-        self._settings = settings
+        self._settings, self._solutions = settings, dict(solutions or {})
+        self._evaluator = ThreadPoolExecutor(1, "solutions")
         self._auth, self._limits, self._metrics = auth, limits, metrics
         self._writer = ThreadPoolExecutor(1, "writer")
         self._is_ready = False
@@ -118,6 +132,11 @@ class Service:
             figures = functools.partial(self._figures, part)
             path, shown = f"{book}/{part}", {"response_model": kind, "name": part}
             app.get(path, summary=f"The {part} of a book", **shown, **read)(_endpoint(figures))
+        app.get("/v1/solutions", response_model=SolutionList, **read)(self.solutions)
+        body = {"requestBody": {"content": {"application/json": {"schema": _STATES}}}}
+        app.post(
+            "/v1/solutions/{name}", response_model=SolutionFigures, openapi_extra=body, **read
+        )(self.evaluate)
         app.get("/health/live")(self.live)
         app.get("/health/ready")(self.ready)
         app.get("/health")(self.ready)
@@ -137,6 +156,7 @@ class Service:
         warming.cancel()
         self._valuations.close()
         self._writer.shutdown(wait=False)
+        self._evaluator.shutdown(wait=False, cancel_futures=True)
 
     async def _warmed(self) -> None:
         for stored in self._warm:
@@ -262,6 +282,31 @@ class Service:
 
     def _tag(self, book: str, quotes: int) -> str:
         return f'"{book}-{quotes}-{self._settings}"'
+
+    async def solutions(self) -> SolutionList:
+        """Return every solution that is evaluated."""
+        return SolutionList(solutions=[one.entry for _, one in sorted(self._solutions.items())])
+
+    async def evaluate(
+        self, name: Annotated[str, Path(description="The name of a solution.")], request: Request
+    ) -> SolutionFigures:
+        """Return the figures of a solution at a time and states.
+
+        Raises:
+            HTTPProblem: There is no solution of that name, or it has no figures there.
+            busy: It takes too long; it is a `HTTPProblem`.
+        """
+        if (found := self._solutions.get(name)) is None:
+            detail = f"there is no solution {name[:100]!r}"
+            raise HTTPProblem(404, "not-found", detail, "GET /v1/solutions lists them")
+        content = await body_of(request, self._limits)
+        evaluated = asyncio.get_running_loop().run_in_executor(
+            self._evaluator, found.evaluated, content, self._limits.states
+        )
+        try:
+            return await asyncio.wait_for(evaluated, self._limits.request_seconds)
+        except TimeoutError:
+            raise busy("the solution is being evaluated for others; give fewer states") from None
 
     async def live(self) -> dict[str, bool]:
         """Return {"live": true}: the process answers."""

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +19,9 @@ from .documents import (
     BookValue,
     Quotes,
     QuotesUpdated,
+    SolutionEntry,
+    SolutionFigures,
+    SolutionList,
 )
 from .problems import ProblemDetails
 from .session_state import Format
@@ -149,6 +152,17 @@ class RiskClient(AbstractContextManager):
         content = json.dumps({"quotes": dict(quotes)}).encode()
         headers = {"content-type": "application/json", **_if_match(str(version))}
         return self._asked(QuotesUpdated, "PATCH", "/v1/quotes", content, headers)
+
+    def solutions(self) -> tuple[SolutionEntry, ...]:
+        """Return the solutions of backward equations that are evaluated."""
+        return tuple(self._asked(SolutionList, "GET", "/v1/solutions").solutions)
+
+    def evaluate(self, name: str, t: float, states: Sequence[Sequence[float]]) -> SolutionFigures:
+        """Return the figures of a solution at a time and at each of some states."""
+        content = json.dumps({"t": t, "states": [list(x) for x in states]}).encode()
+        headers = {"content-type": "application/json"}
+        path = f"/v1/solutions/{name}"
+        return self._asked(SolutionFigures, "POST", path, content, headers)
 
     def is_ready(self) -> bool:
         """Return True if the service answers and has compiled its programs."""

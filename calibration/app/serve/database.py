@@ -44,7 +44,7 @@ class Store:
         self.folder, self._file = folder, folder / _FILE
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _check_private(folder)
+            check_private(folder, "another --state")
         except OSError as error:
             place, reason = error.filename or folder, error.strerror or str(error)
             raise Unusable(f"{place}: cannot be written: {reason}; give another --state") from None
@@ -144,8 +144,10 @@ class Store:
             raise self._foreign(str(error)) from None
 
 
-def _check_private(folder: Path) -> None:
-    """Check that nobody else may write the folder of a service or the files in it.
+def check_private(folder: Path, remedy: str) -> None:
+    """Check that nobody else may write a folder of a service or the files in it.
+
+    remedy: what may be given in place of the folder.
 
     Raises:
         Unusable: Others may write the folder, or a file in it.
@@ -155,9 +157,9 @@ def _check_private(folder: Path) -> None:
     for place in (folder, *sorted(folder.glob("*"))):
         found = place.stat()
         if found.st_uid not in (os.geteuid(), 0):
-            why, remedy = "belongs to another user", "run chown on it"
+            why, mend = "belongs to another user", "run chown on it"
         elif stat.S_IMODE(found.st_mode) & 0o022:
-            why, remedy = "others may write it", "run chmod go-w on it"
+            why, mend = "others may write it", "run chmod go-w on it"
         else:
             continue
-        raise Unusable(f"{place}: {why}; {remedy}, or give another --state")
+        raise Unusable(f"{place}: {why}; {mend}, or give {remedy}")

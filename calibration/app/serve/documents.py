@@ -1,5 +1,7 @@
 """The documents of a service, as its pages of OpenAPI and its client know them."""
 
+from typing import Any
+
 from pydantic import BaseModel
 
 from pricing.portfolio.book_risk import RiskResult
@@ -64,6 +66,40 @@ class QuotesUpdated(BaseModel):
 
     version: int
     moved: int
+
+
+class SolutionEntry(BaseModel):
+    """A solution of a backward equation that is evaluated.
+
+    Attributes:
+        name: Name of the solution.
+        dimension: The number of coordinates of a state.
+        figures: The names of its figures: value, delta, gamma.
+    """
+
+    name: str
+    dimension: int
+    figures: list[str]
+
+
+class SolutionList(BaseModel):
+    """Every solution that is evaluated, by name."""
+
+    solutions: list[SolutionEntry]
+
+
+class SolutionFigures(BaseModel):
+    """Figures of a solution at one time and some states.
+
+    Attributes:
+        name: Name of the solution.
+        t: The time, in years.
+        figures: Name -> the figure at each state, in their order.
+    """
+
+    name: str
+    t: float
+    figures: dict[str, list[Any]]
 
 
 class TradeFigures(BaseModel):

@@ -28,6 +28,7 @@ from .session_state import (
     Precondition,
     StoredBook,
 )
+from .solutions import read_solutions
 from .valuations import ValuationQueue
 
 _log = logging.getLogger("jaxtape.serve")
@@ -43,13 +44,15 @@ def service_of(
     market: Path,
     trades: Path | None = None,
     warm: Path | None = None,
+    solutions: Path | None = None,
     forget_quotes: bool = False,
     **settings: Any,
 ) -> Service:
     """Return a service with the books of the store, and the book `trades` if the store has none of that name.
 
     warm: the book whose programs are compiled first; without it the stored books, or else a European on each
-    equity. settings: arguments of `EngineCache`. An unusable store or book raises `Unusable`.
+    equity. solutions: a folder of exported solutions. settings: arguments of `EngineCache`. An unusable store,
+    book or solution raises `Unusable`.
     """
     session = Session(store, market, limits, forget_quotes=forget_quotes)
     for error in session.market.base.errors:
@@ -63,7 +66,8 @@ def service_of(
     else:
         first = list(session.books.values()) or _europeans(session.market.base)
     digest = settings_digest(session.market.digest, settings)
-    return Service(session, valuations, auth, limits, metrics, tuple(first), digest)
+    served = read_solutions(solutions)
+    return Service(session, valuations, auth, limits, metrics, tuple(first), digest, served)
 
 
 def settings_digest(market: str, settings: Mapping[str, Any]) -> str:

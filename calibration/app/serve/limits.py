@@ -18,6 +18,7 @@ class ServiceLimits:
         request_seconds: The seconds that a request waits for its valuation, and an answer for its reader.
         connections: The connections that are open at once.
         stop_seconds: The seconds that requests in work have when the service stops.
+        states: The states at which one request evaluates a solution.
         move: The most that one request moves a quote: as a share of a price or a vol, of 10 points (1,000 basis
             points) of a rate or a future, and of 1 of a correlation.
     """
@@ -32,4 +33,5 @@ class ServiceLimits:
     connections: int = 512
     stop_seconds: float = 20.0
     workers: int = 4
+    states: int = 1_000
     move: float = 0.5

@@ -18,6 +18,7 @@ _TITLES = {
     "slow-request": "The request came too slowly",
     "book-refused": "The book has mistakes",
     "move-refused": "The quotes cannot move so",
+    "state-refused": "The solution has no figures there",
     "too-large": "The request is too large",
     "too-many": "There is no room for another",
     "changed": "Something else stands there by now",

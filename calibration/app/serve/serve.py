@@ -63,6 +63,12 @@ def serve(
         Path | None,
         console.path_option(help="A book whose programs are compiled before the service is ready."),
     ] = None,
+    solutions: Annotated[
+        Path | None,
+        console.path_option(
+            help="Folder of solutions of backward equations: NAME.value, NAME.delta, NAME.gamma."
+        ),
+    ] = None,
     forget_quotes: Annotated[
         bool, typer.Option("--forget-quotes", help="Forget quotes that moved in another market.")
     ] = False,
@@ -84,6 +90,9 @@ def serve(
     max_workers: Annotated[
         int, console.count_option(help="Largest number of books that are valued at once.")
     ] = _USUAL.workers,
+    max_states: Annotated[
+        int, console.count_option(help="Largest number of states of one request to a solution.")
+    ] = _USUAL.states,
     max_move: Annotated[
         float,
         typer.Option(
@@ -137,6 +146,7 @@ def serve(
         requests=max_requests,
         queue=max_queue,
         workers=max_workers,
+        states=max_states,
         move=max_move,
         request_seconds=request_seconds,
         connections=max_connections,
@@ -144,7 +154,7 @@ def serve(
     )
     settings = {"model": model, "paths": paths, "seed": seed, "budget": budget}
     settings |= {"starts": starts, "max_steps": max_steps}
-    files = {"market": market, "trades": trades, "warm": warm}
+    files = {"market": market, "trades": trades, "warm": warm, "solutions": solutions}
     try:
         folder = state or home_folder("XDG_STATE_HOME", ".local/state", "--state") / "jaxtape/serve"
     except ValueError as error:

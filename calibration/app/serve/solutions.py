@@ -1,0 +1,136 @@
+"""Solutions of backward equations that a service evaluates: programs that `pricing.fbsde.export` wrote."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+import numpy as np
+
+from pricing.ingestion.errors import InputError, UnreadableFile
+from pricing.ingestion.files import parse_json, text_of
+
+from .database import Unusable, check_private
+from .documents import SolutionEntry, SolutionFigures
+from .problems import HTTPProblem, refused
+from .session_state import NAME, NAME_REMEDY
+
+FIGURES = ("value", "delta", "gamma")
+_FORM = 'give {"t": 0.0, "states": [[100.0, ...], ...]}'
+
+
+class ServedSolution(NamedTuple):
+    """The programs of one solution.
+
+    figures: name -> its program of (t, x); dim: the dimension of the state; dtype: the type of its numbers.
+    """
+
+    name: str
+    figures: Mapping[str, Callable]
+    dim: int
+    dtype: np.dtype
+
+    @property
+    def entry(self) -> SolutionEntry:
+        """The document that lists it."""
+        return SolutionEntry(name=self.name, dimension=self.dim, figures=list(self.figures))
+
+    def evaluated(self, content: bytes, most: int) -> SolutionFigures:
+        """Return the figures at the time and the states of a request's body, at most so many states.
+
+        Raises:
+            HTTPProblem: The body has another form, or a figure is not known there.
+        """
+        t, states = self._point(content, most)
+        found: dict[str, Any] = {}
+        for name, program in self.figures.items():
+            rows = np.stack([np.asarray(program(t, x)) for x in states])
+            if not np.all(np.isfinite(rows)):
+                place = int(np.argwhere(~np.isfinite(rows))[0][0])
+                remedy = "give a time between 0 and the maturity, and a state that the solution's paths reach"
+                detail = f"{name} is not known at t = {float(t):g} in states[{place}]"
+                raise HTTPProblem(422, "state-refused", detail, remedy)
+            found[name] = rows.tolist()
+        return SolutionFigures(name=self.name, t=float(t), figures=found)
+
+    def _point(self, content: bytes, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the time and the states of a body.
+
+        Raises:
+            refused: It has another form; it is a `HTTPProblem`.
+            HTTPProblem: There are too many states.
+        """
+        file = "states.json"
+        try:
+            document = parse_json(text_of(content, file), file)
+        except UnreadableFile as error:
+            raise refused("state-refused", [error.error]) from None
+        is_form = isinstance(document, dict) and set(document) == {"t", "states"}
+        t, states = (document["t"], document["states"]) if is_form else (None, None)
+        if isinstance(states, list) and len(states) > most:
+            detail = f"there are {len(states):,} states, and at most {most:,} are taken"
+            raise HTTPProblem(413, "too-large", detail, "split them, or raise --max-states")
+        rows = states if isinstance(states, list) else []
+        is_row = lambda x: isinstance(x, list) and len(x) == self.dim and all(map(_is_number, x))
+        if not _is_number(t) or not rows or not all(map(is_row, rows)):
+            message = (
+                f"a request has a time t and one state or more, of {self.dim} finite numbers each"
+            )
+            raise refused("state-refused", [InputError(file, None, None, "", "", message, _FORM)])
+        return np.asarray(t, self.dtype), np.asarray(rows, self.dtype)
+
+
+def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
+    """Return the solutions in a folder, by name; their programs are compiled.
+
+    Raises:
+        Unusable: The folder cannot be read, others may write it, or a file in it is no such program.
+    """
+    if folder is None:
+        return {}
+    try:
+        check_private(folder, "another --solutions")
+        files = sorted(folder.iterdir())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unusable(f"{folder}: cannot be read: {reason}; give another --solutions") from None
+    found: dict[str, ServedSolution] = {}
+    for file in files:
+        name, figure = file.stem, file.suffix[1:]
+        if figure not in FIGURES or not NAME.fullmatch(name):
+            forms = ", ".join(f"NAME.{one}" for one in FIGURES)
+            raise Unusable(f"{file}: is none of {forms}; move it away ({NAME_REMEDY})")
+        exported, program = _compiled(file)
+        _, x = exported.in_avals
+        known = found.get(name, ServedSolution(name, {}, x.shape[0], x.dtype))
+        if (known.dim, known.dtype) != (x.shape[0], x.dtype):
+            raise Unusable(f"{file}: is of another solution than its neighbors; export it again")
+        found[name] = known._replace(figures={**known.figures, figure: program})
+    in_order = lambda figures: {name: figures[name] for name in FIGURES if name in figures}
+    return {name: one._replace(figures=in_order(one.figures)) for name, one in found.items()}
+
+
+def _compiled(file: Path) -> tuple[Any, Callable]:
+    """Return an exported program of (t, x), and the same compiled.
+
+    Raises:
+        Unusable: The file holds none, or one that does not run here.
+    """
+    try:
+        exported = jax.export.deserialize(bytearray(file.read_bytes()))
+        t, x = exported.in_avals
+        assert not t.shape and len(x.shape) == 1, "it is no function of a time and a state"
+        program = jax.jit(exported.call).lower(*exported.in_avals).compile()
+    except Exception as error:  # bytes can be wrong in countless ways
+        reason = " ".join(str(error).split())[:200]
+        raise Unusable(
+            f"{file}: is no program that pricing.fbsde.export wrote for this machine and precision: {reason}; "
+            "export the solution again, or give --precision"
+        ) from None
+    return exported, program
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
