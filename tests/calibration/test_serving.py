@@ -1002,6 +1002,9 @@ def test_a_client_is_patient_and_says_who_did_not_answer():
 # --- solutions of backward equations ------------------------------------------------------------------------
 
 
+ONE = b'{"t": true, "states": [[100.0, 95.0]]}'
+
+
 @pytest.fixture(scope="module")
 def put(tmp_path_factory):
     """A solution for puts of many strikes, and the folder of what it exports."""
@@ -1034,13 +1037,12 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
             (1.5, states, 422, "value is not known at t = 1.5 in states[0]"),
             (0.0, [], 422, "one state or more, of 2 finite numbers each"),
             (0.0, [[100.0]], 422, "of 2 finite numbers each"),
-            (True, states, 422, "a time t"),
             (0.0, [*states, states[0]], 413, "there are 3 states, and at most 2 are taken"),
         ):
             with pytest.raises(ServiceError) as refusal:
                 client.evaluate("put", t, rows)
             assert refusal.value.status == status and told in str(refusal.value)
-        for content in (b"", b"[1]", b'{"t": 0.0, "states": [[1e999, 1.0]]}', b'{"t": 0}'):
+        for content in (b"", b"[1]", b'{"t": 0.0, "states": [[1e999, 1.0]]}', b'{"t": 0}', ONE):
             answer = http.post("/v1/solutions/put", content=content)
             assert answer.status_code == 422 and answer.json()["remedy"]
         with pytest.raises(ServiceError, match="there is no solution 'call'"):
