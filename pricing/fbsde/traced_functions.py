@@ -215,7 +215,7 @@ def _words(x: Any) -> str:
         _NotComparable: It is a function, or its words name a place in memory.
     """
     if isinstance(x, ClosedJaxpr):
-        return f"{_words(x.jaxpr)} with {_words(list(x.consts))}"
+        return f"{_words_of_jaxpr(x.jaxpr)} with {_words(list(x.consts))}"
     if isinstance(x, Jaxpr):
         return _words_of_jaxpr(x)
     if isinstance(x, dict):
