@@ -1,5 +1,6 @@
 from jaxtape.public_names import public_dir as _public_dir
 
+from .implied_volatility import implied_vol as implied_vol
 from .market import CurveQuotes as CurveQuotes
 from .market import Market as Market
 from .market import SmileQuotes as SmileQuotes

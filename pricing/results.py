@@ -41,6 +41,10 @@ class RESULTS(eqx.Enumeration):
         "the surface's total variance vol^2 t falls in time at the contract's strike, so that no Black-Scholes "
         "path has these vols: correct the quotes, or take a model that is fitted to them, such as Heston"
     )
+    no_implied_vol = (
+        "no volatility gives this value: it must lie between the values at volatilities near 0 and of 5; check "
+        "the value, the forward (spot, rate, dividend yield) and the option"
+    )
     too_few_nodes = (
         "two dates are so close together that num_nodes nodes do not resolve the step between them: give "
         "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later date and dv "

@@ -23,6 +23,8 @@ def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Re
     NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
     strike (put).
     """
+    numbers = value, forward, strike, expiry, side
+    value, forward, strike, expiry, side = jnp.broadcast_arrays(*numbers)
     value = value / jnp.sqrt(forward * strike)
     return implied_std(value, jnp.log(forward / strike), side) / jnp.sqrt(expiry)
 

@@ -1,0 +1,146 @@
+"""The Black-Scholes volatility that a product's value implies."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import stored_jit
+
+from .argument_kinds import of_kinds
+from .fields import as_real, core_dims, in_working_precision
+from .formulas import implied_vol as of_european
+from .methods import AbstractMethod
+from .models import BlackScholes
+from .numerics.crossing import as_root, outer_crossings
+from .numerics.differentiable_once import differentiable_once
+from .products import AbstractProduct, European
+from .results import RESULTS, outcome
+from .valuation import METHOD, PRODUCT, select_method
+
+if TYPE_CHECKING:
+    from .fields import Reals
+
+BLACK_SCHOLES = BlackScholes, "BlackScholes(spot, rate, vol)"
+
+_VOLS = np.geomspace(1e-3, 5.0, 48)
+_MORE_STEPS = 4  # of Newton's method, behind those between two of the vols
+_ONCE = (
+    "only the implied vol of a European option has second derivatives: differentiate this one once"
+)
+
+
+@of_kinds(product=PRODUCT, model=BLACK_SCHOLES, method=METHOD)
+def implied_vol(
+    value: "Reals",
+    product: AbstractProduct,
+    model: BlackScholes,
+    method: AbstractMethod | None = None,
+    *,
+    key: PRNGKeyArray | None = None,
+    throw: bool = True,
+) -> Float[Array, "*batch"]:
+    """Return the vol at which Black-Scholes gives a product a value; for a batch, one for each contract.
+
+    The vol of a European option is solved for directly, to machine precision as far as the value determines it:
+    out of the money down to values of 1e-300, in the money to the digits of its time value. It has derivatives
+    of any order. That of another product is searched between .001 and 5, where the value reaches it first if
+    it does so more than once, as a digital option's may. It has first derivatives.
+
+    Args:
+        value: The value of one contract in currency, of a shape that broadcasts with the batch.
+        product: A product on one asset; arrays in place of its numbers make a batch.
+        model: The spot, the rate or curve, and the dividend yield. Its vol is not read.
+        method: The numerical method, as in `price`.
+        key: The seed of a random method; its paths are then the same at every vol.
+        throw: Whether to raise RuntimeError where no vol gives the value, where that is known (not within
+            `jax.jit` or `jax.vmap`). Otherwise the vol is NaN.
+
+    Returns:
+        The vol per square root of a year.
+
+    Raises:
+        TypeError: The model has several assets, or no method applies.
+
+    Examples:
+        >>> from pricing import American, BlackScholes, European, implied_vol, price
+        >>> market = BlackScholes(100.0, 0.03, 0.2)
+        >>> f"{implied_vol(10.0, European(100.0, 1.0), market):.4f}"
+        '0.2155'
+        >>> put = American([90.0, 100.0], 1.0, "put")
+        >>> [f"{vol:.6f}" for vol in implied_vol(price(put, market).value, put, market)]
+        ['0.200000', '0.200000']
+    """
+    if model.spot.ndim:
+        raise TypeError(
+            f"the model has {model.spot.size} assets, which have no one vol: give BlackScholes(...) of one"
+        )
+    flat = in_working_precision(replace(model, vol=0.2))
+    value = as_real(value)
+    shape = jnp.broadcast_shapes(value.shape, product.batch_shape)
+    if type(product) is European:
+        found = _of_european(value, product, flat)
+    else:
+        chosen = select_method(product, flat, method, key=key).prepared(product, flat)
+        found = _searched(jnp.broadcast_to(value, shape), product, flat, chosen, key)
+    of_one = lambda vol: RESULTS.where(jnp.isnan(vol), RESULTS.no_implied_vol, RESULTS.successful)
+    outcome(found, _over_axes(found.ndim, of_one)(found), throw=throw, batch_shape=shape)
+    return found
+
+
+@stored_jit
+def _of_european(value: Array, product: European, model: BlackScholes) -> Array:
+    each = jnp.vectorize(lambda expiry: (model.discount(expiry), model.forward(expiry)))
+    discount, forward = each(product.expiry)
+    shape = jnp.broadcast_shapes(value.shape, discount.shape)
+    undiscounted = jnp.broadcast_to(value, shape) / jnp.broadcast_to(discount, shape)
+    return of_european.implied_vol(
+        undiscounted, forward, product.strike, product.expiry, product.side
+    )
+
+
+@stored_jit
+def _searched(
+    value: Float[Array, "*batch"],
+    product: AbstractProduct,
+    model: BlackScholes,
+    method: AbstractMethod,
+    key: PRNGKeyArray | None,
+) -> Float[Array, "*batch"]:
+    def of_one(value: Array, product: AbstractProduct, model: BlackScholes) -> Array:
+        def miss(log_vols: Array) -> Array:
+            def of_vol(log_vol: Array) -> Array:
+                moved = replace(model, vol=jnp.exp(log_vol))
+                return jnp.mean(method.samples(product, moved, key=key)) - value
+
+            return jax.vmap(of_vol)(log_vols)
+
+        return jnp.exp(_first_root(miss, model.spot.dtype))
+
+    search = lambda value, product: differentiable_once(of_one, _ONCE)(value, product, model)
+    leaves, structure = jax.tree.flatten(product)
+    pairs = zip(leaves, core_dims(product), strict=True)
+    full = [jnp.broadcast_to(x, value.shape + x.shape[x.ndim - core :]) for x, core in pairs]
+    return _over_axes(value.ndim, search)(value, structure.unflatten(full))
+
+
+def _over_axes(count: int, function: Callable) -> Callable:
+    """Return a function mapped over the first `count` axes of its arguments."""
+    for _ in range(count):
+        function = jax.vmap(function)
+    return function
+
+
+def _first_root(miss: Callable[[Array], Array], dtype: Any) -> Float[Array, ""]:
+    """Return the lowest root between the logarithms of `_VOLS`; NaN if there is none."""
+    grid = jnp.asarray(np.log(_VOLS), dtype)
+    roots, has_root = outer_crossings(lambda x: jax.lax.stop_gradient(miss(x)), grid)
+    root = before = roots[:1]
+    for _ in range(_MORE_STEPS):
+        root, before = as_root(miss, root), root
+    is_known = has_root & (jnp.abs(root - before)[0] < jnp.finfo(dtype).eps ** 0.4)
+    return jnp.where(is_known, root[0], jnp.nan)
