@@ -47,7 +47,7 @@ def implied_vol(
     """Return the vol at which Black-Scholes gives a product a value; for a batch, one for each contract.
 
     The vol of a European option is solved for directly, to machine precision as far as the value determines it:
-    out of the money down to values of 1e-300, in the money to the digits of its time value. It has derivatives
+    out of the money down to values of 1e-200, in the money to the digits of its time value. It has derivatives
     of any order. That of another product is searched between .001 and 5, where the value reaches it first if
     it does so more than once, as a digital option's may. It has first derivatives.
 

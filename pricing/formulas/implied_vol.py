@@ -13,7 +13,7 @@ from ..numerics.safe_math import clipped, larger
 
 Real = Float[Array, "..."]
 
-_MOST_STEPS = 8  # of third order: enough over std in [1e-3, 6], moneyness to 10 std
+_MOST_STEPS = 32  # of third order: 8 are enough to 10 deviations
 
 
 def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Real) -> Real:
@@ -97,9 +97,11 @@ def _solve(target: Real, x: Real) -> Real:
         newton = -f / slope
         halley = newton / larger(1.0 + 0.5 * newton * ratio, 0.3)
         new = clipped(std + halley, 0.3 * std, 3.0 * std)
-        return new, jnp.any(jnp.abs(new - std) > last * std), count + 1
+        return new, jnp.abs(new - std) > last * std, count + 1
 
     # its cube is below eps: the step after would change nothing
     last = jnp.finfo(x.dtype).eps ** 0.4
-    go_on = lambda search: search[1] & (search[2] < _MOST_STEPS)
-    return jax.lax.while_loop(go_on, step, (inflection, jnp.asarray(True), jnp.asarray(0)))[0]
+    go_on = lambda search: jnp.any(search[1]) & (search[2] < _MOST_STEPS)
+    start = inflection, jnp.ones_like(inflection, bool), jnp.asarray(0)
+    std, is_moving, _ = jax.lax.while_loop(go_on, step, start)
+    return jnp.where(is_moving, jnp.nan, std)

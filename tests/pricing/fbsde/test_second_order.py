@@ -160,7 +160,7 @@ def test_a_certificate_is_right_though_the_solution_is_coarse():
 
 
 @pytest.mark.repeat
-@pytest.mark.parametrize("dim", [1, 3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dim", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 100))])
 def test_barenblatt_is_certified(dim):
     """Gamma of the solution itself is 5 to 15 % off: parabolas of 4,096 paths."""
     problem = problems.barenblatt(dim, num_steps=10)
