@@ -67,8 +67,9 @@ class ServedSolution(NamedTuple):
             document = parse_json(text_of(content, file), file)
         except UnreadableFile as error:
             raise refused("state-refused", [error.error]) from None
-        is_form = isinstance(document, dict) and set(document) == {"t", "states"}
-        t, states = (document["t"], document["states"]) if is_form else (None, None)
+        t = states = None
+        if isinstance(document, dict) and set(document) == {"t", "states"}:
+            t, states = document["t"], document["states"]
         if isinstance(states, list) and len(states) > most:
             detail = f"there are {len(states):,} states, and at most {most:,} are taken"
             raise HTTPProblem(413, "too-large", detail, "split them, or raise --max-states")
