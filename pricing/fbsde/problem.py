@@ -38,10 +38,10 @@ class Problem(eqx.Module):
         dim: The dimension of X and of W.
         maturity: The time T of the terminal value.
         x0: The state today, of shape [dim], or a number for all coordinates.
-        drift: b(t, x), of shape [dim].
+        drift: b(t, x), of shape [dim]; None is no drift.
         diffusion: s(t, x): a number (times the identity), a vector (a diagonal) or a matrix [dim, dim].
         driver: f(t, x, y, z), of the shape of y; with `reads_gamma` f(t, x, y, z, gamma), where gamma is the
-            Hessian of u, [*contracts, dim, dim].
+            Hessian of u, [*contracts, dim, dim]. None is f = 0.
         terminal: g(x), a number or of shape [contracts].
         num_steps: The number of equal time steps of the grid.
         exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
@@ -71,8 +71,7 @@ class Problem(eqx.Module):
 
     Examples:
         >>> from pricing.fbsde import Problem
-        >>> heat = Problem(2, 1.0, 0.0, drift=lambda t, x: 0.0 * x, diffusion=lambda t, x: 1.0,
-        ...     driver=lambda t, x, y, z: 0.0 * y, terminal=lambda x: x @ x, num_steps=4)
+        >>> heat = Problem(2, 1.0, 0.0, diffusion=lambda t, x: 1.0, terminal=lambda x: x @ x, num_steps=4)
         >>> heat.x0.shape, heat.contracts, f"{heat.dt:.2f}"
         ((2,), (), '0.25')
     """
@@ -81,9 +80,9 @@ class Problem(eqx.Module):
     maturity: Number = positive("maturity")
     x0: Number = real_vector("x0")
     _: KW_ONLY
-    drift: Callable
+    drift: Callable = None  # pyright: ignore[reportAssignmentType]
     diffusion: Callable
-    driver: Callable
+    driver: Callable = None  # pyright: ignore[reportAssignmentType]
     terminal: Callable
     num_steps: int = eqx.field(static=True)
     exercise_times: InitVar[Times] = None
@@ -111,6 +110,8 @@ class Problem(eqx.Module):
         if x0.shape not in ((), (1,), (dim,)):
             raise ValueError(f"x0 has the shape {x0.shape}: give a number, or dim={dim} numbers.")
         self.x0 = jnp.broadcast_to(x0, (dim,))
+        self.drift = self.drift or _no_drift
+        self.driver = self.driver or _no_driver
         on_grid = partial(_on_grid, maturity=self.maturity, num_steps=num_steps)
         self.exercise_dates = on_grid("exercise_times", exercise_times)
         self.stopping_dates = on_grid("stopping_times", stopping_times)
@@ -252,6 +253,16 @@ class Problem(eqx.Module):
     def terminal_gradient(self, x: State) -> Float[Array, "*contracts dim"]:
         """Return the gradient of the terminal value."""
         return jax.jacrev(self.terminal)(x)
+
+
+def _no_drift(t: Real, x: State) -> State:
+    del t
+    return jnp.zeros_like(x)
+
+
+def _no_driver(t: Real, x: State, y: Array, z: Array, *gamma: Array) -> Array:
+    del t, x, z, gamma
+    return jnp.zeros_like(y)
 
 
 def on_fewer_dates(problem: Problem) -> Problem:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .dynamics.simulation import simulate
+from .dynamics.simulation import sampled_states
 
 Solution = Any  # `.solution.Solution`, which imports this module
 
@@ -144,7 +144,7 @@ def draw(solution: Solution, axis: int, t: float | None, axes=None):
 def _along(solution: Solution, axis: int, date: int) -> tuple[np.ndarray, jax.Array]:
     """Return the points of a coordinate that paths reach at a date, and states, the rest at medians."""
     problem = solution.problem
-    reached = np.asarray(simulate(problem, _PATHS, key=jax.random.key(0)).states[date])
+    reached = np.asarray(sampled_states(problem, _PATHS, key=jax.random.key(0))[date])
     low, high = np.quantile(reached[:, axis], _RANGE)
     line = np.linspace(low, high, _POINTS)
     states = np.tile(np.median(reached, axis=0), (_POINTS, 1))

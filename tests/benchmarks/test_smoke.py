@@ -233,6 +233,14 @@ def of_picard_check(found):
     assert all(0.0 < row["std_error"] < 0.2 * row["value"] for row in found["rows"])
 
 
+def of_many_dimensions(found):
+    for row in found["rows"]:
+        assert row["dim"] == 100 and abs(row["off"]) < 0.2
+        assert row["known"] == pytest.approx(
+            {"allen_cahn": 0.0527813, "hjb": 4.59016}[row["problem"]]
+        )
+
+
 def of_portfolio_fbsde(found):
     figures = {row["figure"]: row["found"] for row in found["rows"]}
     for name in ("value", "delta", "gamma"):
@@ -382,6 +390,7 @@ SMOKE: dict[str, Smoke] = {
         of_two_rates,
     ),
     "picard_check": ("--levels 2 --dim 5 --repeats 4", of_picard_check),
+    "many_dimensions": ("--dims 100 --iterations 100", of_many_dimensions),
     "exercise_rule": ("--assets 2 --fit-paths 4096 --blocks 1", of_exercise_rule),
     "serve_load": ("--rounds 6 --clients 2 --contracts 5 --kills 1", of_serve_load),
     "quantlib_peer": ("--parts black-scholes --contracts 20 --repeat 1", of_quantlib_peer),

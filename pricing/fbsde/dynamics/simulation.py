@@ -10,6 +10,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxtape import stored_jit
+
 from ...numerics.standardizer import Standardizer, deviation
 from ...sampling import normals, uniforms
 from ..path_shares import (
@@ -120,12 +122,20 @@ def _walked(
     return Paths(jnp.concatenate([start[None], later]), increments)
 
 
+@stored_jit
+def sampled_states(
+    problem: Problem, num_paths: int, *, key: PRNGKeyArray
+) -> Float[Array, "dates paths dim"]:
+    """Return the states of some paths, by one program for all problems that differ in numbers."""
+    return simulate(problem, num_paths, key=key).states
+
+
 def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
     """Return the scale of each coordinate, and whether it stays above 0 on some paths, as prices do.
 
     The scale of prices is x0; of other coordinates, their deviation at the end.
     """
-    states = np.asarray(simulate(problem, _FEW_PATHS, key=key).states)
+    states = np.asarray(sampled_states(problem, _FEW_PATHS, key=key))
     is_positive = np.all(states > 0.0, axis=(0, 1))
     return np.where(is_positive, states[0, 0], np.std(states[-1], axis=0)), is_positive
 

@@ -14,7 +14,7 @@ from ...fields import Number
 from ..dynamics.driver_form import driver_forms, no_certificate_reason
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.gamma_drivers import linearized_dynamics, linearized_first_step
-from ..dynamics.simulation import simulate
+from ..dynamics.simulation import sampled_states
 from ..dynamics.step_density import noise_form
 from ..problem import Problem, reads_z
 from ..solution import Solution
@@ -242,7 +242,7 @@ def _start(solution: Solution) -> FirstStep:
 
 def _last_step(problem: Problem, points: int) -> LastStep:
     """Return the settings to differentiate the mean of the last step; some paths show its noise's form."""
-    states = simulate(problem, _LOOK, key=jax.random.key(0)).states[-2]
+    states = sampled_states(problem, _LOOK, key=jax.random.key(0))[-2]
     noise = noise_form(problem, problem.times[-2], states)
     if noise.factor is None and problem.dim > _FEW:
         return LastStep(noise, points)

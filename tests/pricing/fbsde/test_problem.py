@@ -392,3 +392,14 @@ def test_known_solutions_solve_their_equation(name):
     left, paid, known = at(0.1, jnp.array([0.3, 0.7, -0.2]))
     np.testing.assert_allclose(left, 0.0, atol=1e-10)
     np.testing.assert_allclose(paid, known, rtol=1e-7)
+
+
+def test_a_drift_and_a_driver_that_are_left_out_are_zero():
+    gammas = lambda **options: Problem(
+        2, 1.0, 0.5, diffusion=lambda t, x: 1.0, terminal=lambda x: x, num_steps=2, **options
+    )
+    for problem in (gammas(), gammas(reads_gamma=True), gammas().replace(num_steps=4)):
+        t, x, y, z = problem.times[0], problem.x0, jnp.ones(2), jnp.ones((2, 2))
+        gamma = (jnp.ones((2, 2, 2)),) * problem.reads_gamma
+        np.testing.assert_array_equal(problem.drift(t, x), np.zeros(2))
+        np.testing.assert_array_equal(problem.driver(t, x, y, z, *gamma), np.zeros(2))
