@@ -68,10 +68,10 @@ def _require_one_key(solution: Solution) -> None:
 
 
 def _title(solution: Solution) -> str:
-    problem, run = solution.problem, solution.stats.get("run")
+    problem = solution.problem
     contracts = f", contracts {problem.contracts}" if problem.contracts else ""
-    by = f"; {run.text}" if run is not None else ""
-    return f"dimension {problem.dim}{contracts}, {problem.num_steps} steps{by}"
+    run = solution.run.text
+    return f"dimension {problem.dim}{contracts}, {problem.num_steps} steps; {run}"
 
 
 def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:

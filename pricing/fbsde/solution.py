@@ -15,7 +15,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ..fields import Number, as_real
 from ..numerics.safe_math import nan_where
 from .problem import Problem, State
-from .showing import draw, summary_of
+from .showing import RunNote, draw, summary_of
 from .solver import RESULTS, AbstractApproximation, weighted_sum
 
 if TYPE_CHECKING:
@@ -92,14 +92,15 @@ class Solution(AbstractValueFunction):
         problem: The problem that was solved.
         approximation: u at the dates of the grid.
         result: Result of the training.
-        stats: "losses", of every iteration, of shape [stages, iterations]; "run", a note of the solver and its
-            time; `solve` without a solver adds more.
+        stats: "losses", of every iteration, of shape [stages, iterations]; `solve` without a solver adds more.
+        run: A note of the solver and its time, for `summary`.
     """
 
     problem: Problem
     approximation: AbstractApproximation
     result: RESULTS
     stats: dict[str, Any]
+    run: RunNote = RunNote("", None)
 
     @full_matmul_precision
     def portfolio(self, quantities: Number) -> "Portfolio":

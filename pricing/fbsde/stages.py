@@ -1,5 +1,6 @@
 """The loop over a solver's stages, from its first state to a solution, and its checkpoints on disk."""
 
+import dataclasses
 import hashlib
 import json
 import time
@@ -102,8 +103,7 @@ def train(
 def with_note(solution: Solution, solver: AbstractSolver, started: float | None) -> Solution:
     """Return a solution with a note of its solver and of the seconds since `started`."""
     seconds = None if started is None else time.perf_counter() - started
-    stats = solution.stats | {"run": RunNote(type(solver).__name__, seconds)}
-    return eqx.tree_at(lambda s: s.stats, solution, stats)
+    return dataclasses.replace(solution, run=RunNote(type(solver).__name__, seconds))
 
 
 @stored_jit
