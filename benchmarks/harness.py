@@ -48,7 +48,7 @@ QUICK = {
     "deep_bsde": "--iterations 200 --seeds 1 --eager",
     "portfolio_fbsde": "--contracts 50 --paths 4096 --repeat 1 --fresh 4096 --fresh-each 1024",
     "picard_check": "--levels 4",
-    "many_dimensions": "--dims 100 --iterations 200",
+    "many_dimensions": "--dims 100 --iterations 200 --levels 3",
     "one_step_malliavin": "--dim 10 --iterations 20 --seeds 1 --eager",
     "malliavin_networks": "--dim 4 --iterations 20 --seeds 2",
     "malliavin_floor": "--dim 10 --iterations 20",

@@ -390,7 +390,7 @@ SMOKE: dict[str, Smoke] = {
         of_two_rates,
     ),
     "picard_check": ("--levels 2 --dim 5 --repeats 4", of_picard_check),
-    "many_dimensions": ("--dims 100 --iterations 100", of_many_dimensions),
+    "many_dimensions": ("--dims 100 --iterations 100 --levels 2", of_many_dimensions),
     "exercise_rule": ("--assets 2 --fit-paths 4096 --blocks 1", of_exercise_rule),
     "serve_load": ("--rounds 6 --clients 2 --contracts 5 --kills 1", of_serve_load),
     "quantlib_peer": ("--parts black-scholes --contracts 20 --repeat 1", of_quantlib_peer),
