@@ -38,7 +38,7 @@ class ServedSolution(NamedTuple):
         return SolutionEntry(name=self.name, dimension=self.dim, figures=list(self.figures))
 
     def evaluated(self, content: bytes, most: int) -> SolutionFigures:
-        """Return the figures at the time and the states of a request's body, at most so many states.
+        """Return the figures at the time and the states of a request's body, at most `most` states.
 
         Raises:
             HTTPProblem: The body has another form, or a figure is not known there.
