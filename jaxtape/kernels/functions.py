@@ -17,14 +17,19 @@ _EVERYWHERE = {
     *(p.eq_p, p.ne_p, p.lt_p, p.le_p, p.gt_p, p.ge_p, p.and_p, p.or_p, p.xor_p, p.not_p),
     *(p.max_p, p.min_p, p.clamp_p, p.select_n_p, p.convert_element_type_p, p.is_finite_p),
     *(p.erf_p, p.expm1_p, p.copy_p, p.stop_gradient_p),
+    *(p.shift_left_p, p.shift_right_logical_p, p.bitcast_convert_type_p),
+}
+_OF_WORDS = {
+    *(p.add_p, p.sub_p, p.mul_p, p.and_p, p.or_p, p.xor_p, p.shift_left_p, p.shift_right_logical_p),
+    *(p.bitcast_convert_type_p, p.convert_element_type_p, p.copy_p),
 }
 _ON = {
     "gpu": {p.cbrt_p, p.sinh_p, p.cosh_p, p.asin_p, p.acos_p, p.atan_p, p.atan2_p},
     "tpu": {p.atan2_p, p.round_p},
 }
 _DTYPES = {
-    "gpu": ("float32", "float64", "int32", "int64", "bool"),
-    "tpu": ("float32", "int32", "bool"),
+    "gpu": ("float32", "float64", "int32", "int64", "uint32", "uint64", "bool"),
+    "tpu": ("float32", "int32", "uint32", "bool"),
 }
 
 
@@ -40,6 +45,17 @@ def function_on(platform: str, primitive: Primitive) -> Callable | None:
 def has_dtype(platform: str, dtype) -> bool:
     """Return True if kernels compute with a dtype."""
     return str(dtype) in _DTYPES[platform]
+
+
+def is_for_words(eqn) -> bool:
+    """Return True if an operation has no unsigned integers, or is one of those on the words of keys."""
+    types = [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]
+    if eqn.primitive is p.bitcast_convert_type_p:
+        return types[0].itemsize == types[1].itemsize
+    if not any(jnp.issubdtype(each, jnp.unsignedinteger) for each in types):
+        return True
+    is_exact = all(jnp.issubdtype(each, jnp.integer) for each in types)
+    return is_exact and eqn.primitive in _OF_WORDS
 
 
 def erf(x):
@@ -60,6 +76,18 @@ def erf(x):
     positive = jnp.where(a < 1.25, middle, large)
     found = jnp.where(a < 0.84375, small, jnp.sign(x) * positive)
     return jnp.where(x == x, found, x)
+
+
+def erf_inv(x):
+    """Return the inverse of the error function in single precision, which Mosaic would compute in double.
+
+    From M. Giles, "Approximating the erfinv function" (2010), whose polynomials XLA has, too.
+    """
+    w = -jnp.log1p(-x * x)
+    found = x * jnp.where(
+        w < 5.0, _polynomial(w - 2.5, _NEAR), _polynomial(jnp.sqrt(w) - 3.0, _FAR)
+    )
+    return jnp.where(jnp.abs(x) == 1.0, x * jnp.inf, found)
 
 
 def expm1(x):
@@ -109,10 +137,14 @@ _RULES = {
         p.min_p: _with_nan(p.min_p),
         p.clamp_p: _clamp,
     },
-    "tpu": {p.expm1_p: lambda x, **_: expm1(x), p.sign_p: _sign},
+    "tpu": {p.erf_inv_p: erf_inv, p.expm1_p: lambda x, **_: expm1(x), p.sign_p: _sign},
 }
 
 # fmt: off
+_NEAR = (1.50140941, 0.246640727, -0.00417768164, -0.00125372503, 0.00021858087, -4.39150654e-06,
+         -3.5233877e-06, 3.43273939e-07, 2.81022636e-08)
+_FAR = (2.83297682, 1.00167406, 0.00943887047, -0.0076224613, 0.00573950773, -0.00367342844, 0.00134934322,
+        0.000100950558, -0.000200214257)
 _ERX = 8.45062911510467529297e-01
 _PP = (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02,
        -5.77027029648944159157e-03, -2.37630166566501626084e-05)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .draws import is_key, pairs, words
 from .functions import has_dtype
 from .pallas import Tile, every, full, number_of_tile
 from .paths import Kind, NoKernelError, Value, paths_axis, without
@@ -46,7 +47,7 @@ class Leaf(NamedTuple):
         Raises:
             NoKernelError: If a kernel cannot read it.
         """
-        if not has_dtype(tile.platform, aval.dtype):
+        if not is_key(aval.dtype) and not has_dtype(tile.platform, aval.dtype):
             raise NoKernelError(f"an array is of {aval.dtype}")
         if not aval.size:
             raise NoKernelError("an array is empty")
@@ -54,7 +55,7 @@ class Leaf(NamedTuple):
         leaf = cls(aval.shape, aval.dtype, axis, stack)
         if tile.platform == "gpu" or axis is None:
             return leaf
-        return leaf._replace(sublanes=_sublanes((stack, *leaf.entries)[-1]))
+        return leaf._replace(sublanes=_sublanes((stack, *leaf.entries, *leaf.words)[-1]))
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -62,13 +63,27 @@ class Leaf(NamedTuple):
         return without(self.shape, self.axis)
 
     @property
+    def words(self) -> tuple[int, ...]:
+        """The shape of an entry: a key has two words."""
+        return (2,) if is_key(self.dtype) else ()
+
+    @property
     def rows(self) -> int:
-        """The number of entries."""
-        return math.prod(self.entries)
+        """The number of entries, or of words of keys."""
+        return math.prod(self.entries + self.words)
+
+    @property
+    def in_words(self) -> "Leaf":
+        """The leaf of the words of keys; any other leaf as it is."""
+        if not self.words:
+            return self
+        return self._replace(shape=(*self.shape, 2), dtype=self.held)
 
     @property
     def held(self) -> jnp.dtype:
-        """The dtype in memory and in loops: flags are numbers there."""
+        """The dtype in memory and in loops: flags are numbers there, and keys words."""
+        if self.words:
+            return jnp.dtype("uint32")
         return jnp.dtype("int32") if self.dtype == jnp.bool_ else self.dtype
 
     def written(self, tile: Tile, paths: int) -> jax.ShapeDtypeStruct:
@@ -84,7 +99,7 @@ class Leaf(NamedTuple):
 
     def laid(self, stack: jax.Array, tile: Tile) -> jax.Array:
         """Return a stack as a kernel reads it."""
-        stack = stack.astype(self.held)
+        stack = jax.random.key_data(stack) if self.words else stack.astype(self.held)
         if self.axis is None:
             return stack.reshape(-1)
         paths = self.shape[self.axis]
@@ -98,9 +113,13 @@ class Leaf(NamedTuple):
             return written.reshape(self.stack, *self.entries)
         shape = -1, written.shape[1] // self.sublanes, self.sublanes, *tile.shape[1:]
         rows = jnp.swapaxes(written.reshape(shape), 1, 2)
-        flat = rows.reshape(self.stack, *self.entries, -1)
+        flat = rows.reshape(self.stack, *self.entries, *self.words, -1)
         found = flat[..., 0] if self.axis is None else jnp.moveaxis(flat, -1, self.axis + 1)
-        return found.astype(self.dtype)
+        return (
+            jax.random.wrap_key_data(found, impl="threefry2x32")
+            if self.words
+            else found.astype(self.dtype)
+        )
 
     def load(self, ref, k, tile: Tile) -> tuple:
         """Return the tiles of array k of a stack that was laid or written."""
@@ -137,7 +156,8 @@ class Leaf(NamedTuple):
         """Return the value of the tiles in memory."""
         kind = Kind.SHARED if self.axis is None else Kind.OWN
         tiles = [tile != 0 if self.dtype == jnp.bool_ else tile for tile in tiles]
-        return Value.of(tiles, self.entries, self.axis, kind)
+        entries = pairs(tiles) if self.words else tiles
+        return Value.of(entries, self.entries, self.axis, kind)
 
     def tiles(self, value: Value) -> tuple:
         """Return the tiles in memory of a value.
@@ -147,7 +167,8 @@ class Leaf(NamedTuple):
         """
         if (value.kind is Kind.SUM) != self.is_sum or value.axis != self.axis:
             raise NoKernelError(f"a result is {value.kind.value}")
-        return tuple(tile.astype(self.held) for tile in value.entries.flat)
+        tiles = words(value.entries) if self.words else value.entries.flat
+        return tuple(tile.astype(self.held) for tile in tiles)
 
 
 def summed(leaves: Sequence[Leaf], written: Sequence[jax.Array]) -> list[jax.Array]:

@@ -99,15 +99,15 @@ class NodeFunction(NamedTuple):
         found = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
         return tuple(value[None] for value in found)
 
-    def constants(self, tiles: Sequence) -> list[Value]:
+    def constants(self, walk: Walk, tiles: Sequence) -> list[Value]:
         """Return the values that the body reads, from the tiles of those that the kernel reads."""
         values = [leaf.value(each) for leaf, each in zip(self.reads, tiles, strict=True)]
-        return Walk(self.tile, self.paths).evaluate(self.prelude, values)
+        return walk.evaluate(self.prelude, values)
 
-    def run(self, constants: Sequence[Value], tiles: Sequence) -> list[tuple]:
+    def run(self, walk: Walk, constants: Sequence[Value], tiles: Sequence) -> list[tuple]:
         """Return the tiles of the results, from those of the sources."""
         values = [leaf.value(each) for leaf, each in zip(self.sources, tiles, strict=True)]
-        found = Walk(self.tile, self.paths).evaluate(self.body, [*constants, *values])
+        found = walk.evaluate(self.body, [*constants, *values])
         return [leaf.tiles(value) for leaf, value in zip(self.results, found, strict=True)]
 
     def operations(self) -> int:
@@ -116,8 +116,13 @@ class NodeFunction(NamedTuple):
         `NoKernelError` is raised if an operation has no rule.
         """
         types = [_types(leaves, self.tile) for leaves in (self.reads, self.sources)]
-        run = lambda shared, tiles: self.run(self.constants(shared), tiles)
-        return len(jax.make_jaxpr(run)(*types).jaxpr.eqns)
+
+        def run(shared, tiles, path):
+            walk = Walk(self.tile, self.paths, path)
+            return self.run(walk, self.constants(walk, shared), tiles)
+
+        path = jax.ShapeDtypeStruct(self.tile.shape, "uint32")
+        return len(jax.make_jaxpr(run)(*types, path).jaxpr.eqns)
 
 
 def _is_prelude(jaxpr: Jaxpr, tile: Tile, paths: int) -> bool:
@@ -128,7 +133,7 @@ def _is_prelude(jaxpr: Jaxpr, tile: Tile, paths: int) -> bool:
         values = [leaf.value(each) for leaf, each in zip(leaves, tiles, strict=True)]
         found = Walk(tile, paths).evaluate(jaxpr, values)
         kinds.extend(value.kind for value in found)
-        return [list(value.entries.flat) for value in found]
+        return [[*value.entries.flat] for value in found]
 
     try:
         leaves = [Leaf.of(v.aval, tile, paths) for v in jaxpr.invars]

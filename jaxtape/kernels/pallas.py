@@ -115,6 +115,15 @@ def number_of_tile() -> jax.Array:
     return pl.program_id(0)
 
 
+def numbers_of_paths(tile: Tile) -> jax.Array:
+    """Return the numbers of the paths of the tile that a kernel runs, unsigned."""
+    parts = [jax.lax.broadcasted_iota(jnp.int32, tile.shape, dim) for dim in range(len(tile.shape))]
+    within = sum(
+        part * (tile.size // math.prod(tile.shape[: dim + 1])) for dim, part in enumerate(parts)
+    )
+    return (number_of_tile() * jnp.int32(tile.size) + within).astype(jnp.uint32)
+
+
 def every(tile: Tile, start: Any, stride: int) -> Any:
     """Return the index of every `stride`-th row, from the row `start`, as many as a tile has."""
     from jax.experimental import pallas as pl

@@ -16,8 +16,9 @@ from jax import lax
 
 from .leaf import Leaf, summed
 from .node import NodeFunction
-from .pallas import TILES, Tile, barrier, call, full
+from .pallas import TILES, Tile, barrier, call, full, numbers_of_paths
 from .paths import NoKernelError
+from .walk import Walk
 
 _MOST_OPERATIONS = 4096  # of the pullback of a node, on tiles
 _TPU_SCALARS = 2**19  # bytes of the memory of scalars, of which a core has 1 MiB
@@ -110,7 +111,8 @@ class KernelSweeps:
         )
         of_consts = map(leaf, compress(consts, active[0]))
         bars = _cotangents(of_consts, of_state, of_xs, of_ys, active)
-        kept = tuple(x._replace(stack=slots, sublanes=1) for x in compress(of_state, needed))
+        in_slots = tuple(compress(of_state, needed))
+        kept = tuple(x.in_words._replace(stack=slots, sublanes=1) for x in in_slots)
 
         pulled = tuple(compress(state, active[1])), tuple(compress(y, active[3]))
         everything = sum(bars, ())
@@ -119,7 +121,7 @@ class KernelSweeps:
             NodeFunction.of(function, tile, paths, (consts, state, x, *more), sources, results)
             for function, more, sources, results in (
                 (step, (), node, (*of_state, *of_ys)),
-                (lambda *args: tuple(compress(step(*args)[0], needed)), (), node, kept),
+                (lambda *args: tuple(compress(step(*args)[0], needed)), (), node, in_slots),
                 (pull, pulled, (*node, *then), everything),
             )
         )
@@ -162,12 +164,13 @@ class KernelSweeps:
 
         def kernel(*refs):
             of_shared, of_init, of_xs, of_last, of_ys, of_slots = _cut(refs, parts)
-            constants = self.step.constants(self._load(shared, of_shared, 0))
+            walk = self._walk(interpret)
+            constants = self.step.constants(walk, self._load(shared, of_shared, 0))
 
             def node(k, state: list) -> list:
                 at = self._place(k)
                 tiles = [*state, *self._load(self.xs, of_xs, at)]
-                state, y = _cut(self.step.run(constants, tiles), (state, self.ys))
+                state, y = _cut(self.step.run(walk, constants, tiles), (state, self.ys))
                 self._store(self.ys, of_ys, at, y)
                 return state
 
@@ -196,8 +199,9 @@ class KernelSweeps:
             found = _cut(refs, (*parts, *self.bars, scratch))
             of_before, of_shared, of_init, of_xs, of_slots, of_bar, of_y_bars = found[:7]
             of_consts_bar, of_init_bar, of_xs_bar, of_scratch = found[7:]
-            steps_with = self.again.constants(self._load(before, of_before, 0))
-            pulls_with = self.pull.constants(self._load(shared, of_shared, 0))
+            walk = self._walk(interpret)
+            steps_with = self.again.constants(walk, self._load(before, of_before, 0))
+            pulls_with = self.pull.constants(walk, self._load(shared, of_shared, 0))
             first = self._load(self.state, of_init, 0)
 
             def inputs(k, leaves: list) -> list:
@@ -209,12 +213,12 @@ class KernelSweeps:
                 return [*state, *self._load(self.xs, of_xs, self._place(k))]
 
             def again(k, leaves: list) -> list:
-                return self.again.run(steps_with, inputs(k, leaves))
+                return self.again.run(walk, steps_with, inputs(k, leaves))
 
             def pull(k, leaves: list, carry: tuple) -> tuple:
                 (total, bar), at = carry, self._place(k)
                 tiles = [*inputs(k, leaves), *bar, *self._load(y_bars, of_y_bars, at)]
-                consts_bar, bar, x_bar = _cut(self.pull.run(pulls_with, tiles), self.bars)
+                consts_bar, bar, x_bar = _cut(self.pull.run(walk, pulls_with, tiles), self.bars)
                 self._store(self.bars[2], of_xs_bar, at, x_bar)
                 return jax.tree.map(jax.numpy.add, total, consts_bar), bar
 
@@ -284,6 +288,9 @@ class KernelSweeps:
         whole, rest = divmod(self.length, size)
         carry = block(whole, carry, rest) if rest else carry
         return _loop(whole, lambda t, carry: block(np.int32(whole - 1) - t, carry), carry)
+
+    def _walk(self, interpret: bool) -> Walk:
+        return Walk(self.tile, self.paths, numbers_of_paths(self.tile), interpret)
 
     def _place(self, k):
         return np.int32(self.length - 1) - k if self.reverse else k

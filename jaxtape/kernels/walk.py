@@ -22,7 +22,8 @@ import numpy as np
 
 from ..jax_private import Jaxpr, Literal, Primitive, split_p, stack_p, unstack_p
 from ..jax_private import primitives as p
-from .functions import function_on, has_dtype
+from .draws import RULES as _RULES_OF_DRAWS
+from .functions import function_on, has_dtype, is_for_words
 from .pallas import Tile, full
 from .paths import Kind, NoKernelError, Value, objects, without
 
@@ -34,10 +35,14 @@ class Walk:
     Attributes:
         tile: The tile.
         paths: The number of paths.
+        path: The numbers of the tile's paths, unsigned; a function of shared values alone needs none.
+        interpret: Whether Pallas interprets the kernel.
     """
 
     tile: Tile
     paths: int
+    path: Any = None
+    interpret: bool = False
 
     def evaluate(self, jaxpr: Jaxpr, values: Sequence[Value]) -> list[Value]:
         """Return the outputs of a jaxpr without calls, from its inputs.
@@ -67,9 +72,11 @@ class Walk:
         for v in (*eqn.invars, *eqn.outvars):
             if not has_dtype(self.tile.platform, v.aval.dtype):
                 raise NoKernelError(f"{eqn.primitive} computes in {v.aval.dtype}")
-        return [self._each(eqn, values, functools.partial(function, **eqn.params))]
+        if not is_for_words(eqn):
+            raise NoKernelError(f"{eqn.primitive} computes in unsigned integers")
+        return [self.each(eqn, values, functools.partial(function, **eqn.params))]
 
-    def _each(self, eqn, values: list[Value], function: Callable) -> Value:
+    def each(self, eqn, values: list[Value], function: Callable) -> Value:
         """Apply a function to each entry; an array without axes, or with one entry on an axis, is broadcast.
 
         Raises:
@@ -363,3 +370,4 @@ _RULES = {
     p.cumsum_p: Walk.cumsum,
     p.dot_general_p: Walk.dot_general,
 } | dict.fromkeys(_REDUCED, Walk.reduce)
+_RULES |= _RULES_OF_DRAWS

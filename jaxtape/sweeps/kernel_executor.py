@@ -111,11 +111,13 @@ def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Call
 def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
     """Return the `KernelSweeps` of a prepared chain, from the types of its arrays; or why it has none."""
     chain = dataclasses.replace(chain, broadcasts=False, in_bits=True)
-    return _found(chain, types[0], types[1], types[2], kind)
+    draws = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    return _found(chain, types[0], types[1], types[2], kind, draws)
 
 
 @functools.lru_cache(maxsize=64)
-def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str) -> Any:
+def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws: bool) -> Any:
+    del draws  # the walk asks for it, where a step draws
     from ..kernels.paths import NoKernelError
     from ..kernels.sweeps import KernelSweeps
 

@@ -12,7 +12,8 @@ from jax.experimental import checkify
 
 import jaxtape as jt
 from jaxtape.jax_private import primitives
-from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, expm1, function_on
+from jaxtape.kernels.draws import threefry
+from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, erf_inv, expm1, function_on
 from jaxtape.kernels.leaf import Leaf, summed
 from jaxtape.kernels.pallas import TILES, call
 from jaxtape.kernels.paths import Kind, Value
@@ -137,6 +138,51 @@ def test_gradient_of_baskets(kind, interpreted):
     compared(of_baskets, kind, interpreted(kind), p, start, noise, barrier, transform=transform)
 
 
+def drawing(scan, p, key, keys):
+    """A payoff of paths that draw from a shared key for each node, from keys of their own, and from words."""
+    paths, dtype = keys.size, p.dtype
+
+    def node(state, i):
+        x, keys = state
+        keys, own = jax.vmap(jax.random.split, out_axes=1)(keys)
+        z = jax.random.normal(jax.random.fold_in(key, i), (2, paths), dtype)
+        raw = jax.random.wrap_key_data(jax.random.key_data(own))
+        words = jax.vmap(lambda key: jax.random.bits(key, (), "uint32"))(raw)
+        u = jax.vmap(lambda key: jax.random.uniform(key, (), dtype))(own)
+        return (x * jnp.exp(p * z[0] + 0.1 * z[1] * u), keys), (z, words)
+
+    (x, keys), drawn = scan(node, (jnp.ones(paths, dtype), keys), jnp.arange(3, dtype=jnp.int32))
+    return jnp.mean(x), (jax.random.key_data(keys), *drawn)
+
+
+@KINDS
+def test_noise_drawn_in_a_kernel(kind, interpreted):
+    """Paths draw the same bits, and so the same normal variates here, as outside of a kernel."""
+    decisions, paths = interpreted(kind), 2 * TILES[kind].size
+    keys, p = jax.random.split(jax.random.key(1), paths), jnp.asarray(0.2, DTYPES[kind])
+    found, expected = (
+        jax.jit(jax.value_and_grad(functools.partial(drawing, scan), has_aux=True))(
+            p, jax.random.key(2), keys
+        )
+        for scan in (functools.partial(jt.scan, schedule=jt.Revolve(2)), lax.scan)
+    )
+    assert decisions and all(isinstance(each, KernelSweeps) for each in decisions), decisions
+    (value, drawn), gradient = found
+    for a, b in zip(drawn, expected[0][1], strict=True):
+        np.testing.assert_array_equal(a, b)
+    rtol = 1e-12 if kind == "gpu" else 3e-6
+    np.testing.assert_allclose((value, gradient), (expected[0][0], expected[1]), rtol=rtol)
+
+
+def test_hash_of_a_counter():
+    """As a compiled kernel computes it, and as an interpreted one does."""
+    words = np.random.default_rng(0).integers(0, 2**32, (4, 50), dtype=np.uint32)
+    expected = primitives.threefry2x32_p.bind(*map(jnp.asarray, words))
+    for rolled in (False, True):
+        found = threefry(tuple(words[:2]), tuple(words[2:]), rolled)
+        np.testing.assert_array_equal(jnp.stack(found), jnp.stack(expected))
+
+
 def second(loss):
     """Second derivatives forward over reverse; of the strike alone, whose tangent only the way back has."""
 
@@ -240,7 +286,20 @@ REASONS = {
     "an array is empty": (lambda s, x: ((s[0] * x, s[1]), None), (ONES, jnp.ones((256, 0))), NOISE),
     "an array is of key": (
         lambda s, x: ((s[0] * x, jax.random.split(s[1])[0]), None),
-        (ONES, jax.random.key(0)),
+        (ONES, jax.random.key(0, impl="rbg")),
+        NOISE,
+    ),
+    "draws more than 256 numbers": (
+        lambda s, x: (s * jnp.sum(jax.random.uniform(jax.random.key(0), (257, 256)), 0), None),
+        ONES,
+        NOISE,
+    ),
+    "takes 8 bits": (
+        lambda s, x: (
+            s * jax.random.bits(jax.random.key(0), (256,), "uint8").astype(s.dtype),
+            None,
+        ),
+        ONES,
         NOISE,
     ),
     "an array is of complex128": (
@@ -325,6 +384,9 @@ def test_functions_for_compilers_without_them(kind):
     x = jnp.concatenate([x, extremes])
     np.testing.assert_allclose(erf(x), lax.erf(x), rtol=eps, atol=0.0)
     np.testing.assert_allclose(expm1(x), jnp.expm1(x), rtol=eps, atol=0.0)
+    if kind == "tpu":
+        x = jnp.concatenate([jnp.tanh(x), jnp.asarray([1.0, -1.0, 1.5], x.dtype)])
+        np.testing.assert_allclose(erf_inv(x), lax.erf_inv(x), rtol=eps, atol=0.0)
 
 
 def test_nan_stays():
@@ -364,6 +426,12 @@ def test_compilers_know_each_function(kind, platform, dtype):
         found = [f(angle) for f in one] + [f(x, angle) for f in two]
         flags = [f(flag, ~flag) for f in both] + [f(x, angle) for f in compared_with]
         flags += [lax.is_finite(x)]
+        bits = lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}")
+        of_bits = (lax.add, lax.sub, lax.mul, lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor)
+        of_bits += (lax.shift_left, lax.shift_right_logical)
+        number = lax.convert_element_type(bits, f"int{8 * x.dtype.itemsize}")
+        words = [f(bits, lax.convert_element_type(number, bits.dtype)) for f in of_bits]
+        found += [lax.bitcast_convert_type(each, dtype) for each in words]
         found += [lax.convert_element_type(each, dtype) for each in flags]
         found += [lax.clamp(angle, x, angle), lax.select(flag, x, angle), lax.integer_pow(x, -3)]
         return primitives.add_jaxvals_p.bind(sum(found, x), lax.copy_p.bind(x))
@@ -427,6 +495,35 @@ def test_compiled_for_an_accelerator(target, dtype, states):
     assert not report.loops
     assert report.kernels <= (10 if target == "gpu:h100" else 13)
     assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
+
+
+@pytest.mark.parametrize(
+    ("target", "kernels", "states"), [("gpu:h100", 11, 20), ("tpu:v5e:2x2", 14, 2)]
+)
+def test_draws_compiled_for_an_accelerator(target, kernels, states):
+    """The same with its noise drawn: one more kernel numbers the nodes."""
+    p = jax.tree.map(jnp.float32, heston)
+
+    def price(p, key):
+        def node(state, i):
+            z = jax.random.normal(jax.random.fold_in(key, i), (2, 65536), jnp.float32)
+            return heston_step(p, jnp.float32(0.01), state, z), None
+
+        init = jnp.zeros(65536, jnp.float32), jnp.broadcast_to(p.initial_variance, (65536,))
+        (x, _), _ = jt.scan(node, init, jnp.arange(256, dtype=jnp.int32), schedule=jt.Revolve(16))
+        return jnp.mean(jnp.maximum(jnp.exp(x) - 1.0, 0.0))
+
+    jt.set_kernels(True)
+    try:
+        report = jt.compile_for(jax.value_and_grad(price), p, jax.random.key(0), target=target)
+    except ImportError:
+        pytest.skip("pip install 'jaxtape[cuda]' or 'jaxtape[tpu]'")
+    finally:
+        jt.set_kernels(False)
+    assert report.compiles, report.reason
+    assert not report.loops
+    assert report.kernels <= kernels
+    assert report.temporary_bytes <= states * 2 * 65536 * 4
 
 
 def test_setting_changes_programs_of_accelerators_alone():
