@@ -1,5 +1,6 @@
 """What is known of the problems of `fbsde_unseen` without paths: by closed forms, quadrature and grids."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from pricing import greeks, price
 class Reference(NamedTuple):
     """Value, gradient and diagonal of the Hessian at x0."""
 
-    value: float
+    value: Any
     delta: np.ndarray
     gamma: np.ndarray
 
@@ -115,6 +116,45 @@ def of_assets(
         curve = CubicSpline(grid, y[line])
         slope[axis], bend[axis] = curve(0.0, 1), curve(0.0, 2)
     return Reference(float(y[middle]), slope / x0, (bend - slope) / x0**2)
+
+
+def bermudan_puts_on_geometric_means(
+    spots: np.ndarray,
+    covariance: np.ndarray,
+    rate: float,
+    weights: np.ndarray,
+    strikes: np.ndarray,
+    dates: np.ndarray,
+    points: int = 2001,
+) -> Reference:
+    """Of puts on weighted geometric means: [contracts], in money, x_i Delta_i and x_i x_j Gamma_ij.
+
+    The logarithm of each mean is a Brownian motion with drift. Without drift and vol that is one motion for all
+    contracts, with one law of a step on one grid. Today's derivatives are those of the first step's density.
+    """
+    vols = np.sqrt(np.einsum("ci,ij,cj->c", weights, covariance, weights))
+    drifts, logs = weights @ (rate - 0.5 * np.diag(covariance)), weights @ np.log(spots)
+    grid = _grid(1.0, dates[-1], points)
+
+    def paid(t: float) -> np.ndarray:
+        means = np.exp((logs + drifts * t)[:, None] + vols[:, None] * grid)
+        return np.maximum(strikes[:, None] - means, 0.0)
+
+    y = paid(dates[-1])
+    for before, after in reversed(list(itertools.pairwise(dates))):
+        law = _law(grid, 0.0, (after - before) ** 0.5)
+        y = np.maximum(np.exp(-rate * (after - before)) * (y @ law.T), paid(before))
+    first = dates[0]
+    today = np.exp(-0.5 * grid**2 / first) * (grid[1] - grid[0]) / (2.0 * np.pi * first) ** 0.5
+    today *= np.exp(-rate * first)
+    value, slope, bend = (
+        y @ today,
+        y @ (today * grid / first),
+        y @ (today * (grid**2 / first - 1.0) / first),
+    )
+    delta = weights * (slope / vols)[:, None]
+    gamma = weights[:, :, None] * weights[:, None] * (bend / vols**2)[:, None, None]
+    return Reference(value, delta, gamma - delta[:, :, None] * np.eye(len(spots)))
 
 
 def _grid(vol: float, maturity: float, points: int = 2001) -> np.ndarray:

@@ -36,6 +36,7 @@ from .solvers.gradient_regression import GradientRegression as GradientRegressio
 from .solvers.grid_quadrature import GridQuadrature as GridQuadrature
 from .solvers.networks import Architecture as Architecture
 from .solvers.one_step_malliavin import OneStepMalliavin as OneStepMalliavin
+from .solvers.projection_pursuit import ProjectionPursuit as ProjectionPursuit
 from .solving import solve as solve
 from .storage import export as export
 from .storage import load as load

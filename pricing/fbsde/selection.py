@@ -23,13 +23,16 @@ from .solvers.bases import (
 )
 from .solvers.gradient_regression import GradientRegression
 from .solvers.grid_quadrature import GridQuadrature
+from .solvers.projection_pursuit import ProjectionPursuit
 from .stages import init, train
 
 MAX_GRID_DIMENSION = 2
+_MANY = 32  # contracts, whose own functions cost less than functions that suit all of them
 _PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
 _MIN_PATHS = 1024  # of a regression
 _MAX_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
 _PILOTS_OF_REST = 4.0  # pilots' time: the pilot itself, the training, the certificate and its check
+_LESS = 2  # degrees of the polynomials of a second solution of many contracts
 _INSTANT = 1e-12  # seconds
 _COPIES_OF_GRID = 12  # multiples of its state that a grid takes at once
 _COPIES_OF_STATE, _COPIES_OF_FUNCTIONS = (
@@ -53,13 +56,16 @@ class PilotRun(NamedTuple):
 def candidates(problem: Problem, is_positive: bool, limits: SolveLimits) -> list[AbstractSolver]:
     """Return the solvers that suit the dimension and fit into memory.
 
-    They are a grid in one or two dimensions; in more, regressions on several sets of functions.
+    They are a grid in one or two dimensions; in more, regressions on several sets of functions, or for many
+    contracts that it solves, `ProjectionPursuit`.
 
     Raises:
         ValueError: The memory is not enough for any of them.
     """
     suitable: list[AbstractSolver] = [GridQuadrature()]
-    if problem.dim > MAX_GRID_DIMENSION:
+    if problem.dim > MAX_GRID_DIMENSION and _is_book(problem):
+        suitable = [ProjectionPursuit()]
+    elif problem.dim > MAX_GRID_DIMENSION:
         sets = (set_ for size, set_ in _basis_sets(problem.dim) if size <= _MAX_FUNCTIONS)
         rich, additive = next(sets), (SeparableBasis(2), MeanPolynomials(6, above=1))
         if is_positive:
@@ -77,6 +83,12 @@ def candidates(problem: Problem, is_positive: bool, limits: SolveLimits) -> list
     if not solvers:
         raise ValueError(f"{limits.summary}: this is not enough memory for any solution; give more")
     return solvers
+
+
+def _is_book(problem: Problem) -> bool:
+    if math.prod(problem.contracts) < _MANY:
+        return False
+    return ProjectionPursuit().unsupported_reason(problem) is None
 
 
 def _basis_sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
@@ -144,6 +156,8 @@ def select_check(
 
     None if there is no other, or no memory for it. coarse: the problem on fewer dates, or the same.
     """
+    if isinstance(solvers[0], ProjectionPursuit):
+        return replace(solvers[0], degree=solvers[0].degree - _LESS), problem
     if isinstance(solvers[0], GridQuadrature):
         if coarse is not problem:
             return solvers[0], coarse
@@ -164,7 +178,7 @@ def shrink_to_fit(
 
     A regression's paths are halved until it fits; another solver is as it is.
     """
-    if not isinstance(solver, GradientRegression):
+    if not isinstance(solver, GradientRegression | ProjectionPursuit):
         return solver if _fits(problem, solver, limits) else None
     while solver.num_paths > max_paths or not _fits(problem, solver, limits):
         paths = solver.num_paths // 2

@@ -37,6 +37,7 @@ from .solution import Solution
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
 from .solvers.gradient_regression import GradientRegression
+from .solvers.projection_pursuit import ProjectionPursuit
 from .stages import Keys, train, with_note
 
 
@@ -62,12 +63,13 @@ def solve(
     select a solver, and estimate how far the figures of today are off:
 
     1. In one or two dimensions take `GridQuadrature`. In more, run `GradientRegression` with several sets of
-       functions on few paths, and take the set that explains most of the variance.
+       functions on few paths, and take the set that explains most of the variance. For 32 contracts or more
+       whose driver discounts, take `ProjectionPursuit`.
     2. Solve on many paths.
     3. Estimate value, Delta and Gamma on fresh paths, with standard errors (`certify`).
     4. Where standard errors do not show every error (a nonlinear driver, steps that are not exact), compare
        with a second solution on fewer dates or by other functions. For a right to exercise, compute an upper
-       bound of the value (`bounds`).
+       bound of the value (`bounds`); for 32 contracts or more compare with a second rule.
 
     While it runs, BLAS has one thread in the whole process.
 
@@ -150,6 +152,8 @@ def _solve_to_tolerance(
     keys = list(jax.random.split(key, 64))  # the check takes its own from the end
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(problem, bool(np.all(is_positive)), limits)
+    if isinstance(solvers[0], ProjectionPursuit):  # a second rule shows what a bound of each would
+        sources = sources._replace(has_bound=False, needs_check=problem.exercise_value is not None)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
     pilots = run_pilots(problem, solvers, keys, limits, report)
     fraction = 0.5 / (1 + sources.needs_check)  # of the time, for a training

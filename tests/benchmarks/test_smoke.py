@@ -252,6 +252,15 @@ def of_portfolio_fbsde(found):
     assert figures["standard error of value, the portfolio"] > 0.0
 
 
+def of_book_gammas(found):
+    figures = {row["figure"]: row["found"] for row in found["rows"]}
+    for name, most in {"value": 0.02, "delta": 0.06, "gamma": 0.5}.items():
+        assert 0.0 < figures[f"{name} off, median"] < most
+        assert figures[f"{name} of the portfolio off"] < 5.0 * most
+        assert figures[f"coverage of {name}, nominal 95 %"] > 0.6
+    assert figures["contracts off by more that are not flagged"] == 0.0
+
+
 def of_one_step_malliavin(found):
     ways = by(found, "way")
     assert list(ways) == [
@@ -372,6 +381,10 @@ SMOKE: dict[str, Smoke] = {
     "portfolio_fbsde": (
         "--contracts 3 --paths 1024 --repeat 1 --fresh 512 --fresh-each 512",
         of_portfolio_fbsde,
+    ),
+    "book_gammas": (
+        "--contracts 4 --paths 8192 --training 2048",
+        of_book_gammas,
     ),
     "one_step_malliavin": (
         "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 1 --eager",

@@ -19,6 +19,8 @@ from ..dynamics.step_density import noise_form
 from ..problem import Problem, reads_z
 from ..solution import Solution
 from ..solver import RESULTS
+from ..solvers.projection_pursuit import RidgeExpansion
+from .book_certificate import book_figures
 from .certificate_samples import (
     CertificateSamples,
     FirstStep,
@@ -152,6 +154,8 @@ def figures_on_paths(
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
     """
     problem = solution.problem
+    if isinstance(solution.approximation, RidgeExpansion):
+        return _of_book(solution, key, num_paths, quantities)
     dim, count = problem.dim, math.prod(problem.contracts)
     numbers = count * dim * dim if quantities is None else max(count, dim) * dim
     pairs = max(2, min(_MOST_PAIRS, num_paths // 2, _NUMBERS // numbers))
@@ -181,6 +185,14 @@ def figures_on_paths(
             "solution is not finite far out; take Delta and Gamma of the solution itself."
         )
     return found
+
+
+def _of_book(
+    solution: Solution, key: PRNGKeyArray, num_paths: int, quantities: Array | None
+) -> Certificate:
+    found = book_figures(solution, key, num_paths, quantities)
+    figures = map(Estimate, found.means, found.std_errors)
+    return Certificate(*figures, missed=found.missed, left=jnp.zeros_like(found.missed))
 
 
 def without_noise(solution: Solution) -> Certificate:

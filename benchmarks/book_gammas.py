@@ -1,0 +1,161 @@
+"""Value, Delta and Gamma of every contract of a book of Bermudan puts, beside exact references.
+
+Run `python -m benchmarks.book_gammas [--contracts 2000] [--paths 524288] [--training 8192] [--seeds 1]
+[--correlation 0.3] [--out FILE]`. Puts on weighted geometric means of ten assets, exercised on four dates of a
+year: weights, strikes, spots and quantities are drawn, vols are 15 to 40 %, and two spots are 1 and 10,000. A
+weighted geometric mean is lognormal, so each contract is a problem of one dimension, solved by quadrature on a
+grid of its logarithm. One `ProjectionPursuit` solves all contracts, and one `certify` finds their figures.
+Errors are the largest of a contract's entries, as shares of its largest entry, in money: x_i Delta_i and
+x_i x_j Gamma_ij. A contract is flagged where three standard errors of its Gamma are above 5 %. Coverage is the
+share of entries within 1.96 standard errors, over all contracts and seeds. The first seed includes compiling.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pricing import Basket, Bermudan, BlackScholes
+from pricing.fbsde import Problem, ProjectionPursuit, certify, from_product, solve
+
+from .command import Run, parser_of, table_of
+from .fbsde_references import Reference, bermudan_puts_on_geometric_means
+from .peak_memory import Peak
+
+DIM, RATE, FLAGGED = 10, 0.05, 0.05
+DATES = np.arange(1, 5) / 4.0
+FIGURES = "value", "delta", "gamma"
+
+Figure = dict[str, Any]
+
+
+class Book(NamedTuple):
+    """The contracts as one problem, their exact figures in money, and the quantity of each."""
+
+    problem: Problem
+    spots: np.ndarray
+    exact: Reference
+    quantities: np.ndarray
+
+
+def book(count: int, correlation: float) -> Book:
+    dice = np.random.default_rng(5)
+    spots, vols = dice.uniform(80.0, 120.0, DIM), np.linspace(0.15, 0.40, DIM)
+    spots[:2] = 1.0, 10000.0
+    weights = dice.dirichlet(np.ones(DIM), count)
+    strikes = np.exp(weights @ np.log(spots)) * dice.uniform(0.85, 1.15, count)
+    matrix = correlation + (1.0 - correlation) * np.eye(DIM)
+    model = BlackScholes(spots, RATE, vols, np.zeros(DIM), asset_correlation=matrix)
+    means = Basket(strikes, np.ones(count), "put", weights=weights, average="geometric")
+    puts = Bermudan(means, np.broadcast_to(DATES, (count, len(DATES))))
+    covariance = matrix * vols[:, None] * vols
+    exact = bermudan_puts_on_geometric_means(spots, covariance, RATE, weights, strikes, DATES)
+    return Book(from_product(puts, model, len(DATES)), spots, exact, dice.normal(size=count))
+
+
+class Found(NamedTuple):
+    """Figures and standard errors of a certificate in money, value, Delta and Gamma."""
+
+    means: list[np.ndarray]
+    std_errors: list[np.ndarray]
+
+    @classmethod
+    def of(cls, certificate: Any, spots: np.ndarray) -> "Found":
+        units = np.ones(()), spots, spots[:, None] * spots
+        figures = [getattr(certificate, name) for name in FIGURES]
+        in_money = lambda name: [
+            np.asarray(getattr(one, name), float) * unit
+            for one, unit in zip(figures, units, strict=True)
+        ]
+        return cls(in_money("mean"), in_money("std_error"))
+
+
+def largest(entries: np.ndarray) -> np.ndarray:
+    return np.max(np.abs(entries).reshape(len(entries), -1), axis=1)
+
+
+def errors_of(name: str, mean: np.ndarray, error: np.ndarray, exact: np.ndarray) -> list[Figure]:
+    size = largest(exact)
+    off, told = largest(mean - exact) / size, largest(error) / size
+    kinds = {
+        "median": np.median,
+        "95th percentile": lambda x: np.percentile(x, 95),
+        "worst": np.max,
+    }
+    rows = [(f"{name} off, {kind}", float(take(off))) for kind, take in kinds.items()]
+    rows.append((f"standard error of {name}, median", float(np.median(told))))
+    if name == "gamma":
+        rows += [
+            (f"contracts whose gamma is within {FLAGGED:.0%}", float(np.mean(off <= FLAGGED))),
+            (
+                "contracts off by more that are not flagged",
+                float(np.mean((off > FLAGGED) & (3.0 * told <= FLAGGED))),
+            ),
+        ]
+    return [{"figure": figure, "found": found} for figure, found in rows]
+
+
+def measured(run: Run) -> list[Figure]:
+    options = run.options
+    of = book(options.contracts, options.correlation)
+    solver = ProjectionPursuit(options.training, block=min(options.training, 256))
+    rows, seconds, within, first = [], [], [], None
+    with Peak() as peak:
+        for seed in range(options.seeds):
+            start = time.perf_counter()
+            train, fresh = jax.random.split(jax.random.key(seed))
+            solution = solve(of.problem, solver, key=train)
+            certificate = certify(solution, key=fresh, num_paths=options.paths)
+            jax.block_until_ready(certificate)
+            seconds.append(time.perf_counter() - start)
+            found = Found.of(certificate, of.spots)
+            first = found if first is None else first
+            trios = zip(found.means, found.std_errors, of.exact, strict=True)
+            within.append([np.mean(np.abs(m - e) <= 1.96 * s) for m, s, e in trios])
+            run.console.print(f"seed {seed}: {seconds[-1]:.1f} s", highlight=False)
+        total = certify(solution, key=fresh, num_paths=options.paths, quantities=of.quantities)
+        jax.block_until_ready(total)
+    assert first is not None
+    for name, mean, error, exact in zip(FIGURES, *first, of.exact, strict=True):
+        rows += errors_of(name, mean, error, exact)
+    for name, share in zip(FIGURES, np.mean(within, axis=0), strict=True):
+        rows.append({"figure": f"coverage of {name}, nominal 95 %", "found": float(share)})
+    of_total = Found.of(total, of.spots)
+    for name, mean, exact in zip(FIGURES, of_total.means, of.exact, strict=True):
+        true = np.tensordot(of.quantities, exact, 1)
+        off = float(np.max(np.abs(mean - true)) / np.max(np.abs(true)))
+        rows.append({"figure": f"{name} of the portfolio off", "found": off})
+    rows.append({"figure": "seconds of the first seed", "found": seconds[0]})
+    rows.append({"figure": "seconds of the last seed", "found": seconds[-1]})
+    rows.append({"figure": "contracts a second", "found": options.contracts / seconds[-1]})
+    if peak.bytes is not None:
+        rows.append({"figure": "peak memory, GB", "found": peak.bytes / 1e9})
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    sizes = {"contracts": 2000, "paths": 2**19, "training": 8192, "seeds": 1}
+    found = parser_of(__doc__, **sizes)
+    found.add_argument("--correlation", type=float, default=0.3, help="of any two assets")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    run = Run("book_gammas", parser(), argv, precision="float32")
+    rows = measured(run)
+    title = f"{run.options.contracts} Bermudan puts on {DIM} assets, {run.options.paths} paths"
+    table = table_of(title, "figure", "found")
+    for row in rows:
+        table.add_row(row["figure"], f"{row['found']:.3g}")
+    run.console.print(table)
+    by_name = {row["figure"]: row["found"] for row in rows}
+    run.keep({"rows": rows}, f"Gamma is {by_name['gamma off, median']:.2%} off in the median")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,381 @@
+"""Projection pursuit: least squares on each contract's own polynomials, for thousands of contracts at once."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..dynamics.driver_form import driver_forms
+from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.ridge_functions import (
+    Coordinates,
+    RidgeFit,
+    Values,
+    discount_factors,
+    linearization,
+    martingale_functions,
+    rate,
+    value_functions,
+)
+from ..dynamics.simulation import simulate
+from ..dynamics.step_weights import polynomial_weights
+from ..problem import Problem, State
+from ..solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
+
+_RIDGE = 1e3  # multiples of a rounding error, of a function's variance
+_SIGNIFICANT = 6.0  # deviations by which shared functions explain more than noise does
+
+
+class PursuitState(NamedTuple):
+    """The cash flows of the date that was done last, less the martingale, in tiles of paths, and the paths."""
+
+    cash_flow: Float[Array, "tiles contracts paths"]
+    states: Float[Array, "dates tiles dim paths"]
+    noise: Float[Array, "steps tiles dim paths"]
+    coordinates: Coordinates
+    floor: Float[Array, " contracts"]
+
+
+class _Tile(NamedTuple):
+    """Coordinates and normals of a step, [dim, paths], and what is earned after it, [contracts, paths]."""
+
+    z: Array
+    xi: Array
+    target: Values
+
+
+class ProjectionPursuit(AbstractSolver):
+    """Least squares on polynomials along one direction a contract, and on functions that all contracts share.
+
+    At date n, the latest first, each contract has a direction a of the state and b of the noise of the next
+    step. With z the standardized state (logarithms of prices) and xi the normals of the step, the discounted
+    cash flow V after the date is fitted by
+
+        sum_m c_m0 h_m(a . z) + sum_mn c_mn h_m(a . z) h_n(b . xi),  n >= 1,
+
+    with Hermite polynomials h. The first sum is the value, the second the noise of V, a martingale, which
+    leaves the next target. The directions are regressions of V on z and xi, and then, with far less noise, of
+    what the polynomials leave. What remains is fitted by polynomials of degree 2 of z and of (z, xi), with one
+    Gram matrix for all contracts, where they explain more of a contract than noise would. Payoffs of a weighted
+    mean need no more. The cost of a contract grows with the dimension, not with its square.
+
+    It is for many contracts whose driver discounts (f = -r y), with or without early exercise. `certify` of
+    its solution takes both sums as control variates, so that all contracts have value, Delta and Gamma from
+    the same paths.
+
+    Friedman, Stuetzle, J. Am. Stat. Assoc. 76 (1981). The martingale is that of Belomestny, Milstein,
+    Schoenmakers, Decis. Econ. Finance 33 (2010), with polynomials of the noise.
+
+    Attributes:
+        num_paths: The number of paths, a multiple of `block`.
+        degree: The degree of the polynomials of the state.
+        order: The degree of the polynomials of the noise, at least 2.
+        rounds: How often the directions are improved.
+        block: The number of paths whose functions are evaluated together.
+        mesh: None: one device has all paths.
+
+    Raises:
+        ValueError: A setting is out of its range.
+
+    Examples:
+        >>> from pricing.fbsde import ProjectionPursuit
+        >>> ProjectionPursuit(4096).degree
+        8
+    """
+
+    num_paths: int = eqx.field(static=True, default=8192)
+    degree: int = eqx.field(static=True, default=8)
+    order: int = eqx.field(static=True, default=3)
+    rounds: int = eqx.field(static=True, default=1)
+    block: int = eqx.field(static=True, default=256)
+    mesh: None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.num_paths % self.block or self.num_paths < 2:
+            raise ValueError(
+                f"num_paths={self.num_paths}: give a multiple of block={self.block} paths."
+            )
+        if self.degree < 1 or self.order < 2 or self.rounds < 0:
+            raise ValueError(
+                f"degree={self.degree}, order={self.order}, rounds={self.rounds}: give at least 1, 2 and 0."
+            )
+
+    def unsupported_reason(self, problem: Problem) -> str | None:
+        other = ": GradientRegression solves it"
+        if (reason := beyond_networks(problem)) is not None:
+            return reason
+        if problem.stopping_dates:
+            return f"stopping times{other}"
+        if not driver_forms(problem, "discounts").discounts:
+            return f"a driver that does more than discount{other}"
+        if polynomial_weights(problem) is None:
+            return f"a first step that is not Gaussian in a function of each coordinate{other}"
+        return None
+
+    def num_stages(self, problem: Problem) -> int:
+        return problem.num_steps
+
+    def describe_stage(self, problem: Problem, stage: int) -> str:
+        return f"date {problem.num_steps - 1 - stage}"
+
+    def init(self, problem: Problem, *, key: PRNGKeyArray) -> PursuitState:
+        paths = simulate(problem, self.num_paths, key=key)
+        states = jnp.swapaxes(paths.states, 1, 2)
+        coordinates = Coordinates.of(states)
+        noise = jnp.swapaxes(paths.increments, 1, 2) / jnp.sqrt(problem.dt)
+        tiled = partial(_tiled, block=self.block)
+        states = tiled(states)
+        paid = jax.lax.map(lambda x: _flat(jax.vmap(problem.terminal, -1, -1)(x)), states[-1])
+        return PursuitState(paid, states, tiled(noise), coordinates, exercise_floor(problem))
+
+    def stage(self, problem: Problem, state: PursuitState, index: Array, *, key: PRNGKeyArray):
+        del key
+        date = problem.num_steps - 1 - index
+        t, x, after = problem.times[date], state.states[date], state.states[date + 1]
+        coordinates = state.coordinates.at(date)
+
+        def begun(tile: tuple[Array, Array, Array, Array]) -> _Tile:
+            x, xi, after, earned = tile
+            discount = discount_factors(problem, t, x, after)
+            return _Tile(coordinates(x), xi, discount[None] * earned)
+
+        tiles = jax.lax.map(begun, (x, state.noise[date], after, state.cash_flow))
+        fit, left = self._fit(tiles, date > 0)
+
+        def held(given: tuple[_Tile, Array]) -> Values:
+            """Return what is earned from this date on by the rule, less the martingale of the step."""
+            tile, x = given
+            value, martingale = fit.both(tile.z, tile.xi)
+            earned = tile.target - martingale
+            if problem.exercise_value is None:
+                return earned
+            paid = _flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
+            is_open = jnp.asarray(problem.is_exercise_date)[date]
+            exercised = is_open & (paid > jnp.maximum(value, state.floor[:, None]))
+            return jnp.where(exercised, paid, earned)
+
+        cash_flow = jax.lax.map(held, (tiles, x))
+        return state._replace(cash_flow=cash_flow), fit, left[None]
+
+    def postprocess(self, problem: Problem, state: PursuitState, outputs: Any) -> "RidgeExpansion":
+        weights = polynomial_weights(problem)
+        assert weights is not None  # `unsupported_reason` has asked
+        weights = jnp.asarray(weights, problem.x0.dtype)
+        fits = jax.tree.map(lambda rows: rows[::-1], outputs)
+        return RidgeExpansion(problem, state.coordinates, fits, weights)
+
+    def _fit(self, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
+        """Return the fit of a date, and the mean share of the variance that it leaves."""
+        count, dim = self.num_paths, tiles.z.shape[1]
+        none = jnp.zeros((tiles.target.shape[1], dim), tiles.z.dtype)
+
+        def left_by(fit: RidgeFit, tile: _Tile) -> tuple[Array, Array, Array]:
+            value, martingale = fit.both(tile.z, tile.xi)
+            rest = tile.target - value - martingale
+            s = fit.along_state @ tile.z
+            return rest @ tile.z.T, rest @ tile.xi.T, jnp.sum(s * value, axis=1)
+
+        def improved(_: Any, fit: RidgeFit) -> RidgeFit:
+            by_state, by_noise, slope = _summed(partial(left_by, fit), tiles)
+            # the regression on z of what is fitted already is known: its slope along the direction
+            state = slope[:, None] * fit.along_state + by_state
+            noise = count * fit.own[:, 0, 1, None] * fit.along_noise + by_noise
+            fit = fit._replace(along_state=_unit(state), along_noise=_unit(noise))
+            return fit._replace(own=self._own(fit, tiles, is_late))
+
+        first = RidgeFit(none, none, *self._no_functions(tiles))
+        fit = jax.lax.fori_loop(0, self.rounds + 1, improved, first)
+        return self._with_shared(fit, tiles, is_late)
+
+    def _no_functions(self, tiles: _Tile) -> tuple[Array, Array, Array]:
+        contracts, z, xi = tiles.target.shape[1], tiles.z[0, :, :1], tiles.xi[0, :, :1]
+        sizes = len(value_functions(z)), len(martingale_functions(z, xi))
+        own = jnp.zeros((contracts, self.degree + 1, self.order + 1), z.dtype)
+        value, martingale = (jnp.zeros((contracts, size), z.dtype) for size in sizes)
+        return own, value, martingale
+
+    def _own(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> Array:
+        """Return the coefficients of the own polynomials, from sums of products of pairs of them.
+
+        A product of two Hermite polynomials is a sum of such polynomials: few sums give the Gram matrix.
+        """
+        degrees, orders = self.degree + 1, self.order + 1
+        wide = fit._replace(
+            own=jnp.zeros((*fit.own.shape[:1], 2 * degrees - 1, 2 * orders - 1), fit.own.dtype)
+        )
+
+        def moments(tile: _Tile) -> Array:
+            of_state, of_noise = wide.polynomials(tile.z, tile.xi)
+            targets = [tile.target * h for h in of_noise[:orders]]
+            both = jnp.stack(of_state, axis=1), jnp.stack(of_noise + targets, axis=1)
+            return jnp.einsum("cmp,cnp->cmn", *both)
+
+        sums = _summed(moments, tiles) / self.num_paths
+        products, right = jnp.split(sums, (2 * orders - 1,), axis=2)
+        dtype = sums.dtype
+        tables = (jnp.asarray(linearization(n), dtype) for n in (degrees, orders))
+        state, noise = tables
+        gram = jnp.einsum("abk,ckl->cabl", state, products)
+        gram = jnp.einsum("del,cabl->cadbe", noise, gram)
+        is_used = jnp.broadcast_to(
+            (is_late | (jnp.arange(degrees) == 0))[:, None], (degrees, orders)
+        )
+        size = degrees * orders
+        used, gram = is_used.reshape(-1), gram.reshape(-1, size, size)
+        gram = jnp.where((used[:, None] & used[None])[None], gram, jnp.eye(size, dtype=dtype)[None])
+        right = jnp.where(used[None], right[:, :degrees].reshape(-1, size), 0.0)
+        return _solved(gram, right).reshape(-1, degrees, orders)
+
+    def _with_shared(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
+        """Return the fit with the functions that contracts share, of what their own polynomials leave."""
+
+        def columns(tile: _Tile) -> tuple[Array, Array]:
+            of_state, both = value_functions(tile.z), martingale_functions(tile.z, tile.xi)
+            is_used = is_late | (jnp.arange(len(of_state)) == 0)
+            return jnp.where(is_used[:, None], of_state, 0.0), both
+
+        def sums(tile: _Tile) -> tuple[Array, ...]:
+            value, martingale = fit.both(tile.z, tile.xi)
+            rest = tile.target - value - martingale
+            functions = jnp.concatenate(columns(tile))
+            squares = jnp.sum(rest**2, axis=1), jnp.sum(tile.target**2, axis=1)
+            return functions @ functions.T, rest @ functions.T, *squares, jnp.sum(tile.target, 1)
+
+        gram, right, left, square, mean = (a / self.num_paths for a in _summed(sums, tiles))
+        scale = jnp.diagonal(gram)
+        gram = gram + jnp.diag(jnp.where(scale > 0.0, 0.0, 1.0))
+        coefficients = _solved(gram[None], right.T[None])[0].T
+        # what noise would explain: a share of functions over paths, with its deviation
+        functions = gram.shape[0]
+        explained = jnp.sum(coefficients * right, axis=1)
+        by_noise = left * functions / self.num_paths
+        most = by_noise * (1.0 + _SIGNIFICANT * (2.0 / functions) ** 0.5)
+        kept = jnp.where(explained > most, 1.0 - by_noise / jnp.maximum(explained, most), 0.0)
+        split = fit.shared_value.shape[1]
+        value, martingale = jnp.split(kept[:, None] * coefficients, (split,), axis=1)
+        variance = square - mean**2
+        share = jnp.where(variance > 0.0, left / jnp.where(variance > 0.0, variance, 1.0), 0.0)
+        return fit._replace(shared_value=value, shared_martingale=martingale), jnp.mean(share)
+
+
+class RidgeExpansion(AbstractApproximation):
+    """u by ridge functions at every date; today it is the parabola of its moments over the first step.
+
+    Attributes:
+        problem: The problem that was solved.
+        coordinates: Coordinates of the states at every date.
+        fits: The fit of every date, today first.
+        weights: Figures of today from the Hermite moments of the first step (`polynomial_weights`).
+    """
+
+    problem: Problem
+    coordinates: Coordinates
+    fits: RidgeFit
+    weights: Float[Array, "functions figures"]
+
+    def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
+        fit = jax.tree.map(lambda rows: rows[date], self.fits)
+        later = fit.value(self.coordinates.at(date)(x[:, None]))[:, 0]
+        today = lambda: self._parabola(x)
+        value = jax.lax.cond(jnp.asarray(date) == 0, today, lambda: later)
+        return value.reshape(self.problem.contracts)
+
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "SumOfContracts":
+        return SumOfContracts(self, quantities)
+
+    def moments(self) -> Float[Array, "contracts functions"]:
+        """Return the Hermite moments of the first step's end by the fit of today."""
+        return hermite_moments(jax.tree.map(lambda rows: rows[0], self.fits))
+
+    def _parabola(self, x: State) -> Float[Array, " contracts"]:
+        value, delta, gamma = figures_of(self.problem, self.moments() @ self.weights)
+        h = x - self.problem.x0
+        return value + delta @ h + 0.5 * jnp.einsum("cij,i,j->c", gamma, h, h)
+
+
+class SumOfContracts(AbstractApproximation):
+    """The sum of quantity times contract of another approximation."""
+
+    of: AbstractApproximation
+    quantities: Float[Array, " contracts"]
+
+    def value(self, date: Date, x: State) -> Float[Array, ""]:
+        return self.quantities @ self.of.value(date, x).reshape(-1)
+
+    def portfolio(self, quantities: Float[Array, " contracts"]) -> "SumOfContracts":
+        return SumOfContracts(self.of, quantities[0] * self.quantities)
+
+
+def hermite_moments(fit: RidgeFit) -> Float[Array, "contracts functions"]:
+    """Return E[V h_f(xi)] of a fit of today: h_2(b . xi) is a sum of products of normals."""
+    b = fit.along_noise
+    dim = b.shape[1]
+    rows, columns = jnp.triu_indices(dim)
+    scale = jnp.where(rows == columns, 1.0, 2.0**0.5).astype(b.dtype)
+    own = fit.own[:, 0]
+    pairs = own[:, 2, None] * scale[None] * b[:, rows] * b[:, columns]
+    moments = jnp.concatenate([own[:, :1], own[:, 1, None] * b, pairs], axis=1)
+    value, of_noise = fit.shared_value[:, :1], fit.shared_martingale
+    known = min(of_noise.shape[1], moments.shape[1] - 1)
+    shared = jnp.concatenate([value, of_noise[:, :known]], axis=1)
+    return moments.at[:, : shared.shape[1]].add(shared)
+
+
+def figures_of(
+    problem: Problem, ahead: Float[Array, "contracts figures"]
+) -> tuple[Array, Array, Array]:
+    """Return value, Delta and Gamma today, from those at today's rate: the rate moves with the state, too."""
+    dim, x0, dt = problem.dim, problem.x0, problem.dt
+
+    def discount(x: State) -> Array:
+        both = rate(problem, problem.times[0], jnp.stack([x, x0], axis=1))
+        return jnp.exp(-0.5 * dt * (both[0] - both[1]))
+
+    value, delta, gamma = ahead[:, 0], ahead[:, 1 : 1 + dim], ahead[:, 1 + dim :]
+    gamma = gamma.reshape(-1, dim, dim)
+    slope, bend = jax.grad(discount)(x0), jax.hessian(discount)(x0)
+    cross = delta[:, :, None] * slope[None, None]
+    gamma = gamma + cross + jnp.swapaxes(cross, 1, 2) + value[:, None, None] * bend[None]
+    return value, delta + value[:, None] * slope[None], gamma
+
+
+def _solved(gram: Float[Array, "rows n n"], right: Array) -> Array:
+    """Solve gram x = right, [rows, n] or [rows, n, targets], of functions in units of their deviations."""
+    scale = jax.lax.rsqrt(
+        jnp.maximum(jnp.diagonal(gram, axis1=1, axis2=2), jnp.finfo(gram.dtype).tiny)
+    )
+    ridge = _RIDGE * jnp.finfo(gram.dtype).eps * jnp.eye(gram.shape[1], dtype=gram.dtype)
+    gram = gram * scale[:, :, None] * scale[:, None] + ridge[None]
+    is_row = right.ndim == 2
+    right = right[..., None] if is_row else right
+    found = scale[:, :, None] * jax.scipy.linalg.cho_solve(
+        (jnp.linalg.cholesky(gram), True), scale[:, :, None] * right
+    )
+    return found[..., 0] if is_row else found
+
+
+def _unit(rows: Float[Array, "contracts dim"]) -> Float[Array, "contracts dim"]:
+    """Return directions of length 1; the first coordinate where there is none."""
+    length = jnp.linalg.norm(rows, axis=1, keepdims=True)
+    safe = jnp.where(length > 0.0, length, 1.0)
+    first = jnp.zeros_like(rows).at[:, 0].set(1.0)
+    return jnp.where(length > 0.0, rows / safe, first)
+
+
+def _summed(function: Any, tiles: _Tile) -> PyTree[Array]:
+    """Return the sum of a function over tiles of paths."""
+    like = jax.eval_shape(function, jax.tree.map(lambda a: a[0], tiles))
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
+    add = lambda sums, tile: (jax.tree.map(jnp.add, sums, function(tile)), None)
+    return jax.lax.scan(add, zero, tiles)[0]
+
+
+def _tiled(a: Float[Array, "dates dim paths"], block: int) -> Float[Array, "dates tiles dim block"]:
+    return jnp.swapaxes(a.reshape(*a.shape[:2], -1, block), 1, 2)
+
+
+def _flat(values: Float[Array, "*contracts paths"]) -> Values:
+    return values.reshape(-1, values.shape[-1])
