@@ -73,7 +73,7 @@ class ProjectionPursuit(AbstractSolver):
         num_paths: The number of paths, a multiple of `block`.
         degree: The degree of the polynomials of the state.
         order: The degree of the polynomials of the noise, at least 2.
-        rounds: How often the directions are improved.
+        rounds: The number of improvements of the directions.
         block: The number of paths whose functions are evaluated together.
         mesh: None: one device has all paths.
 
@@ -146,7 +146,7 @@ class ProjectionPursuit(AbstractSolver):
         fit, left = self._fit(tiles, date > 0)
 
         def held(given: tuple[_Tile, Array]) -> Values:
-            """Return what is earned from this date on by the rule, less the martingale of the step."""
+            """Return the earnings of the rule from this date on, less the martingale of the step."""
             tile, x = given
             value, martingale = fit.both(tile.z, tile.xi)
             earned = tile.target - martingale
