@@ -108,6 +108,10 @@ def certify(
     the path, with less noise. It is taken where both agree, and where no function jumps before the end; a jump
     of the terminal value is smoothed by the last step's density.
 
+    *Many contracts.* The solution of `ProjectionPursuit` brings its own martingale as a control variate. Value,
+    Delta and Gamma of every contract are then combinations of moments of the first step's noise, on the same
+    paths; standard errors are those of means over blocks of paths.
+
     The driver over the first step is the mean of both ends in the value. In Delta and Gamma it is taken at the
     end alone where it reads z or Gamma.
 
