@@ -3,6 +3,11 @@ from jaxtape.public_names import public_dir as _public_dir
 from ..results import Bounds as Bounds
 from . import problems as problems
 from .catalogue import CATALOGUE as CATALOGUE
+from .counterparty.adjustments import XVA as XVA
+from .counterparty.adjustments import xva as xva
+from .counterparty.credit_curve import CreditCurve as CreditCurve
+from .counterparty.joint_model import JointModel as JointModel
+from .counterparty.netting_set import NettingSet as NettingSet
 from .coupling import coupled as coupled
 from .error_bars.certificate import Certificate as Certificate
 from .error_bars.certificate import Estimate as Estimate

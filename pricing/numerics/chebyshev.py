@@ -54,3 +54,19 @@ def _both_kinds(
         orders.append(twice * orders[-1] - orders[-2])
     first, second = jnp.stack(orders[: count + 1], axis=1)
     return first, second
+
+
+def coefficients(
+    values: Float[Array, "*dates values columns"],
+) -> Float[Array, "*dates values columns"]:
+    """Return the coefficients c of sum_j c_j T_j through columns of values on `chebyshev_points`."""
+    return jnp.asarray(_to_coefficients(values.shape[-2]), values.dtype) @ values
+
+
+def polynomials(x: Float[Array, " points"], count: int) -> Float[Array, "count points"]:
+    """Return T_0 ... T_{count-1} at x in [-1, 1], by T_{m+j} = 2 T_m T_j - T_{m-j}, each time twice as many."""
+    orders = jnp.stack([jnp.ones_like(x), x])
+    while len(orders) < count:
+        later = 2.0 * orders[-1:] * orders[1:] - orders[-2::-1]
+        orders = jnp.concatenate([orders, later])
+    return orders[:count]

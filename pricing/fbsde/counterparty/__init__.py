@@ -1,0 +1,1 @@
+"""Adjustments of a netting set for default, funding and collateral."""

@@ -1,0 +1,376 @@
+"""The verb of counterparty adjustments: CVA, DVA and FVA with standard errors, and exposure profiles."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jaxtape import stored_jit
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+
+from ...argument_kinds import of_kinds
+from ...fields import Number, not_below_zero
+from ...models.rates import mean_exponential
+from ...numerics.safe_math import larger, safe_sqrt
+from ...numerics.standardizer import Standardizer, deviation
+from ...regression.polynomials import hermite_polynomials
+from ...regression.solve import least_squares
+from ...sampling import AbstractSampler, PseudoRandom
+from ..error_bars.certificate import Estimate
+from .credit_curve import CreditCurve
+from .exposure_paths import Exposure, ExposurePaths
+from .joint_model import JointModel
+from .netting_set import NettingSet
+
+CLOSE_OUTS = "clean", "risky"
+IN_PAIRS = PseudoRandom(antithetic=True)
+_DEGREES = (4, 4, 3, 2)  # of the polynomials of the risky value, by factors less one; 2 for more
+
+NETTING_SET = NettingSet, "a netting set, such as NettingSet([Swap(...)])"
+JOINT_MODEL = JointModel, "a model, such as JointModel(HullWhite(0.03, 0.05, 0.01))"
+CREDIT_CURVE = CreditCurve, "a curve, such as CreditCurve([5.0], [0.02])"
+
+
+class XVA(eqx.Module):
+    """The adjustments of a netting set, in currency of today, and its exposure over time.
+
+    With adjustments the set is worth value - total, total = cva - dva + fva.
+
+    Attributes:
+        value: The value without adjustments.
+        cva: The cost of the counterparty's default.
+        dva: The benefit of one's own default.
+        fva: The cost of borrowing what is not collateralized, less the gain of lending it.
+        total: cva - dva + fva, with a standard error of its own.
+        times: The dates of the profiles in years, the middles of equal intervals, of shape (dates,).
+        ee: The expected exposure E_t[(V - C)^+] in currency of each date, under the measure of the bond that
+            matures then; the discount factor times it is what a CVA integrates.
+        ene: The expected negative exposure E_t[(V - C)^-], not below 0.
+        pfe: The quantile of V - C on each date, under the same measure.
+    """
+
+    value: Float[Array, ""]
+    cva: Estimate
+    dva: Estimate
+    fva: Estimate
+    total: Estimate
+    times: Float[Array, " dates"]
+    ee: Estimate
+    ene: Estimate
+    pfe: Float[Array, " dates"]
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the exposures over time with two standard errors, as a matplotlib figure.
+
+        Args:
+            axes: Axes of matplotlib to draw on; None makes a figure.
+
+        Returns:
+            The figure of the axes.
+        """
+        import matplotlib.pyplot as plt  # takes long to import
+
+        if axes is None:
+            _, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+        for label, estimate, sign in (("EE", self.ee, 1.0), ("-ENE", self.ene, -1.0)):
+            mean, error = (sign * np.asarray(x) for x in (estimate.mean, estimate.std_error))
+            (line,) = axes.plot(self.times, mean, label=label)
+            low, high = mean - 2.0 * error, mean + 2.0 * error
+            axes.fill_between(self.times, low, high, color=line.get_color(), alpha=0.25)
+        axes.plot(self.times, self.pfe, label="PFE", ls="--")
+        axes.set(xlabel="years", ylabel="exposure after collateral")
+        axes.axhline(0.0, lw=0.6, color="gray")
+        axes.legend()
+        return axes.figure
+
+
+@of_kinds(
+    netting_set=NETTING_SET,
+    model=JOINT_MODEL,
+    counterparty=CREDIT_CURVE,
+    own=CREDIT_CURVE,
+    sampler=(AbstractSampler, "a sampler, such as PseudoRandom() or Sobol()"),
+)
+@full_matmul_precision
+def xva(
+    netting_set: NettingSet,
+    model: JointModel,
+    counterparty: CreditCurve,
+    own: CreditCurve | None = None,
+    *,
+    key: PRNGKeyArray,
+    close_out: str = "clean",
+    borrowing_spread: Number = 0.0,
+    lending_spread: Number = 0.0,
+    num_dates: int = 120,
+    num_paths: int = 16384,
+    num_fit_paths: int = 8192,
+    quantile: float = 0.95,
+    block: int = 2048,
+    sampler: AbstractSampler = IN_PAIRS,
+) -> XVA:
+    """Value the adjustments of a netting set for default, funding and collateral.
+
+    The adjustment U of a set worth V, C of it collateralized, solves, over the numeraire,
+
+        -dU = [a e^+ - b e^- - (1 - k)(h_c + h_b) U] dt - Z dW,  U_T = 0,  e = V - C - k U,
+
+    a = (1 - R_c) h_c + s_b, b = (1 - R_b) h_b + s_l, h the intensities of the counterparty and one's own, s the
+    spreads of borrowing and lending. Claims are settled on V ("clean", k = 0: U is an integral of expected
+    exposures until the first default) or on the value with adjustments ("risky", k = 1: a nonlinear equation).
+    Burgard and Kjaer, Journal of Credit Risk 7 (2011); Crepey, Mathematical Finance 25 (2015); Brigo, Morini
+    and Pallavicini (2013); Gnoatto, Picarelli and Reisinger, Deep xVA solver (2023).
+
+    The risky value needs no nested paths: where the sign of e is known, U_0 = E[int exp(-int g) g (V - C) dt],
+    g = a or b by that sign. The sign comes of a backward regression on paths of its own. U is stationary in it
+    (for a >= b it is the largest over all rules), so an error of the regression enters by its square, and
+    derivatives hold the rule.
+
+    Derivatives are unbiased but for a window of a quarter of a standard deviation around each decision to
+    exercise: an exposure jumps there, and its part is that of the paths in the window.
+
+    Args:
+        netting_set: The trades and their collateral.
+        model: The joint model of rates and equities.
+        counterparty: The default intensities and the recovery of the other party.
+        own: One's own; None never defaults.
+        key: The seed of the paths.
+        close_out: "clean" or "risky".
+        borrowing_spread: s_b per year, on what is owed to us and not collateralized.
+        lending_spread: s_l per year, on what we owe.
+        num_dates: The number of equal intervals to the last payment; exposures are taken at their middles.
+        num_paths: The number of paths.
+        num_fit_paths: The number of paths of the regression of a risky close-out.
+        quantile: The level of the PFE, between 0 and 1.
+        block: The number of paths that are simulated at once.
+        sampler: The sampler of the random numbers.
+
+    Returns:
+        The adjustments with standard errors, and the exposures.
+
+    Raises:
+        ValueError: A number is out of its range, an asset is not in the model, or trades are traced.
+
+    Examples:
+        >>> import jax
+        >>> from pricing import HullWhite, Swap
+        >>> from pricing.fbsde import CreditCurve, JointModel, NettingSet, xva
+        >>> swap = Swap(0.03, 0.0, [1.0, 2.0, 3.0], [1.0, 1.0, 1.0], notional=1e6)
+        >>> model = JointModel(HullWhite(0.03, 0.05, 0.01))
+        >>> bank, client = CreditCurve([5.0], [0.01]), CreditCurve([5.0], [0.03])
+        >>> found = xva(NettingSet([swap]), model, client, bank, key=jax.random.key(0), num_dates=12)
+        >>> bool(found.cva.mean > found.dva.mean > 0.0)
+        True
+    """
+    if close_out not in CLOSE_OUTS:
+        raise ValueError(f"close_out must be 'clean' or 'risky', got {close_out!r}")
+    for name, count in (("num_dates", num_dates), ("num_fit_paths", num_fit_paths)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    if not 0.0 < quantile < 1.0:
+        raise ValueError(f"quantile must be between 0 and 1, both excluded, got {quantile}")
+    spreads = tuple(
+        not_below_zero(name, spread)
+        for name, spread in (
+            ("borrowing_spread", borrowing_spread),
+            ("lending_spread", lending_spread),
+        )
+    )
+    flows = netting_set.flows
+    if flows.assets.size and not 0 <= flows.assets.min() <= flows.assets.max() < model.num_assets:
+        raise ValueError(
+            f"the netting set has options on asset {flows.assets.max()}, counted from 0, and the model "
+            f"{model.num_assets} assets: give JointModel(..., equities=BlackScholes(...)) with all of them"
+        )
+    edges = np.linspace(0.0, flows.horizon, num_dates + 1)
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    times = np.unique(np.concatenate([middles, flows.decisions]))
+    may_exercise = np.zeros((times.size, len(flows.exercise)), bool)
+    for column, dates in enumerate(flows.exercise):
+        may_exercise[:, column] = np.isin(times, dates)
+    run = _Run(
+        close_out == "risky",
+        num_paths,
+        num_fit_paths,
+        block,
+        sampler,
+        tuple(np.searchsorted(times, middles).tolist()),
+    )
+    grid = (edges, times, may_exercise)
+    parties = (counterparty, own, spreads)
+    arrays = (flows._replace(exercise=()), grid, netting_set.threshold, model, parties, quantile)
+    return _adjustments(run, *jax.tree.map(jnp.asarray, arrays), key)
+
+
+class _Run(NamedTuple):
+    """What decides on the program. middles: the indices of the profile's dates among all."""
+
+    is_risky: bool
+    num_paths: int
+    num_fit_paths: int
+    block: int
+    sampler: AbstractSampler
+    middles: tuple[int, ...]
+
+
+class _Weights(NamedTuple):
+    """Of each interval, (dates,): of e^+ (cva, borrowing) and of e^- (dva, lending).
+
+    carry: 1 if claims are settled on the risky value, so that e has the adjustment taken off, else 0.
+    """
+
+    cva: Array
+    borrowing: Array
+    dva: Array
+    lending: Array
+    carry: Array
+
+
+@stored_jit
+def _adjustments(run: _Run, flows, grid, threshold, model, parties, quantile, key) -> XVA:
+    edges, times, may_exercise = grid
+    dtype = model.rates.vol.dtype
+    edges, times, quantile = (jnp.asarray(x, dtype) for x in (edges, times, quantile))
+    paths = ExposurePaths.of(model, flows, times, may_exercise, threshold)
+    weights = _weights(edges, *parties, run.is_risky)
+    middles = np.array(run.middles)
+    motions = times.size, model.num_assets + 1
+    of_fit, of_value = jax.random.split(key)
+
+    def exposures(key, index, count) -> Exposure:
+        noise = run.sampler.noise(key, index, count, (motions,), 0, dtype).normals[0]
+        return jax.tree.map(lambda leaf: leaf[middles], paths.simulate(noise))
+
+    rule = None
+    if run.is_risky:
+        count = run.sampler.blocks(run.num_fit_paths, run.num_fit_paths)[1]
+        rule = _fitted(
+            jax.lax.stop_gradient(exposures(of_fit, 0, count)), jax.lax.stop_gradient(weights)
+        )
+    blocks, count = run.sampler.blocks(run.num_paths, run.block)
+
+    @jax.checkpoint
+    def of_block(index):
+        seen = exposures(of_value, index, count)
+        level = None if rule is None else jax.vmap(_Rule.level)(rule, seen)
+        sums = run.sampler.reduce(_parts(seen, level, weights))
+        sizes = jnp.stack(
+            [_positive(seen.value) + seen.gain, _positive(-seen.value) + seen.loss], -1
+        )
+        return sums, run.sampler.reduce(jnp.swapaxes(sizes, 0, 1)), seen.value, seen.deflator
+
+    sums, sizes, value, deflator = jax.lax.map(of_block, jnp.arange(blocks))
+    together = lambda x: _estimate(x.reshape(-1, *x.shape[2:]))
+    cva, borrowing, dva, lending = jnp.moveaxis(sums, -1, 0)
+    figures = cva, dva, borrowing - lending, cva - dva + borrowing - lending
+    bond = paths.rates.discount(times[middles])
+    ee, ene = (jax.tree.map(lambda x: x / bond, together(sizes[..., side])) for side in (0, 1))
+    of_date = lambda x: jnp.moveaxis(x, 1, 0).reshape(middles.size, -1)
+    pfe = jax.vmap(_quantile, (0, 0, None))(of_date(value), of_date(deflator), quantile)
+    return XVA(paths.today, *map(together, figures), times[middles], ee, ene, pfe)
+
+
+def _weights(edges, counterparty, own, spreads, is_risky) -> _Weights:
+    """Return the weights of exposures, from integrals of intensities and spreads over each interval.
+
+    Within an interval intensities are taken as constant. clean: survival at its start times the mean of
+    survival over it; risky: (1 - exp(-A)) / A of what the side of e costs, A.
+    """
+    borrowed, lent = (spread * jnp.diff(edges) for spread in spreads)
+    before, risk = jnp.zeros_like(edges), []
+    for curve in (counterparty, own):
+        hazard = jnp.zeros_like(edges) if curve is None else curve.cumulative_hazard(edges)
+        lost = 0.0 if curve is None else 1.0 - curve.recovery
+        risk.append(lost * jnp.diff(hazard))
+        before = before + hazard
+    if is_risky:
+        up, down = (mean_exponential(-(a + b)) for a, b in zip(risk, (borrowed, lent), strict=True))
+    else:
+        up = down = jnp.exp(-before[:-1]) * mean_exponential(-jnp.diff(before))
+    carry = jnp.full_like(borrowed, float(is_risky))
+    return _Weights(up * risk[0], up * borrowed, down * risk[1], down * lent, carry)
+
+
+def _parts(
+    seen: Exposure, level: Float[Array, "dates paths"] | None, weights: _Weights
+) -> Float[Array, "paths parts"]:
+    """Return samples of cva, borrowing, dva and lending; level: of V - C, above which e is positive."""
+    level = jnp.zeros_like(seen.value) if level is None else level
+
+    def back(later, here):
+        seen, level, weight = here
+        left = seen.value - weight.carry * later.sum(0)
+        is_owed = seen.value > level
+        gain = jnp.where(is_owed, left, 0.0) + seen.gain
+        loss = jnp.where(is_owed, 0.0, -left) + seen.loss
+        parts = [
+            weight.cva * gain,
+            weight.borrowing * gain,
+            -weight.dva * loss,
+            -weight.lending * loss,
+        ]
+        return later + jnp.stack(parts), None
+
+    nothing = jnp.zeros((4, seen.value.shape[1]), seen.value.dtype)
+    parts, _ = jax.lax.scan(back, nothing, (seen, level, weights), reverse=True)
+    return (parts * jnp.array([1.0, 1.0, -1.0, -1.0], parts.dtype)[:, None]).T
+
+
+class _Rule(NamedTuple):
+    """The fitted level of each date: the mean of the adjustments that come later, given the state and V - C."""
+
+    states: Standardizer
+    unit: Array
+    coefficients: Array
+
+    def level(self, seen: Exposure) -> Float[Array, " paths"]:
+        return self.unit * (self.coefficients @ self.features(seen))
+
+    def features(self, seen: Exposure) -> Float[Array, "functions paths"]:
+        """Return polynomials of the state, and V - C and its positive part."""
+        degree = _DEGREES[min(len(seen.state), len(_DEGREES)) - 1]
+        value = seen.value[None] / self.unit
+        return jnp.concatenate(
+            [hermite_polynomials(self.states(seen.state), degree), value, _positive(value)]
+        )
+
+
+def _fitted(seen: Exposure, weights: _Weights) -> _Rule:
+    """Return the rule, stacked over dates, fitted backward as Longstaff and Schwartz (2001) do."""
+
+    def back(later, here):
+        seen, weight = here
+        states, unit = Standardizer.by_coordinate(seen.state), deviation(seen.value)
+        rule = _Rule(states, unit, jnp.zeros((), unit.dtype))
+        columns = rule.features(seen)
+        rule = rule._replace(coefficients=least_squares(columns, later / unit))
+        up, down = weight.cva + weight.borrowing, weight.dva + weight.lending
+        rate = jnp.where(seen.value > rule.level(seen), up, down)
+        return later + rate * (seen.value - weight.carry * later), rule
+
+    nothing = jnp.zeros_like(seen.value[0])
+    return jax.lax.scan(back, nothing, (seen, weights), reverse=True)[1]
+
+
+def _estimate(samples: Float[Array, "samples ..."]) -> Estimate:
+    count = samples.shape[0]
+    mean = jnp.mean(samples, axis=0)
+    apart = samples - mean[None]
+    return Estimate(mean, safe_sqrt(jnp.sum(apart**2, axis=0) / max(count - 1, 1) / count))
+
+
+def _quantile(
+    value: Float[Array, " paths"], deflator: Float[Array, " paths"], level: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Return the quantile of value / deflator under the measure of the bond that matures then."""
+    amounts = value / deflator
+    order = jnp.argsort(jax.lax.stop_gradient(amounts))
+    share = jnp.cumsum(deflator[order])
+    return amounts[order][jnp.searchsorted(share, level * share[-1])]
+
+
+def _positive(x: Array) -> Array:
+    return larger(x, 0.0)

@@ -1,0 +1,169 @@
+"""The trades that are netted against one party, and their cash flows on shared dates."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...fields import Numeric, between, is_traced, real
+from ...products import AbstractProduct, European, Swap, SwapEntry, SwapOption
+
+_DIGITS = 6  # of years: times that are equal to half a minute are one date
+_SAME_DAY = 1e-4  # years, as `SwapEntry.payments` has it
+
+Numbers = np.ndarray | Array  # arrays of JAX within a program
+
+
+class Flows(NamedTuple):
+    """The contracts as arrays: J dates of payment, O rights to enter a swap, E equity options.
+
+    pays_at: [J]; is_entry: [J], whether a flow is the floating leg's 1, received when the swap is entered and
+        carried on from then; swaps: [J], of all swaps; options: [J, O], of one right's swap; exercise: [O]
+        lists of times; quantities: [O]. strikes, expiries, sides, assets, units: [E].
+    """
+
+    pays_at: Numbers
+    is_entry: Numbers
+    swaps: Numbers
+    options: Numbers
+    exercise: tuple[Numbers, ...]
+    quantities: Numbers
+    strikes: Numbers
+    expiries: Numbers
+    sides: Numbers
+    assets: Numbers
+    units: Numbers
+
+    @property
+    def horizon(self) -> float:
+        """The time of the last payment, in years."""
+        return float(max([*self.pays_at, *self.expiries]))
+
+    @property
+    def decisions(self) -> Numbers:
+        """The times at which a right may be exercised or an equity option ends, in years."""
+        return np.unique(np.concatenate([*self.exercise, self.expiries]))
+
+
+class NettingSet(eqx.Module):
+    """Trades with one party whose values are netted when it defaults, and their collateral.
+
+    Swaps, swaptions and Bermudan swaptions, which are entered when they are exercised, and European options on
+    the assets of a `JointModel`. The holder of a right is the one whose quantity is positive. A swap's floating
+    leg pays interest as it accrues: it is worth 1 - P(t, last payment) from the start on.
+
+    Collateral C(V) is posted by either side above a threshold, without delay: what remains of a value V is
+    V - C = min(max(V, -threshold), threshold).
+
+    Attributes:
+        trades: Single contracts: `Swap`, `Swaption`, `BermudanSwaption` or `European`.
+        quantities: The number held of each, negative if it is owed, of shape (trades,); 1 by default.
+        assets: For each trade the index of its asset in the model, read for `European` alone; 0 by default.
+        threshold: The value in currency up to which no collateral is posted; 0 for full collateral, infinity
+            for none.
+
+    Raises:
+        TypeError: A trade is of another kind.
+        ValueError: There is no trade, a trade is a batch, or the numbers are not one for each trade.
+
+    Examples:
+        >>> from pricing import Swap, Swaption
+        >>> from pricing.fbsde import NettingSet
+        >>> dates, accruals = [1.0, 2.0, 3.0], [1.0, 1.0, 1.0]
+        >>> payer = Swap(0.03, 0.0, dates, accruals, notional=100.0)
+        >>> NettingSet([payer, Swaption(0.03, 1.0, dates[1:], accruals[1:])], [1.0, -50.0]).flows.horizon
+        3.0
+    """
+
+    trades: Sequence[AbstractProduct] = eqx.field(converter=tuple)
+    quantities: Numeric[Float[Array, " trades"] | None] = real("quantities", default=1.0)
+    _: KW_ONLY
+    assets: Sequence[int] | None = eqx.field(static=True, default=None)
+    threshold: Numeric[Float[Array, ""]] = between("threshold", 0.0, np.inf, default=np.inf)
+
+    def __check_init__(self):
+        count = len(self.trades)
+        if not count:
+            raise ValueError("trades is empty: give at least one contract")
+        for name, given in (("quantities", self.quantities), ("assets", self.assets)):
+            shape = np.shape(given)
+            if given is not None and shape not in ((), (count,)):
+                raise ValueError(
+                    f"{name} of shape {shape} for {count} trades: give one for each trade"
+                )
+        for place, trade in enumerate(self.trades):
+            if not isinstance(trade, Swap | SwapOption | European):
+                raise TypeError(
+                    f"trade {place + 1} is a {type(trade).__name__}: give Swap, Swaption, BermudanSwaption or "
+                    "European, whose values along paths are known"
+                )
+            if not is_traced(trade) and trade.batch_shape:
+                raise ValueError(
+                    f"trade {place + 1} is a batch of shape {trade.batch_shape}: give its contracts one by one"
+                )
+
+    @property
+    def flows(self) -> Flows:
+        """The cash flows as arrays.
+
+        Raises:
+            ValueError: A number of a trade is traced: dates decide on the program.
+        """
+        if is_traced((self.trades, self.quantities)):
+            raise ValueError(
+                "the trades of a netting set are traced: close over the netting set, and differentiate in "
+                "models and curves"
+            )
+        with jax.ensure_compile_time_eval():  # within `jax.jit`, too
+            return self._flows()
+
+    def _flows(self) -> Flows:
+        quantities = np.broadcast_to(np.asarray(self.quantities, float), len(self.trades))
+        assets = np.zeros(len(self.trades), int) if self.assets is None else np.asarray(self.assets)
+        rows = list(zip(self.trades, quantities, assets, strict=True))
+        swaps = [(trade, q) for trade, q, _ in rows if isinstance(trade, Swap)]
+        rights = [(trade, q) for trade, q, _ in rows if isinstance(trade, SwapOption)]
+        equity: Any = [(trade, q, a) for trade, q, a in rows if isinstance(trade, European)]
+        keys = sorted({key for trade, _ in (*swaps, *rights) for key in _flows_of(trade)})
+        place = {key: i for i, key in enumerate(keys)}
+        table = np.zeros((len(keys), len(rights)))
+        for column, (trade, _) in enumerate(rights):
+            for key, amount in _flows_of(trade).items():
+                table[place[key], column] += amount
+        total = np.zeros(len(keys))
+        for trade, quantity in swaps:
+            for key, amount in _flows_of(trade).items():
+                total[place[key]] += quantity * amount
+        of_equity = lambda name: np.array([float(getattr(trade, name)) for trade, _, _ in equity])
+        return Flows(
+            np.array([time for time, _ in keys]),
+            np.array([entry for _, entry in keys], bool),
+            total,
+            table,
+            tuple(np.round(np.asarray(trade.entry_dates, float), _DIGITS) for trade, _ in rights),
+            np.array([q for _, q in rights]),
+            of_equity("strike"),
+            np.round(of_equity("expiry"), _DIGITS),
+            of_equity("side"),
+            np.array([a for _, _, a in equity], int),
+            np.array([q for _, q, _ in equity]),
+        )
+
+
+def _flows_of(trade: SwapEntry) -> dict[tuple[float, bool], float]:
+    """Return (time, whether it is the entry) -> the amount of the swap that is entered."""
+    entry = float(np.asarray(trade.entry_dates)[0])
+    at_once = float(np.asarray(trade.sign) * np.asarray(trade.notional))
+    times = np.asarray(trade.payment_dates, float)
+    amounts = -at_once * float(np.asarray(trade.coupon_rate)) * np.asarray(trade.accruals, float)
+    amounts[-1] -= at_once
+    due = times > entry + _SAME_DAY
+    flows = {(round(entry, _DIGITS), True): at_once}
+    return flows | {
+        (round(time, _DIGITS), False): amount
+        for time, amount in zip(times[due].tolist(), amounts[due].tolist(), strict=True)
+    }
