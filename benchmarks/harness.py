@@ -48,6 +48,7 @@ QUICK = {
     "deep_bsde": "--iterations 200 --seeds 1 --eager",
     "portfolio_fbsde": "--contracts 50 --paths 4096 --repeat 1 --fresh 4096 --fresh-each 1024",
     "book_gammas": "--contracts 50 --paths 65536 --training 4096",
+    "xva": "--trades 12 --dates 12 --paths 4096 --outer 128 --inner 16 --repeat 1",
     "picard_check": "--levels 4",
     "many_dimensions": "--dims 100 --iterations 200 --levels 3",
     "one_step_malliavin": "--dim 10 --iterations 20 --seeds 1 --eager",

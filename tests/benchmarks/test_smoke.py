@@ -261,6 +261,13 @@ def of_book_gammas(found):
     assert figures["contracts off by more that are not flagged"] == 0.0
 
 
+def of_xva(found):
+    error = np.hypot(found["total_error"], found["nested_error"])
+    assert abs(found["total"] - found["nested"]) < 5.0 * error + 0.01 * abs(found["nested"])
+    assert found["cva"] > 0.0 and found["dva"] > 0.0
+    assert all(abs(row["difference"]) < 0.2 for row in found["derivatives"])
+
+
 def of_one_step_malliavin(found):
     ways = by(found, "way")
     assert list(ways) == [
@@ -386,6 +393,7 @@ SMOKE: dict[str, Smoke] = {
         "--contracts 4 --paths 8192 --training 2048",
         of_book_gammas,
     ),
+    "xva": ("--trades 8 --dates 6 --paths 2048 --outer 64 --inner 8 --repeat 1", of_xva),
     "one_step_malliavin": (
         "--dim 3 --iterations 2 --paths 512 --batch 64 --seeds 1 --eager",
         of_one_step_malliavin,

@@ -13,21 +13,17 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...argument_kinds import of_kinds
 from ...fields import Number, not_below_zero
-from ...models.rates import mean_exponential
 from ...numerics.safe_math import larger, safe_sqrt
-from ...numerics.standardizer import Standardizer, deviation
-from ...regression.polynomials import hermite_polynomials
-from ...regression.solve import least_squares
 from ...sampling import AbstractSampler, PseudoRandom
 from ..error_bars.certificate import Estimate
+from .close_out import Rule, cost_samples, fitted_rule, weights_of
 from .credit_curve import CreditCurve
 from .exposure_paths import Exposure, ExposurePaths
 from .joint_model import JointModel
-from .netting_set import NettingSet
+from .netting_set import Flows, Grid, NettingSet
 
 CLOSE_OUTS = "clean", "risky"
 IN_PAIRS = PseudoRandom(antithetic=True)
-_DEGREES = (4, 4, 3, 2)  # of the polynomials of the risky value, by factors less one; 2 for more
 
 NETTING_SET = NettingSet, "a netting set, such as NettingSet([Swap(...)])"
 JOINT_MODEL = JointModel, "a model, such as JointModel(HullWhite(0.03, 0.05, 0.01))"
@@ -42,7 +38,7 @@ class XVA(eqx.Module):
     Attributes:
         value: The value without adjustments.
         cva: The cost of the counterparty's default.
-        dva: The benefit of one's own default.
+        dva: The benefit of the own default.
         fva: The cost of borrowing what is not collateralized, less the gain of lending it.
         total: cva - dva + fva, with a standard error of its own.
         times: The dates of the profiles in years, the middles of equal intervals, of shape (dates,).
@@ -118,7 +114,7 @@ def xva(
 
         -dU = [a e^+ - b e^- - (1 - k)(h_c + h_b) U] dt - Z dW,  U_T = 0,  e = V - C - k U,
 
-    a = (1 - R_c) h_c + s_b, b = (1 - R_b) h_b + s_l, h the intensities of the counterparty and one's own, s the
+    a = (1 - R_c) h_c + s_b, b = (1 - R_b) h_b + s_l, h the intensities of counterparty and bank, s the
     spreads of borrowing and lending. Claims are settled on V ("clean", k = 0: U is an integral of expected
     exposures until the first default) or on the value with adjustments ("risky", k = 1: a nonlinear equation).
     Burgard and Kjaer, Journal of Credit Risk 7 (2011); Crepey, Mathematical Finance 25 (2015); Brigo, Morini
@@ -185,28 +181,18 @@ def xva(
             f"the netting set has options on asset {flows.assets.max()}, counted from 0, and the model "
             f"{model.num_assets} assets: give JointModel(..., equities=BlackScholes(...)) with all of them"
         )
-    edges = np.linspace(0.0, flows.horizon, num_dates + 1)
-    middles = 0.5 * (edges[1:] + edges[:-1])
-    times = np.unique(np.concatenate([middles, flows.decisions]))
-    may_exercise = np.zeros((times.size, len(flows.exercise)), bool)
-    for column, dates in enumerate(flows.exercise):
-        may_exercise[:, column] = np.isin(times, dates)
+    grid = flows.grid(num_dates)
     run = _Run(
-        close_out == "risky",
-        num_paths,
-        num_fit_paths,
-        block,
-        sampler,
-        tuple(np.searchsorted(times, middles).tolist()),
+        close_out == "risky", num_paths, num_fit_paths, block, sampler, tuple(grid.middles.tolist())
     )
-    grid = (edges, times, may_exercise)
     parties = (counterparty, own, spreads)
-    arrays = (flows._replace(exercise=()), grid, netting_set.threshold, model, parties, quantile)
-    return _adjustments(run, *jax.tree.map(jnp.asarray, arrays), key)
+    own_arrays = flows._replace(exercise=()), grid, netting_set.threshold, quantile
+    flows, grid, threshold, level = jax.tree.map(jnp.asarray, own_arrays)
+    return _adjustments(run, flows, grid, threshold, model, parties, level, key)
 
 
 class _Run(NamedTuple):
-    """What decides on the program. middles: the indices of the profile's dates among all."""
+    """Options that decide on the program. middles: the indices of the profile's dates among all."""
 
     is_risky: bool
     num_paths: int
@@ -216,47 +202,35 @@ class _Run(NamedTuple):
     middles: tuple[int, ...]
 
 
-class _Weights(NamedTuple):
-    """Of each interval, (dates,): of e^+ (cva, borrowing) and of e^- (dva, lending).
-
-    carry: 1 if claims are settled on the risky value, so that e has the adjustment taken off, else 0.
-    """
-
-    cva: Array
-    borrowing: Array
-    dva: Array
-    lending: Array
-    carry: Array
-
-
 @stored_jit
-def _adjustments(run: _Run, flows, grid, threshold, model, parties, quantile, key) -> XVA:
-    edges, times, may_exercise = grid
+def _adjustments(
+    run: _Run, flows: Flows, grid: Grid, threshold, model, parties, quantile, key
+) -> XVA:
     dtype = model.rates.vol.dtype
-    edges, times, quantile = (jnp.asarray(x, dtype) for x in (edges, times, quantile))
-    paths = ExposurePaths.of(model, flows, times, may_exercise, threshold)
-    weights = _weights(edges, *parties, run.is_risky)
+    edges, times, quantile = (jnp.asarray(x, dtype) for x in (grid.edges, grid.times, quantile))
+    paths = ExposurePaths.of(model, flows, times, grid.may_exercise, threshold)
+    counterparty, own, spreads = parties
+    weights = weights_of(edges, counterparty, own, spreads, run.is_risky)
     middles = np.array(run.middles)
     motions = times.size, model.num_assets + 1
     of_fit, of_value = jax.random.split(key)
 
-    def exposures(key, index, count) -> Exposure:
-        noise = run.sampler.noise(key, index, count, (motions,), 0, dtype).normals[0]
+    def exposures(sampler, key, index, count) -> Exposure:
+        noise = sampler.noise(key, index, count, (motions,), 0, dtype).normals[0]
         return jax.tree.map(lambda leaf: leaf[middles], paths.simulate(noise))
 
     rule = None
     if run.is_risky:
-        count = run.sampler.blocks(run.num_fit_paths, run.num_fit_paths)[1]
-        rule = _fitted(
-            jax.lax.stop_gradient(exposures(of_fit, 0, count)), jax.lax.stop_gradient(weights)
-        )
+        count = IN_PAIRS.blocks(run.num_fit_paths, run.num_fit_paths)[1]
+        seen = exposures(IN_PAIRS, of_fit, 0, count)
+        rule = fitted_rule(*jax.lax.stop_gradient((seen, weights)))
     blocks, count = run.sampler.blocks(run.num_paths, run.block)
 
     @jax.checkpoint
     def of_block(index):
-        seen = exposures(of_value, index, count)
-        level = None if rule is None else jax.vmap(_Rule.level)(rule, seen)
-        sums = run.sampler.reduce(_parts(seen, level, weights))
+        seen = exposures(run.sampler, of_value, index, count)
+        level = None if rule is None else jax.vmap(Rule.level)(rule, seen)
+        sums = run.sampler.reduce(cost_samples(seen, level, weights))
         sizes = jnp.stack(
             [_positive(seen.value) + seen.gain, _positive(-seen.value) + seen.loss], -1
         )
@@ -265,94 +239,14 @@ def _adjustments(run: _Run, flows, grid, threshold, model, parties, quantile, ke
     sums, sizes, value, deflator = jax.lax.map(of_block, jnp.arange(blocks))
     together = lambda x: _estimate(x.reshape(-1, *x.shape[2:]))
     cva, borrowing, dva, lending = jnp.moveaxis(sums, -1, 0)
-    figures = cva, dva, borrowing - lending, cva - dva + borrowing - lending
+    fva = borrowing - lending
+    total = together(cva - dva + fva)
+    cva, dva, fva = together(cva), together(dva), together(fva)
     bond = paths.rates.discount(times[middles])
     ee, ene = (jax.tree.map(lambda x: x / bond, together(sizes[..., side])) for side in (0, 1))
     of_date = lambda x: jnp.moveaxis(x, 1, 0).reshape(middles.size, -1)
     pfe = jax.vmap(_quantile, (0, 0, None))(of_date(value), of_date(deflator), quantile)
-    return XVA(paths.today, *map(together, figures), times[middles], ee, ene, pfe)
-
-
-def _weights(edges, counterparty, own, spreads, is_risky) -> _Weights:
-    """Return the weights of exposures, from integrals of intensities and spreads over each interval.
-
-    Within an interval intensities are taken as constant. clean: survival at its start times the mean of
-    survival over it; risky: (1 - exp(-A)) / A of what the side of e costs, A.
-    """
-    borrowed, lent = (spread * jnp.diff(edges) for spread in spreads)
-    before, risk = jnp.zeros_like(edges), []
-    for curve in (counterparty, own):
-        hazard = jnp.zeros_like(edges) if curve is None else curve.cumulative_hazard(edges)
-        lost = 0.0 if curve is None else 1.0 - curve.recovery
-        risk.append(lost * jnp.diff(hazard))
-        before = before + hazard
-    if is_risky:
-        up, down = (mean_exponential(-(a + b)) for a, b in zip(risk, (borrowed, lent), strict=True))
-    else:
-        up = down = jnp.exp(-before[:-1]) * mean_exponential(-jnp.diff(before))
-    carry = jnp.full_like(borrowed, float(is_risky))
-    return _Weights(up * risk[0], up * borrowed, down * risk[1], down * lent, carry)
-
-
-def _parts(
-    seen: Exposure, level: Float[Array, "dates paths"] | None, weights: _Weights
-) -> Float[Array, "paths parts"]:
-    """Return samples of cva, borrowing, dva and lending; level: of V - C, above which e is positive."""
-    level = jnp.zeros_like(seen.value) if level is None else level
-
-    def back(later, here):
-        seen, level, weight = here
-        left = seen.value - weight.carry * later.sum(0)
-        is_owed = seen.value > level
-        gain = jnp.where(is_owed, left, 0.0) + seen.gain
-        loss = jnp.where(is_owed, 0.0, -left) + seen.loss
-        parts = [
-            weight.cva * gain,
-            weight.borrowing * gain,
-            -weight.dva * loss,
-            -weight.lending * loss,
-        ]
-        return later + jnp.stack(parts), None
-
-    nothing = jnp.zeros((4, seen.value.shape[1]), seen.value.dtype)
-    parts, _ = jax.lax.scan(back, nothing, (seen, level, weights), reverse=True)
-    return (parts * jnp.array([1.0, 1.0, -1.0, -1.0], parts.dtype)[:, None]).T
-
-
-class _Rule(NamedTuple):
-    """The fitted level of each date: the mean of the adjustments that come later, given the state and V - C."""
-
-    states: Standardizer
-    unit: Array
-    coefficients: Array
-
-    def level(self, seen: Exposure) -> Float[Array, " paths"]:
-        return self.unit * (self.coefficients @ self.features(seen))
-
-    def features(self, seen: Exposure) -> Float[Array, "functions paths"]:
-        """Return polynomials of the state, and V - C and its positive part."""
-        degree = _DEGREES[min(len(seen.state), len(_DEGREES)) - 1]
-        value = seen.value[None] / self.unit
-        return jnp.concatenate(
-            [hermite_polynomials(self.states(seen.state), degree), value, _positive(value)]
-        )
-
-
-def _fitted(seen: Exposure, weights: _Weights) -> _Rule:
-    """Return the rule, stacked over dates, fitted backward as Longstaff and Schwartz (2001) do."""
-
-    def back(later, here):
-        seen, weight = here
-        states, unit = Standardizer.by_coordinate(seen.state), deviation(seen.value)
-        rule = _Rule(states, unit, jnp.zeros((), unit.dtype))
-        columns = rule.features(seen)
-        rule = rule._replace(coefficients=least_squares(columns, later / unit))
-        up, down = weight.cva + weight.borrowing, weight.dva + weight.lending
-        rate = jnp.where(seen.value > rule.level(seen), up, down)
-        return later + rate * (seen.value - weight.carry * later), rule
-
-    nothing = jnp.zeros_like(seen.value[0])
-    return jax.lax.scan(back, nothing, (seen, weights), reverse=True)[1]
+    return XVA(paths.today, cva, dva, fva, total, times[middles], ee, ene, pfe)
 
 
 def _estimate(samples: Float[Array, "samples ..."]) -> Estimate:

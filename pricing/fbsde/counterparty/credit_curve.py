@@ -71,7 +71,11 @@ class CreditCurve(eqx.Module):
             ValueError: The spreads fall so fast that an intensity would be below 0.
         """
         flat = cls(times, spreads, recovery)  # checks the numbers
-        if not is_traced(flat.recovery) and flat.recovery == 1.0:
+        if is_traced(times):
+            raise ValueError(
+                "the times are traced, and they decide on the program: close over them"
+            )
+        if not is_traced(flat.recovery) and np.asarray(flat.recovery) == 1.0:
             raise ValueError(
                 "recovery is 1, so that spreads say nothing of defaults: give one below 1"
             )
@@ -80,7 +84,7 @@ class CreditCurve(eqx.Module):
             if isinstance(curve, Discounts)
             else (lambda t: jnp.exp(-jnp.asarray(curve, flat.times.dtype) * t))
         )
-        misses = _misses_of(flat, discount)
+        misses = _misses_of(flat, np.asarray(times, float), discount)
         slope = jax.jacfwd(misses)
         held = jax.lax.stop_gradient(flat.hazard_rates / (1.0 - flat.recovery))
 
@@ -98,9 +102,8 @@ class CreditCurve(eqx.Module):
         return cls(flat.times, rates, flat.recovery)
 
 
-def _misses_of(quoted: CreditCurve, discount):
+def _misses_of(quoted: CreditCurve, ends: np.ndarray, discount):
     """Return hazard rates -> protection less premium of each swap; quoted: its rates are the spreads."""
-    ends = np.asarray(jax.lax.stop_gradient(quoted.times))
     quarters = np.arange(1, np.ceil(_PERIODS_A_YEAR * ends[-1]) + 1) / _PERIODS_A_YEAR
     t = np.unique(np.round(np.concatenate([[0.0], quarters[quarters < ends[-1]], ends]), 9))
     due = jnp.asarray(t[None, 1:] <= ends[:, None] + 1e-9, quoted.times.dtype)

@@ -23,7 +23,7 @@ State = Float[Array, "factors paths"]
 
 
 class Exposure(NamedTuple):
-    """What one date of a path shows, of shape (dates, paths) if stacked. Values are over the numeraire.
+    """The exposures of one date, of shape (dates, paths) if stacked. Values are over the numeraire.
 
     value: after collateral; deflator: 1 over the numeraire; state: of the model, (dates, factors, paths); gain,
         loss: zeros whose derivatives are those of value^+ and value^- that come of decisions to exercise that
@@ -63,11 +63,12 @@ class ExposurePaths(eqx.Module):
     ) -> "ExposurePaths":
         """Return them for these cash flows; times: of all decisions and others, years, increasing."""
         real = lambda values: jnp.asarray(values, model.rates.vol.dtype)
-        t, pays_at, expiries, strikes, sides, quantities, units = map(
+        t, pays_at, until, expiries, strikes, sides, quantities, units = map(
             real,
             (
                 times,
                 flows.pays_at,
+                flows.until,
                 flows.expiries,
                 flows.strikes,
                 flows.sides,
@@ -78,7 +79,7 @@ class ExposurePaths(eqx.Module):
         rates = model.rates.anchored(jnp.max(jnp.concatenate([pays_at, expiries])))
         model = eqx.tree_at(lambda model: model.rates, model, rates)
         amounts = real(jnp.concatenate([flows.swaps[:, None], flows.options], axis=1))
-        tables, today = value_tables(rates, t, pays_at, flows.is_entry, amounts, may_exercise)
+        tables, today = value_tables(rates, t, pays_at, until, amounts, may_exercise)
         step = model.steps(t)
         covariances = model.covariances(step)
         moved = model.forward_variances(step, rates.slope(expiries), flows.assets)

@@ -15,19 +15,33 @@ from ...products import AbstractProduct, European, Swap, SwapEntry, SwapOption
 _DIGITS = 6  # of years: times that are equal to half a minute are one date
 _SAME_DAY = 1e-4  # years, as `SwapEntry.payments` has it
 
-Numbers = np.ndarray | Array  # arrays of JAX within a program
+Numbers = Any  # arrays of NumPy; within a program, of JAX
+
+
+class Grid(NamedTuple):
+    """Equal intervals between `edges`, (intervals + 1,), and the dates of a path: middles and decisions.
+
+    times: (dates,), years; middles: the intervals' middles among them, (intervals,); may_exercise: of each
+        right at each time, (dates, options).
+    """
+
+    edges: Numbers
+    times: Numbers
+    middles: Numbers
+    may_exercise: Numbers
 
 
 class Flows(NamedTuple):
     """The contracts as arrays: J dates of payment, O rights to enter a swap, E equity options.
 
-    pays_at: [J]; is_entry: [J], whether a flow is the floating leg's 1, received when the swap is entered and
-        carried on from then; swaps: [J], of all swaps; options: [J, O], of one right's swap; exercise: [O]
-        lists of times; quantities: [O]. strikes, expiries, sides, assets, units: [E].
+    pays_at: [J]; until: [J], the same time, but for the floating leg's 1, which is received when the swap is
+        entered and is its value until the last payment; swaps: [J], of all swaps; options: [J, O], of one
+        right's swap; exercise: [O] lists of times; quantities: [O]. strikes, expiries, sides, assets, units:
+        [E].
     """
 
     pays_at: Numbers
-    is_entry: Numbers
+    until: Numbers
     swaps: Numbers
     options: Numbers
     exercise: tuple[Numbers, ...]
@@ -43,10 +57,19 @@ class Flows(NamedTuple):
         """The time of the last payment, in years."""
         return float(max([*self.pays_at, *self.expiries]))
 
-    @property
-    def decisions(self) -> Numbers:
-        """The times at which a right may be exercised or an equity option ends, in years."""
-        return np.unique(np.concatenate([*self.exercise, self.expiries]))
+    def grid(self, num_dates: int) -> Grid:
+        """Return `num_dates` equal intervals to the last payment, and the dates of a path."""
+        edges = np.linspace(0.0, self.horizon, num_dates + 1)
+        middles = 0.5 * (edges[1:] + edges[:-1])
+        times = np.unique(np.concatenate([middles, *self.exercise, self.expiries]))
+        may_exercise = np.zeros((times.size, len(self.exercise)), bool)
+        for column, dates in enumerate(self.exercise):
+            may_exercise[:, column] = np.isin(times, dates)
+        return Grid(edges, times, np.searchsorted(times, middles), may_exercise)
+
+
+def _as_tuple(trades: Sequence[AbstractProduct]) -> Sequence[AbstractProduct]:
+    return tuple(trades)
 
 
 class NettingSet(eqx.Module):
@@ -79,7 +102,7 @@ class NettingSet(eqx.Module):
         3.0
     """
 
-    trades: Sequence[AbstractProduct] = eqx.field(converter=tuple)
+    trades: Sequence[AbstractProduct] = eqx.field(converter=_as_tuple)
     quantities: Numeric[Float[Array, " trades"] | None] = real("quantities", default=1.0)
     _: KW_ONLY
     assets: Sequence[int] | None = eqx.field(static=True, default=None)
@@ -89,7 +112,8 @@ class NettingSet(eqx.Module):
         count = len(self.trades)
         if not count:
             raise ValueError("trades is empty: give at least one contract")
-        for name, given in (("quantities", self.quantities), ("assets", self.assets)):
+        numbers: Any = ("quantities", self.quantities), ("assets", self.assets)
+        for name, given in numbers:
             shape = np.shape(given)
             if given is not None and shape not in ((), (count,)):
                 raise ValueError(
@@ -141,7 +165,7 @@ class NettingSet(eqx.Module):
         of_equity = lambda name: np.array([float(getattr(trade, name)) for trade, _, _ in equity])
         return Flows(
             np.array([time for time, _ in keys]),
-            np.array([entry for _, entry in keys], bool),
+            np.array([until for _, until in keys]),
             total,
             table,
             tuple(np.round(np.asarray(trade.entry_dates, float), _DIGITS) for trade, _ in rights),
@@ -154,16 +178,14 @@ class NettingSet(eqx.Module):
         )
 
 
-def _flows_of(trade: SwapEntry) -> dict[tuple[float, bool], float]:
-    """Return (time, whether it is the entry) -> the amount of the swap that is entered."""
+def _flows_of(trade: SwapEntry) -> dict[tuple[float, float], float]:
+    """Return (time, until when it counts) -> the amount of the swap that is entered."""
     entry = float(np.asarray(trade.entry_dates)[0])
     at_once = float(np.asarray(trade.sign) * np.asarray(trade.notional))
     times = np.asarray(trade.payment_dates, float)
     amounts = -at_once * float(np.asarray(trade.coupon_rate)) * np.asarray(trade.accruals, float)
     amounts[-1] -= at_once
     due = times > entry + _SAME_DAY
-    flows = {(round(entry, _DIGITS), True): at_once}
-    return flows | {
-        (round(time, _DIGITS), False): amount
-        for time, amount in zip(times[due].tolist(), amounts[due].tolist(), strict=True)
-    }
+    paid = np.round(times[due], _DIGITS).tolist()
+    flows = dict(zip(zip(paid, paid, strict=True), amounts[due].tolist(), strict=True))
+    return flows | {(round(entry, _DIGITS), paid[-1]): at_once}

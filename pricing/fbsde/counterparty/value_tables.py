@@ -17,17 +17,17 @@ _NODES, _EDGE = 257, 7.0  # equally far apart, up to this number of standard dev
 _GAP = 2.0 * _EDGE / (_NODES - 1)
 _FAR = 3.0  # gaps beyond which a B-spline's part has ended
 
-Table = Float[Array, "dates points columns"]
+Table = Float[Array, "dates points all"]
 
 
 def value_tables(
     rates: HullWhite,
     times: Float[Array, " dates"],
     pays_at: Float[Array, " payments"],
-    is_entry: Bool[Array, " payments"],
+    until: Float[Array, " payments"],
     amounts: Float[Array, "payments columns"],
     may_exercise: Bool[Array, "dates options"],
-) -> tuple[Table, Float[Array, " columns"]]:
+) -> tuple[Table, Float[Array, " all"]]:
     """Return deflated values on Chebyshev points of the state at each date, and today's.
 
     Columns: all swaps; the swap of each right, as if it were entered; each right, after a decision not to
@@ -37,7 +37,7 @@ def value_tables(
     is a cubic spline. Its mean over a Gaussian step is known in closed form, however short the step is.
 
     times: of all decisions and others, years, increasing; amounts: of all swaps first, then of each right's
-    swap, in currency, at `pays_at` (`Flows`).
+    swap, in currency, at `pays_at`, `until` then (`Flows`).
     """
     variance = rates.state_variance(times)
     std = jnp.sqrt(variance)
@@ -48,9 +48,8 @@ def value_tables(
     after = jnp.append(std[1:], std[-1])
 
     def swaps(t, x):
-        due = is_entry | (pays_at > t)
-        bonds = rates.deflated_bond(t, jnp.where(due, jnp.maximum(pays_at, t), t)[None], x[:, None])
-        return jnp.where(due[None], bonds, 0.0) @ amounts
+        bonds = rates.deflated_bond(t, jnp.maximum(pays_at, t)[None], x[:, None])
+        return jnp.where(until[None] > t, bonds, 0.0) @ amounts
 
     @jax.checkpoint
     def back(later, here):
@@ -98,8 +97,8 @@ def _cube_mean(d: Array, s: Array) -> Array:
 
 def _fourth(cubes: Float[Array, "points knots"]) -> Float[Array, "points splines"]:
     last = cubes.shape[1] - 4
-    weights = (1.0, -4.0, 6.0, -4.0, 1.0)
-    return sum(w * cubes[:, r : r + last] for r, w in enumerate(weights)) / 6.0
+    one, two, three, four, five = (cubes[:, r : r + last] for r in range(5))
+    return (one - 4.0 * two + 6.0 * three - 4.0 * four + five) / 6.0
 
 
 @functools.cache

@@ -1,10 +1,13 @@
 """CVA, DVA and FVA beside closed forms, a grid and bumps; profiles, collateral, symmetry, refusals."""
 
+import json
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.interpolate import CubicSpline
 
 from calibration import fit
 from pricing import (
@@ -22,6 +25,8 @@ from pricing import (
 from pricing.fbsde import CreditCurve, JointModel, NettingSet, xva
 from pricing.sampling import Sobol
 
+from ...cases import others_later
+
 DATES, ACCRUALS = np.arange(1.0, 6.0), np.ones(5)
 RATES = HullWhite(ZeroCurve([1.0, 3.0, 5.0], [0.02, 0.025, 0.03]), 0.05, 0.01)
 CLIENT, BANK = CreditCurve([2.0, 5.0], [0.03, 0.05]), CreditCurve([5.0], [0.02], 0.3)
@@ -38,7 +43,7 @@ def of(netting_set, rates=RATES, parties=(CLIENT, BANK), seed=0, **options):
 
 def lost(party: CreditCurve, edges: np.ndarray) -> np.ndarray:
     """Return (1 - R) times the chance of a default in each interval."""
-    return (1.0 - np.asarray(party.recovery)) * -np.diff(np.asarray(party.survival(edges)))
+    return (1.0 - float(party.recovery)) * -np.diff(np.asarray(party.survival(edges), float))
 
 
 def is_near(estimate, value, errors=4.0):
@@ -62,7 +67,7 @@ def test_a_swap_is_a_strip_of_swaptions():
     assert float(found.dva.mean) == 0.0
     # x ~ N(0, v) under the measure of the bond that matures on a date, and the payer's value rises in x
     for at, pfe in zip(t[:16], np.asarray(found.pfe), strict=False):
-        due = DATES[DATES > at]
+        due = DATES[at < DATES]
         v = 0.01**2 * (1.0 - np.exp(-0.1 * at)) / 0.1
         slope = (1.0 - np.exp(-0.05 * (due - at))) / 0.05
         bonds = np.asarray(RATES.discount(jnp.asarray(due)) / RATES.discount(jnp.asarray(at)))
@@ -95,14 +100,12 @@ def test_an_option_loses_the_chance_of_default_of_its_value():
 
 
 def test_rights_are_worth_what_other_methods_find():
+    """By splines on 257 nodes, whose kinks cost 1e-4 of the values that are added and taken off."""
     bermudan = BermudanSwaption(0.03, [1.0, 2.0, 3.0], DATES, ACCRUALS, notional=100.0)
-    found = of(NettingSet([bermudan, RIGHT, SWAP], [1.0, -2.0, 0.5]))
-    known = (
-        price(bermudan, RATES).value
-        - 2.0 * price(RIGHT, RATES).value
-        + 0.5 * price(SWAP, RATES).value
-    )
-    assert float(found.value) == pytest.approx(float(known), abs=3e-4)
+    trades, quantities = [bermudan, RIGHT, SWAP], np.array([1.0, -2.0, 0.5])
+    found = of(NettingSet(trades, quantities))
+    known = quantities * [float(price(trade, RATES).value) for trade in trades]
+    assert float(found.value) == pytest.approx(known.sum(), abs=2e-4 * np.abs(known).sum())
 
 
 def test_parties_change_places():
@@ -139,8 +142,8 @@ def test_standard_errors_cover():
 # --- close-out on the risky value ---------------------------------------------------------------------------
 
 
-def by_grid(swaps, quantities, spreads, steps=400) -> float:
-    """Return U_0 of -dU = [a (V - U)^+ - b (V - U)^-] dt - Z dW by quadrature over the short rate's grid.
+def by_grid(swaps, quantities, spreads, steps=200) -> float:
+    """Return U_0 of -dU = [a (V - U)^+ - b (V - U)^-] dt - Z dW by quadrature of a cubic spline.
 
     Under the money market's measure, r = f + x, with values that are not deflated: nothing is shared with the
     library but bonds.
@@ -159,10 +162,12 @@ def by_grid(swaps, quantities, spreads, steps=400) -> float:
         later = np.exp(-a * dt) * (x - mean(t)) + mean(t + dt)
         later = later[:, None] + np.sqrt(variance(dt)) * z[None]
         forward = -np.log(discount(t + dt) / discount(t))
-        ahead = np.interp(later, x, u) @ weights * np.exp(-forward - x * dt)
+        ahead = CubicSpline(x, u)(later) @ weights * np.exp(-forward - x * dt)
         value = np.zeros_like(x)
         for swap, quantity in zip(swaps, quantities, strict=True):
-            due = np.asarray(swap.payment_dates)[np.asarray(swap.payment_dates) > middle]
+            due = np.asarray(swap.payment_dates)
+            if not (due := due[due > middle]).size:
+                continue
             slope = (1.0 - np.exp(-a * (due - middle))) / a
             bonds = discount(due) / discount(middle)
             bonds = bonds * np.exp(-slope * x[:, None] - 0.5 * slope**2 * variance(middle))
@@ -172,15 +177,15 @@ def by_grid(swaps, quantities, spreads, steps=400) -> float:
         gain = 0.7 * np.log(survival(BANK, t) / survival(BANK, t + dt)) + spreads[1] * dt
         owed = value - ahead
         u = ahead + cost * np.maximum(owed, 0.0) - gain * np.maximum(-owed, 0.0)
-    return float(np.interp(0.0, x, u))
+    return float(u[200])
 
 
 def test_a_risky_close_out_is_that_of_a_grid():
     other = Swap(0.02, 0.0, DATES[:3], ACCRUALS[:3], "receiver", notional=100.0)
     known = by_grid((SWAP, other), (1.0, 1.5), (0.01, 0.004))
-    options = SPREADS | {"num_paths": 65536, "sampler": Sobol(16), "close_out": "risky"}
-    found = of(NettingSet([SWAP, other], [1.0, 1.5]), **options, block=4096)
-    assert float(found.total.mean) == pytest.approx(known, rel=4e-3)
+    options = SPREADS | {"num_paths": 32768, "sampler": Sobol(16), "close_out": "risky"}
+    found = of(NettingSet([SWAP, other], [1.0, 1.5]), **options | {"num_dates": 80})
+    assert float(found.total.mean) == pytest.approx(known, rel=2e-3)
     parts = float(found.cva.mean - found.dva.mean + found.fva.mean)
     assert parts == pytest.approx(float(found.total.mean), rel=1e-12)
 
@@ -189,12 +194,12 @@ def test_a_risky_close_out_is_that_of_a_grid():
 
 
 @pytest.mark.repeat
-@pytest.mark.parametrize("close_out", ["clean", "risky"])
+@pytest.mark.parametrize("close_out", others_later(["clean", "risky"], ["risky"]))
 def test_derivatives_to_quotes_are_those_of_bumps(close_out):
     """One adjoint sweep through the calibration and both bootstraps, beside bumps that calibrate again."""
     quotes = {
         "asof": "2026-01-02",
-        "curves": {"EUR": {"times": [1.0, 3.0, 6.0], "zero_rates": [0.02, 0.025, 0.03]}},
+        "curves": {"EUR": {"days": [365, 1095, 2190], "zero_rates": [0.02, 0.025, 0.03]}},
         "swaption_vols": {
             "curve": "EUR",
             "expiries_years": [1, 3],
@@ -202,8 +207,6 @@ def test_derivatives_to_quotes_are_those_of_bumps(close_out):
             "vols_by_expiry": [[0.3, 0.28], [0.27, 0.25]],
         },
     }
-    import json
-
     market = Market.from_text(json.dumps(quotes))
     fitted = fit(HullWhite.starting_on(market, "EUR"))
     netting_set = NettingSet([SWAP, RIGHT], [1.0, 1.0])
@@ -220,9 +223,6 @@ def test_derivatives_to_quotes_are_those_of_bumps(close_out):
     slopes = eqx.filter_jit(eqx.filter_grad(lambda both, key: total(*both, key)))(
         (market, spreads), key
     )
-    leaves = lambda tree: [x for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
-    one = jax.tree.map(lambda x: jnp.ones_like(x) if eqx.is_inexact_array(x) else x, slopes)
-    del one, leaves
     moves = {
         "rates": (lambda both: both[0].curves["EUR"].zero_rates, 2e-4),
         "vols": (lambda both: both[0].swaption_vols.vols, 2e-3),
