@@ -68,7 +68,7 @@ class Flows(NamedTuple):
         return Grid(edges, times, np.searchsorted(times, middles), may_exercise)
 
 
-def _as_tuple(trades: Sequence[AbstractProduct]) -> Sequence[AbstractProduct]:
+def _as_tuple(trades: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(trades)
 
 
