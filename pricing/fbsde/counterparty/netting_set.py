@@ -10,10 +10,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...fields import Numeric, between, is_traced, real
-from ...products import AbstractProduct, European, Swap, SwapEntry, SwapOption
+from ...products import (
+    AbstractProduct,
+    BermudanSwaption,
+    European,
+    Swap,
+    SwapEntry,
+    SwapOption,
+    Swaption,
+)
 
 _DIGITS = 6  # of years: times that are equal to half a minute are one date
 _SAME_DAY = 1e-4  # years, as `SwapEntry.payments` has it
+
+_KINDS = Swap, Swaption, BermudanSwaption, European
 
 Numbers = Any  # arrays of NumPy; within a program, of JAX
 
@@ -120,7 +130,7 @@ class NettingSet(eqx.Module):
                     f"{name} of shape {shape} for {count} trades: give one for each trade"
                 )
         for place, trade in enumerate(self.trades):
-            if not isinstance(trade, Swap | SwapOption | European):
+            if type(trade) not in _KINDS:  # a subclass may have another payoff
                 raise TypeError(
                     f"trade {place + 1} is a {type(trade).__name__}: give Swap, Swaption, BermudanSwaption or "
                     "European, whose values along paths are known"

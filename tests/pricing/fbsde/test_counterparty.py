@@ -296,6 +296,12 @@ def test_bad_input_is_refused(call, words):
 def test_other_kinds_are_refused():
     with pytest.raises(TypeError, match="give Swap, Swaption"):
         NettingSet([HullWhite(0.03, 0.05, 0.01)])
+
+    class Squared(European):
+        """A payoff of its own, which a call's value would not be."""
+
+    with pytest.raises(TypeError, match="trade 1 is a Squared: give Swap, Swaption"):
+        NettingSet([Squared(100.0, 1.0)])
     with pytest.raises(TypeError, match="give a model, such as JointModel"):
         xva(NettingSet([SWAP]), RATES, CLIENT, key=jax.random.key(0))
     with pytest.raises(ValueError, match="close over the netting set"):
