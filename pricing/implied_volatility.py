@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
 from .fields import as_real, core_dims, in_working_precision
@@ -35,6 +36,7 @@ _ONCE = (
 
 
 @of_kinds(product=PRODUCT, model=BLACK_SCHOLES, method=METHOD)
+@full_matmul_precision
 def implied_vol(
     value: "Reals",
     product: AbstractProduct,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
 from .estimators.path_payoff import PathPayoffEstimator, log_spot_steps, spots_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @of_kinds(model=MODEL)
+@full_matmul_precision
 def simulate(
     model: AbstractModel,
     dates: "Reals",

@@ -42,6 +42,7 @@ from pricing import (
     Market,
     MonteCarlo,
     NeuralLocalVol,
+    PathPayoff,
     Quadrature,
     Sabr,
     Swap,
@@ -118,6 +119,12 @@ all_models: dict[str, Callable] = {
     "two factors of rates": lambda: G2(curve(), 0.4, 0.012, 0.05, 0.01, -0.6),
 }
 
+
+def path_call(spots, numbers):
+    """A payoff of a path: the mean of the spots and their maximum, less a strike."""
+    return jnp.maximum(0.5 * (jnp.mean(spots) + jnp.max(spots)) - numbers[0], 0.0)
+
+
 # the fixed leg of swaps: payment dates and accruals
 _LEG = ([1.1, 1.6, 2.1], [0.55, 0.5, 0.5])
 
@@ -142,6 +149,7 @@ all_products: dict[str, Callable] = {
     "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
     "geometric asian": lambda: Asian(98.0, [0.3, 0.55, 0.8], "put", "geometric"),
+    "path payoff": lambda: PathPayoff(path_call, [0.3, 0.55, 0.8], [102.0], has_jumps=False),
     "basket": lambda: Basket(98.0, 0.8),
     "geometric basket": lambda: Basket(98.0, 0.8, "put", "geometric"),
     "best of": lambda: Basket(110.0, 0.8, average="max"),
@@ -197,7 +205,12 @@ def restruck(product, scales):
     inner = getattr(product, "payoff_product", None)
     if inner is not None:
         return dataclasses.replace(product, payoff_product=restruck(inner, scales))
-    name = next(name for name in ("strike", "call_level", "fixed_rate") if hasattr(product, name))
+    names = "strike", "call_level", "fixed_rate", "numbers"
+    name = next(name for name in names if hasattr(product, name))
+    if name == "numbers":
+        return dataclasses.replace(
+            product, numbers=jnp.multiply.outer(jnp.array(scales), product.numbers)
+        )
     level = float(getattr(product, name))
     new = [level * scale for scale in scales] if isinstance(scales, list) else level * scales
     return dataclasses.replace(product, **{name: new})

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..numerics.mixing import mixed, unmixed
+from ..numerics.safe_math import divisor, nan_where
 
 Vectors = Float[Array, "*dates n paths"]
 
@@ -16,7 +17,8 @@ Vectors = Float[Array, "*dates n paths"]
 class Gaussian(NamedTuple):
     """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular or None for 1.
 
-    With an axis of dates before n, vectors of different dates are independent.
+    With an axis of dates before n, vectors of different dates are independent. Where std is 0, x has no
+    density: it is its mean, and no part of the score.
     """
 
     mean: Vectors
@@ -25,23 +27,33 @@ class Gaussian(NamedTuple):
 
     def at(self, z: Vectors) -> Vectors:
         """Return the x that z leads to."""
-        return self.mean + self.std * (z if self.factor is None else mixed(self.factor, z))
+        return self.mean + self.std * self._mixed(z)
 
-    def normals(self, x: Vectors) -> Vectors:
-        """Return the z that leads to x."""
-        scaled = (x - self.mean) / self.std
+    def held(self, z: Vectors) -> Vectors:
+        """Return the x that z leads to, without derivatives where it has a density."""
+        x = self.at(z)
+        return jnp.where(self.std > 0.0, jax.lax.stop_gradient(x), x)
+
+    def normals(self, x: Vectors, z: Vectors) -> Vectors:
+        """Return the normals that lead to x, and z where x has no density."""
+        scaled = (x - self.mean) / divisor(self.std)
+        scaled = jnp.where(self.std > 0.0, scaled, self._mixed(z))
         if self.factor is None:
             return scaled
         solve = functools.partial(unmixed, self.factor)
         return solve(scaled) if scaled.ndim == 2 else jax.vmap(solve)(scaled)
 
-    def log_density(self, x: Vectors) -> Float[Array, " paths"]:
-        """Return the logarithm of the density, up to a constant."""
-        scales = self.std
+    def log_density(self, x: Vectors, z: Vectors) -> Float[Array, " paths"]:
+        """Return the logarithm of the density at x, up to a constant; z as in `normals`."""
+        scales = divisor(self.std)
         if self.factor is not None:
             scales = scales * jnp.broadcast_to(jnp.diag(self.factor)[:, None], scales.shape)
-        parts = -0.5 * self.normals(x) ** 2 - jnp.log(scales)
+        parts = -0.5 * self.normals(x, z) ** 2 - jnp.log(scales)
+        parts = jnp.where(self.std > 0.0, parts, 0.0)
         return jnp.sum(parts, axis=tuple(range(parts.ndim - 1)))
+
+    def _mixed(self, z: Vectors) -> Vectors:
+        return z if self.factor is None else mixed(self.factor, z)
 
 
 def pathwise_then_score(
@@ -70,12 +82,15 @@ def by_score(
 
     x stays fixed and its density p moves: (payoff(x) - c) p(x) / p(x held) + c is differentiated, where c is
     the payoff at the mean of x, held, which takes noise away and adds no bias.
-    (Likelihood ratio method: Glasserman 2003, sec. 7.3.)
+    (Likelihood ratio method: Glasserman 2003, sec. 7.3.) A path with a step that has no density has no such
+    derivative: it is NaN.
     """
-    x = jax.lax.stop_gradient(law.at(normals))
+    x = law.held(normals)
     center = jax.lax.stop_gradient(payoff(terms, law.at(jnp.zeros_like(normals))))
-    log_density = law.log_density(x)
+    log_density = law.log_density(x, normals)
     weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
+    is_still = jnp.any(law.std <= 0.0, axis=tuple(range(law.std.ndim - 1)))
+    weight = _without_derivative(is_still, weight)
     return payoff(terms, x) + (payoff(terms, x) - center) * (weight - 1.0)
 
 
@@ -88,10 +103,21 @@ def _samples(payoff, terms, law, normals):
 def _samples_jvp(payoff, primals, tangents):
     terms, law, normals = primals
     d_terms, d_law, _ = tangents
-    x = jax.lax.stop_gradient(law.at(normals))
-    log_density = law.log_density(x)
+    x = law.held(normals)
+    log_density = law.log_density(x, normals)
     weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
-    z = law.normals(x)
+    z = law.normals(x, normals)
     _, moved = jax.jvp(lambda law: law.at(z), (law,), (d_law,))
     _, slope = jax.jvp(payoff, (terms, x), (d_terms, moved))
     return _samples(payoff, terms, law, normals), weight * slope
+
+
+@jax.custom_jvp
+def _without_derivative(failed: Bool[Array, " paths"], x: Float[Array, " paths"]):
+    return x
+
+
+@_without_derivative.defjvp
+def _without_derivative_jvp(primals, tangents):
+    failed, x = primals
+    return _without_derivative(failed, x), nan_where(failed, tangents[1])

@@ -24,6 +24,7 @@ from ..models import (
     LognormalSpots,
     LogSpotSteps,
 )
+from ..models.black_scholes import ImpliedVols
 from ..products import AbstractProduct
 from ..sampling import AbstractSampler, Noise, PseudoRandom
 from ..sampling.time_grid import between, grid_through, refined
@@ -119,6 +120,10 @@ class MonteCarlo(AbstractMethod):
         estimator = _estimator(product.form)
         if estimator is None:
             return missing_ability("payoff of a spot path", product)
+        reads_a_surface = isinstance(getattr(model, "vol", None), ImpliedVols)
+        strike = lambda product: product.broadcast().canonical.smile_point
+        if reads_a_surface and jax.eval_shape(strike, product) is None:
+            return missing_ability("one law for all strikes (as Heston and LocalVol have)", model)
         if isinstance(model, LocalVolatility) and not estimator.last_step_is_enough(product):
             return missing_ability(
                 "Gaussian steps to the dates of this product, given all noise", model

@@ -157,3 +157,24 @@ def test_simulated_spots_have_the_models_law():
     of_heston = simulate(HESTON, dates, key=KEY, num_paths=4096)
     errors = np.std(of_heston, axis=0) / 64.0
     assert np.all(np.abs(np.mean(of_heston, axis=0) - forwards) < 4.0 * errors)
+
+
+def test_a_step_without_variance_has_no_score():
+    """The variance of these paths rests at zero: the value is right, and derivatives are refused."""
+    model = Heston(100.0, 0.03, 0.001, 1.0, 0.001, 1.0, -0.6)
+    product, method = PathPayoff(digital, [0.5, 1.0], [100.0]), MonteCarlo(8192, 4)
+    found = price(product, model, method, key=KEY)
+    exact = price(Digital(100.0, 1.0), model, method, key=jax.random.key(6))
+    assert abs(found.value - exact.value) < 4.0 * np.hypot(found.std_error, exact.std_error)
+    refused = greeks(product, model, method, key=KEY, throw=False)
+    assert np.isnan(refused.delta) and np.isnan(refused.vega)
+    with pytest.raises(RuntimeError, match="not finite"):
+        greeks(product, model, method, key=KEY)
+    kinked = PathPayoff(asian_call, [0.5, 1.0], has_jumps=False)
+    assert np.isfinite(greeks(kinked, model, method, key=KEY).gamma)
+
+
+def test_a_surface_has_no_one_law():
+    surface = VolSurface([0.5, 1.5], [80.0, 120.0], jnp.full((2, 2), 0.25))
+    with pytest.raises(TypeError, match="one law for all strikes"):
+        price(PathPayoff(asian_call, [0.5]), BlackScholes(100.0, 0.03, surface), key=KEY)

@@ -27,6 +27,7 @@ from pricing.fbsde.dynamics.ito_taylor import Composition
 from pricing.fbsde.dynamics.ito_taylor import martingale_increments as eager_increments
 from pricing.fbsde.dynamics.simulation import simulate as eager_simulate
 from pricing.fbsde.dynamics.simulation import standardizer_by_date, survival
+from pricing.fbsde.functions import with_traced_functions
 
 simulate, martingale_increments = map(eqx.filter_jit, (eager_simulate, eager_increments))
 
@@ -220,10 +221,11 @@ def test_dispersed_coordinates_are_those_of_paths_apart():
     assert abs(covariance[0, 1]) < 4.0 * 0.25 * 3.6**0.5 / 40_000**0.5
 
 
-def test_a_published_problem_is_one_problem():
-    """Its functions are what a compiled solve is known by."""
-    assert problems.hjb(4) is problems.hjb(4)
-    assert problems.hjb(4) is not problems.hjb(5)
+def test_a_published_problem_that_is_made_twice_has_the_same_programs():
+    """The functions of a problem, as programs, are what a compiled solve is known by."""
+    programs = lambda problem: jax.tree.structure(with_traced_functions(problem))
+    assert programs(problems.hjb(4)) == programs(problems.hjb(4))
+    assert programs(problems.hjb(4)) != programs(problems.hjb(5))
     assert problems.hjb(4).x0.dtype == jnp.float64
     with jax.enable_x64(False):
         assert problems.hjb(4).x0.dtype == jnp.float32
