@@ -26,8 +26,13 @@ import numpy as np
 
 from pricing import BermudanSwaption, BlackScholes, European, HullWhite, Swap, Swaption, ZeroCurve
 from pricing.fbsde import XVA, CreditCurve, JointModel, NettingSet, xva
-from pricing.fbsde.counterparty.close_out import Weights, cost_samples, weights_of
-from pricing.fbsde.counterparty.exposure_paths import Exposure, ExposurePaths
+from pricing.fbsde.counterparty import (
+    Exposure,
+    ExposurePaths,
+    Weights,
+    cost_samples,
+    weights_of,
+)
 
 from .command import Run, parser_of, table_of
 from .timing import Timing, interleaved

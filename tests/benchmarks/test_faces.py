@@ -15,6 +15,7 @@ FACES = (
         "calibration",
         "pricing",
         "pricing.fbsde",
+        "pricing.fbsde.counterparty",
         "pricing.fbsde.problems",
     ),
     *(
