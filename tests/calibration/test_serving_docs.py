@@ -72,7 +72,8 @@ def test_a_service_is_started_asked_and_killed_and_has_lost_nothing(tmp_path, ca
             told = process.stdout.readline()
             url, place = re.fullmatch(r"jaxtape serve: (\S+), token in (.*)\n", told).groups()
             assert place == str(state / "token")
-            (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+            program, writing = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+            exec(writing, {})  # a function, whose twin test_serving.py calls
             program = program.replace("http://127.0.0.1:8117", url)
             exec(program.replace("out/serve/token", place), {})
         finally:

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from jaxtape import stored_jit
 
@@ -46,7 +45,7 @@ def book_figures(
     contracts = math.prod(solution.problem.contracts)
     pairs = max(1, min(num_paths // (2 * _FEWEST_BLOCKS), _NUMBERS // (2 * contracts)))
     blocks = max(2, -(-num_paths // (2 * pairs)))
-    wider = student.ppf(0.975, blocks - 1) / norm.ppf(0.975)
+    wider = float(stdtrit(blocks - 1, 0.975) / ndtri(0.975))
     dtype = solution.problem.x0.dtype
     return _figures(
         solution, quantities, jnp.asarray(blocks), jnp.asarray(wider, dtype), key, pairs=pairs
