@@ -80,20 +80,20 @@ def largest(entries: np.ndarray) -> np.ndarray:
 
 def errors_of(name: str, mean: np.ndarray, error: np.ndarray, exact: np.ndarray) -> list[Figure]:
     size = largest(exact)
-    off, told = largest(mean - exact) / size, largest(error) / size
+    off, stated = largest(mean - exact) / size, largest(error) / size
     kinds = {
         "median": np.median,
         "95th percentile": lambda x: np.percentile(x, 95),
         "worst": np.max,
     }
     rows = [(f"{name} off, {kind}", float(take(off))) for kind, take in kinds.items()]
-    rows.append((f"standard error of {name}, median", float(np.median(told))))
+    rows.append((f"standard error of {name}, median", float(np.median(stated))))
     if name == "gamma":
         rows += [
             (f"contracts whose gamma is within {FLAGGED:.0%}", float(np.mean(off <= FLAGGED))),
             (
                 "contracts off by more that are not flagged",
-                float(np.mean((off > FLAGGED) & (3.0 * told <= FLAGGED))),
+                float(np.mean((off > FLAGGED) & (3.0 * stated <= FLAGGED))),
             ),
         ]
     return [{"figure": figure, "found": found} for figure, found in rows]

@@ -64,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     mean, error = float(samples.mean()), float(samples.std(ddof=1) / samples.size**0.5)
     published = entry.value
     assert published is not None  # a problem of the catalogue
-    told = f"{mean:.3f}, standard error {error:.3f}; published {published}"
-    run.console.print(f"{samples.size} paths: {told}")
+    summary = f"{mean:.3f}, standard error {error:.3f}; published {published}"
+    run.console.print(f"{samples.size} paths: {summary}")
     run.answer("what the rule earns", mean / published - 1.0, published, mean, error)
-    run.keep({"mean": mean, "error": error, "published": published}, told)
+    run.keep({"mean": mean, "error": error, "published": published}, summary)
     return 0
 
 

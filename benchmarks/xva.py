@@ -6,8 +6,8 @@ owed, under Hull-White and Black-Scholes with two assets. Ours finds the sign of
 regression, and values on fresh paths. Nested Monte Carlo takes the adjustments that come after each date of an
 outer path as the mean over inner paths, on which the sign of the clean value decides, which is off by the
 square of their share. Both read the same functions of trades. To compare within 1 % with few outer paths, what
-each would cost by the sign of the clean value is a control, whose mean comes of four times as many other paths
-as there are inner ones; the plain standard error is that without it. Seconds are of the best round, compiled
+each would cost by the sign of the clean value is a control. Its mean is over other paths, four times the number
+of inner ones; the plain standard error is that without it. Seconds are of the best round, compiled
 before. An inner path is simulated from today on, so nested seconds are those of the steps after the split: a
 half. "At equal noise" they are scaled to our standard error. Derivatives by one reverse sweep are beside
 central differences on the same random numbers.

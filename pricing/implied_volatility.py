@@ -13,7 +13,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
-from .fields import as_real, core_dims, in_working_precision
+from .fields import as_real, in_working_precision
 from .formulas import implied_vol as of_european
 from .methods import AbstractMethod
 from .models import BlackScholes
@@ -21,7 +21,7 @@ from .numerics.crossing import as_root, outer_crossings
 from .numerics.differentiable_once import differentiable_once
 from .products import AbstractProduct, European
 from .results import RESULTS, outcome
-from .valuation import METHOD, PRODUCT, select_method
+from .valuation import METHOD, PRODUCT, over_batch, select_method
 
 if TYPE_CHECKING:
     from .fields import Reals
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BLACK_SCHOLES = BlackScholes, "BlackScholes(spot, rate, vol)"
 
 _VOLS = np.geomspace(1e-3, 5.0, 48)
-_MORE_STEPS = 4  # of Newton's method, behind those between two of the vols
+_MORE_STEPS = 4  # of Newton's method, after those of the search between two vols
 _ONCE = (
     "only the implied vol of a European option has second derivatives: differentiate this one once"
 )
@@ -50,8 +50,8 @@ def implied_vol(
 
     The vol of a European option is solved for directly, to machine precision as far as the value determines it:
     out of the money down to values of 1e-200, in the money to the digits of its time value. It has derivatives
-    of any order. That of another product is searched between .001 and 5, where the value reaches it first if
-    it does so more than once, as a digital option's may. It has first derivatives.
+    of any order. That of another product is searched between .001 and 5, and has first derivatives. Where
+    several vols give the value, as of a digital option, it is the lowest.
 
     Args:
         value: The value of one contract in currency, of a shape that broadcasts with the batch.
@@ -81,16 +81,19 @@ def implied_vol(
         raise TypeError(
             f"the model has {model.spot.size} assets, which have no one vol: give BlackScholes(...) of one"
         )
-    flat = in_working_precision(replace(model, vol=0.2))
-    value = as_real(value)
-    shape = jnp.broadcast_shapes(value.shape, product.batch_shape)
+    flat, value = in_working_precision(replace(model, vol=0.2)), as_real(value)
+    batch = product.broadcast(value.shape)
+    value = jnp.broadcast_to(value, batch.batch_shape)
     if type(product) is European:
-        found = _of_european(value, product, flat)
+        found = _of_european(value, batch, flat)
     else:
         chosen = select_method(product, flat, method, key=key).prepared(product, flat)
-        found = _searched(jnp.broadcast_to(value, shape), product, flat, chosen, key)
-    of_one = lambda vol: RESULTS.where(jnp.isnan(vol), RESULTS.no_implied_vol, RESULTS.successful)
-    outcome(found, _over_axes(found.ndim, of_one)(found), throw=throw, batch_shape=shape)
+        found = _searched(value, batch, flat, chosen, key)
+    of_one = lambda _, vol: RESULTS.where(
+        jnp.isnan(vol), RESULTS.no_implied_vol, RESULTS.successful
+    )
+    codes = over_batch(of_one, batch, found)
+    outcome(found, codes, throw=throw, batch_shape=batch.batch_shape)
     return found
 
 
@@ -98,10 +101,8 @@ def implied_vol(
 def _of_european(value: Array, product: European, model: BlackScholes) -> Array:
     each = jnp.vectorize(lambda expiry: (model.discount(expiry), model.forward(expiry)))
     discount, forward = each(product.expiry)
-    shape = jnp.broadcast_shapes(value.shape, discount.shape)
-    undiscounted = jnp.broadcast_to(value, shape) / jnp.broadcast_to(discount, shape)
     return of_european.implied_vol(
-        undiscounted, forward, product.strike, product.expiry, product.side
+        value / discount, forward, product.strike, product.expiry, product.side
     )
 
 
@@ -113,7 +114,7 @@ def _searched(
     method: AbstractMethod,
     key: PRNGKeyArray | None,
 ) -> Float[Array, "*batch"]:
-    def of_one(value: Array, product: AbstractProduct, model: BlackScholes) -> Array:
+    def of_one(product, value, model, method, key) -> Array:
         def miss(log_vols: Array) -> Array:
             def of_vol(log_vol: Array) -> Array:
                 moved = replace(model, vol=jnp.exp(log_vol))
@@ -123,18 +124,10 @@ def _searched(
 
         return jnp.exp(_first_root(miss, model.spot.dtype))
 
-    search = lambda value, product: differentiable_once(of_one, _ONCE)(value, product, model)
-    leaves, structure = jax.tree.flatten(product)
-    pairs = zip(leaves, core_dims(product), strict=True)
-    full = [jnp.broadcast_to(x, value.shape + x.shape[x.ndim - core :]) for x, core in pairs]
-    return _over_axes(value.ndim, search)(value, structure.unflatten(full))
-
-
-def _over_axes(count: int, function: Callable) -> Callable:
-    """Return a function mapped over the first `count` axes of its arguments."""
-    for _ in range(count):
-        function = jax.vmap(function)
-    return function
+    search = differentiable_once(of_one, _ONCE)
+    return over_batch(
+        lambda product, value: search(product, value, model, method, key), product, value
+    )
 
 
 def _first_root(miss: Callable[[Array], Array], dtype: Any) -> Float[Array, ""]:

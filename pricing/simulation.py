@@ -12,13 +12,18 @@ from .argument_kinds import of_kinds
 from .estimators.path_payoff import PathPayoffEstimator, log_spot_steps, spots_of
 from .fields import in_working_precision
 from .methods import MonteCarlo
-from .methods.method import missing_ability
 from .models import AbstractModel, ConditionallyGaussian
+from .numerics.differentiable_once import differentiable_once
 from .products import PathPayoff
-from .valuation import MODEL
+from .valuation import MODEL, unsupported_reason
 
 if TYPE_CHECKING:
     from .fields import Reals
+
+_ONCE = (
+    "simulated spots are differentiated along paths, once: a second derivative would miss the kinks of a "
+    "payoff; greeks(PathPayoff(...), ...) has Gamma"
+)
 
 
 @of_kinds(model=MODEL)
@@ -33,8 +38,8 @@ def simulate(
 ) -> Float[Array, "paths dates *assets"]:
     """Return the spots on some dates, of independent paths of a model.
 
-    Differentiation is along paths. It is right once, for the mean of a function without jumps. A second
-    derivative along paths misses kinks: that of a call is 0. `greeks` of a `PathPayoff` gives a Gamma.
+    Differentiation is along paths. It is right for the mean of a function without jumps. A second derivative
+    would miss kinks (that of a call would be 0) and raises TypeError: `greeks` of a `PathPayoff` gives a Gamma.
 
     Args:
         model: A model that `MonteCarlo` simulates, such as `BlackScholes` or `Heston`.
@@ -47,7 +52,7 @@ def simulate(
         The spots in currency.
 
     Raises:
-        TypeError: `MonteCarlo` does not simulate the model.
+        TypeError: `MonteCarlo` does not simulate the model, or spots are differentiated twice.
 
     Examples:
         >>> import jax
@@ -56,10 +61,11 @@ def simulate(
         >>> spots.shape
         (65536, 2)
     """
-    if not isinstance(model, ConditionallyGaussian):
-        raise TypeError(missing_ability("Gaussian log-spot given its variance path", model))
     method = MonteCarlo(num_paths=num_paths, num_steps=num_steps)
-    product = PathPayoff(jnp.sum, dates, multi_asset=model.underlying.ndim > 0)
+    several = model.underlying.ndim > 0
+    product = PathPayoff(jnp.sum, dates, has_jumps=False, multi_asset=several)
+    if (reason := unsupported_reason(product, model, method)) is not None:
+        raise TypeError(f"MonteCarlo cannot simulate this: {reason}")
     return _spots(product, in_working_precision(model), method, key)[:num_paths]
 
 
@@ -69,11 +75,14 @@ def _spots(
 ) -> Float[Array, "paths dates *assets"]:
     estimator = PathPayoffEstimator()
 
-    def of_block(index: Array) -> Array:
-        paths = method.paths(product, model, estimator, index, key=key)
-        draw = method.draw(product, model, estimator, paths)
-        steps = log_spot_steps(product.dates, model, draw.walk).at(draw.normals)
-        return jnp.moveaxis(spots_of(steps), -1, 0)
+    def spots(product, model, method, key) -> Array:
+        def of_block(index: Array) -> Array:
+            paths = method.paths(product, model, estimator, index, key=key)
+            draw = method.draw(product, model, estimator, paths)
+            steps = log_spot_steps(product.dates, model, draw.walk).at(draw.normals)
+            return jnp.moveaxis(spots_of(steps), -1, 0)
 
-    spots = method.over_blocks(of_block)
-    return spots.reshape(-1, *spots.shape[2:])
+        found = method.over_blocks(of_block)
+        return found.reshape(-1, *found.shape[2:])
+
+    return differentiable_once(spots, _ONCE)(product, model, method, key)

@@ -181,11 +181,16 @@ def _difference(figures: PyTree, others: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.abs(x - y), figures, others)
 
 
-def over_batch(function: Callable[[AbstractProduct], PyTree], product: AbstractProduct) -> PyTree:
-    """Return `function` of one contract for every contract of a batch, by `jax.vmap`."""
+def over_batch(
+    function: Callable[..., PyTree], product: AbstractProduct, *of_each: Array
+) -> PyTree:
+    """Return `function` of one contract for every contract of a batch, by `jax.vmap`.
+
+    of_each: further arguments, one number for each contract, of the shape of the batch.
+    """
     for _ in product.batch_shape:
         function = jax.vmap(function)
-    return function(product.broadcast())
+    return function(product.broadcast(), *of_each)
 
 
 def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array]:

@@ -47,7 +47,7 @@ def call(
 ) -> list[jax.Array]:
     """Run a kernel over the tiles of all paths.
 
-    The last axes of an array, as many as a tile has, are cut into tiles; a vector is the same for each tile.
+    The axes of a tile are the last axes of an array, which are cut into tiles; each tile reads all of a vector.
 
     Args:
         kernel: The function of references to the arguments, the results and the scratch of a tile.
@@ -125,7 +125,7 @@ def numbers_of_paths(tile: Tile) -> jax.Array:
 
 
 def every(tile: Tile, start: Any, stride: int) -> Any:
-    """Return the index of every `stride`-th row, from the row `start`, as many as a tile has."""
+    """Return the index of the rows of a tile: every `stride`-th one from the row `start` on."""
     from jax.experimental import pallas as pl
 
     return pl.ds(start, tile.shape[0], stride=stride)

@@ -29,11 +29,6 @@ class Gaussian(NamedTuple):
         """Return the x that z leads to."""
         return self.mean + self.std * self._mixed(z)
 
-    def held(self, z: Vectors) -> Vectors:
-        """Return the x that z leads to, without derivatives where it has a density."""
-        x = self.at(z)
-        return jnp.where(self.std > 0.0, jax.lax.stop_gradient(x), x)
-
     def normals(self, x: Vectors, z: Vectors) -> Vectors:
         """Return the normals that lead to x, and z where x has no density."""
         scaled = (x - self.mean) / divisor(self.std)
@@ -51,6 +46,13 @@ class Gaussian(NamedTuple):
         parts = -0.5 * self.normals(x, z) ** 2 - jnp.log(scales)
         parts = jnp.where(self.std > 0.0, parts, 0.0)
         return jnp.sum(parts, axis=tuple(range(parts.ndim - 1)))
+
+    def held(self, z: Vectors) -> tuple[Vectors, Float[Array, " paths"]]:
+        """Return the x that z leads to, held where it has a density, and the weight p(x) / p(x held), 1."""
+        x = self.at(z)
+        x = jnp.where(self.std > 0.0, jax.lax.stop_gradient(x), x)
+        log_density = self.log_density(x, z)
+        return x, jnp.exp(log_density - jax.lax.stop_gradient(log_density))
 
     def _mixed(self, z: Vectors) -> Vectors:
         return z if self.factor is None else mixed(self.factor, z)
@@ -85,13 +87,12 @@ def by_score(
     (Likelihood ratio method: Glasserman 2003, sec. 7.3.) A path with a step that has no density has no such
     derivative: it is NaN.
     """
-    x = law.held(normals)
+    x, weight = law.held(normals)
     center = jax.lax.stop_gradient(payoff(terms, law.at(jnp.zeros_like(normals))))
-    log_density = law.log_density(x, normals)
-    weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
     is_still = jnp.any(law.std <= 0.0, axis=tuple(range(law.std.ndim - 1)))
     weight = _without_derivative(is_still, weight)
-    return payoff(terms, x) + (payoff(terms, x) - center) * (weight - 1.0)
+    paid = payoff(terms, x)
+    return paid + (paid - center) * (weight - 1.0)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -103,9 +104,7 @@ def _samples(payoff, terms, law, normals):
 def _samples_jvp(payoff, primals, tangents):
     terms, law, normals = primals
     d_terms, d_law, _ = tangents
-    x = law.held(normals)
-    log_density = law.log_density(x, normals)
-    weight = jnp.exp(log_density - jax.lax.stop_gradient(log_density))
+    x, weight = law.held(normals)
     z = law.normals(x, normals)
     _, moved = jax.jvp(lambda law: law.at(z), (law,), (d_law,))
     _, slope = jax.jvp(payoff, (terms, x), (d_terms, moved))

@@ -1,4 +1,4 @@
-"""`jaxtape solve`: solve published problems by name, or one's own, and compare with known figures."""
+"""`jaxtape solve`: solve published problems by name, or a user's, and compare with known figures."""
 
 import contextlib
 import functools
@@ -90,7 +90,7 @@ def solve(
         typer.Option(
             metavar="FILE.py:NAME",
             help="A solver for all problems.",
-            show_default="published; of your own, by pilot runs",
+            show_default="published, or selected by pilot runs",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of solves of each problem.")] = 5,
@@ -131,7 +131,7 @@ def solve(
     unknown = [name for name in names if name not in CATALOGUE and ":" not in name]
     if unknown:
         refuse(
-            f"{', '.join(unknown)}: no such problem. There are: {_NAMES}; one's own is given as FILE.py:NAME."
+            f"{', '.join(unknown)}: no such problem. There are: {_NAMES}; give your own as FILE.py:NAME."
         )
     files = None if out is None else output_file(out)
     try:

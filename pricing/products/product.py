@@ -56,10 +56,11 @@ class AbstractProduct(eqx.Module):
         shapes: list[tuple[int, ...]] = [x.shape[: x.ndim - core] for x, core in pairs]
         return jnp.broadcast_shapes(*shapes)
 
-    def broadcast(self) -> "AbstractProduct":
-        """Return the same batch with every leaf in the shape of the batch."""
+    def broadcast(self, shape: tuple[int, ...] = ()) -> "AbstractProduct":
+        """Return the same batch with every leaf in the shape of the batch, broadcast with `shape`."""
         leaves, structure = jax.tree.flatten(self)
-        shape, pairs = self.batch_shape, zip(leaves, core_dims(self), strict=True)
+        shape = jnp.broadcast_shapes(self.batch_shape, shape)
+        pairs = zip(leaves, core_dims(self), strict=True)
         full = [jnp.broadcast_to(x, shape + x.shape[x.ndim - core :]) for x, core in pairs]
         return jax.tree.unflatten(structure, full)
 

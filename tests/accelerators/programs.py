@@ -27,7 +27,7 @@ from calibration import (
     train,
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
-from pricing import Book, European, fbsde, greeks, price, risk
+from pricing import Book, European, fbsde, greeks, implied_vol, price, risk, simulate
 from pricing.market import SwaptionVols, VolSurface
 from pricing.models import AbstractModel, AbstractRateModel, Calibratable
 from tests import helpers, helpers_tape
@@ -151,6 +151,13 @@ def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
         if isinstance(model, Calibratable) and is_one_asset and not reads_quotes:
             yield f"calibrate {name}", functools.partial(_calibrate, build)
     yield "calibrate_many", _calibrate_many
+    yield "xva", _xva
+    model = helpers.all_models["heston on curve"]()
+    yield "simulate", lambda: simulate(model, [0.5, 1.0], key=KEY, num_paths=256, num_steps=4)
+    flat = helpers.all_models["black-scholes"]()
+    for name in ("call", "american put", "down-and-out call"):
+        product = helpers.all_products[name]()
+        yield f"implied_vol of {name}", functools.partial(implied_vol, 9.0, product, flat)
     yield "train", _train
     for solver in sorted(_solvers(fbsde.AbstractSolver), key=lambda kind: kind.__name__):
         yield f"solve by {solver.__name__}", functools.partial(_solve, solver)
@@ -193,6 +200,16 @@ def _calibrate_many() -> object:
     start = helpers.all_models["heston on curve"]()
     jobs = [Job(str(i), helpers.smile(), start) for i in range(3)]
     return calibrate_many(jobs, num_slots=2, block_size=2)
+
+
+def _xva() -> object:
+    rates = ("swap", "swaption", "bermudan swaption")
+    trades = [*(helpers.all_products[name]() for name in rates), European(100.0, 0.7)]
+    equities = helpers.all_models["black-scholes"]()
+    model = fbsde.JointModel(helpers.all_models["hull-white on curve"](), equities, [0.2])
+    client = fbsde.CreditCurve.from_spreads([1.0, 5.0], [0.02, 0.03], helpers.curve())
+    few = {"num_dates": 6, "num_paths": 256, "num_fit_paths": 256, "block": 128}
+    return fbsde.xva(fbsde.NettingSet(trades), model, client, key=KEY, close_out="risky", **few)
 
 
 def _train() -> object:

@@ -46,9 +46,9 @@ def test_european_options_in_a_grid(option):
 @pytest.mark.parametrize(
     "product",
     [
-        American([90.0, 100.0, 115.0], 0.75, "put"),
-        Digital([90.0, 100.0, 115.0], 0.75, "put"),
-        Barrier(100.0, 0.75, [80.0, 90.0, 95.0], "down-and-in", option="put"),
+        American([90.0, 100.0, 108.0, 115.0], 0.75, "put"),
+        Digital([90.0, 100.0, 108.0, 115.0], 0.75, "put"),
+        Barrier(100.0, 0.75, [80.0, 85.0, 90.0, 95.0], "down-and-in", option="put"),
     ],
     ids=lambda product: type(product).__name__,
 )
@@ -80,15 +80,18 @@ def test_values_of_one_contract_and_of_simulated_prices():
     value = price(asian, market(0.31), method, key=jax.random.key(3)).value
     vol = implied_vol(value, asian, market(), method, key=jax.random.key(3))
     np.testing.assert_allclose(vol, 0.31, rtol=1e-7)
+    of_value = lambda value: implied_vol(value, asian, market(), method, key=jax.random.key(3))
+    vega = greeks(asian, market(0.31), method, key=jax.random.key(3)).vega
+    np.testing.assert_allclose(jax.grad(of_value)(value), 1.0 / vega, rtol=1e-6)
 
 
 def test_what_has_no_vol():
     with pytest.raises(RuntimeError, match=r"no volatility gives this value.*contract 0, 2\)"):
         implied_vol([0.0, 5.0, 120.0], European(100.0, 0.5), market())
-    values = jnp.array([10.0, 14.0, 120.0])  # below what exercise pays, and above the strike
-    puts = American([90.0, 115.0, 115.0], 0.75, "put")
+    values = jnp.array([10.0, 12.0, 14.0, 120.0])  # below what exercise pays, and above the strike
+    puts = American([90.0, 95.0, 115.0, 115.0], 0.75, "put")
     found = implied_vol(values, puts, BlackScholes(100.0, 0.03, 0.2), throw=False)
-    assert np.isnan(found).tolist() == [False, True, True]
+    assert np.isnan(found).tolist() == [False, False, True, True]
     with pytest.raises(TypeError, match="the model has 2 assets"):
         implied_vol(5.0, European(100.0, 1.0), BlackScholes([100.0, 90.0], 0.0, 0.2))
     with pytest.raises(TypeError, match="model is"):

@@ -64,8 +64,8 @@ def test_an_asian_option(has_jumps):
     found = greeks(PathPayoff(asian_call, dates, has_jumps=has_jumps), MODEL, PATHS, key=KEY)
     exact = greeks(Asian(100.0, dates), MODEL, PATHS, key=jax.random.key(6))
     check(found, exact, exact_errors=exact.std_errors)
-    assert found.std_errors.delta < (0.02 if has_jumps else 0.004)
-    assert found.std_errors.gamma < 0.05 * exact.gamma
+    assert found.std_errors.delta < (0.006 if has_jumps else 0.0024)
+    assert found.std_errors.gamma < (0.0009 if has_jumps else 0.00025)
 
 
 def test_a_payoff_that_jumps_in_a_batch():
@@ -154,6 +154,11 @@ def test_simulated_spots_have_the_models_law():
     assert np.all(np.abs(np.mean(spots, axis=0) - forwards) < 4.0 * errors)
     assert abs(found - exact.value) < 4.0 * 17.0 / np.sqrt(50_000)
     assert abs(delta - exact.delta) < 4.0 * 0.6 / np.sqrt(50_000)
+    with pytest.raises(TypeError, match="differentiated along paths, once"):
+        jax.grad(jax.grad(lambda spot: value(spot)[0]))(jnp.array(100.0))
+    surface = VolSurface([0.5, 1.5], [80.0, 120.0], jnp.full((2, 2), 0.25))
+    with pytest.raises(TypeError, match=r"cannot simulate this: .*one law for all strikes"):
+        simulate(BlackScholes(100.0, 0.03, surface), dates, key=KEY)
     of_heston = simulate(HESTON, dates, key=KEY, num_paths=4096)
     errors = np.std(of_heston, axis=0) / 64.0
     assert np.all(np.abs(np.mean(of_heston, axis=0) - forwards) < 4.0 * errors)

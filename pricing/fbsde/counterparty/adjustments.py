@@ -38,7 +38,7 @@ class XVA(eqx.Module):
     Attributes:
         value: The value without adjustments.
         cva: The cost of the counterparty's default.
-        dva: The benefit of the own default.
+        dva: The benefit of our own default.
         fva: The cost of borrowing what is not collateralized, less the gain of lending it.
         total: cva - dva + fva, with a standard error of its own.
         times: The dates of the profiles in years, the middles of equal intervals, of shape (dates,).
@@ -121,7 +121,7 @@ def xva(
     and Pallavicini (2013); Gnoatto, Picarelli and Reisinger, Deep xVA solver (2023).
 
     The risky value needs no nested paths: where the sign of e is known, U_0 = E[int exp(-int g) g (V - C) dt],
-    g = a or b by that sign. The sign comes of a backward regression on paths of its own. U is stationary in it
+    g = a or b by that sign. The sign comes from a backward regression on separate paths. U is stationary in it
     (for a >= b it is the largest over all rules), so an error of the regression enters by its square, and
     derivatives hold the rule.
 
@@ -132,7 +132,7 @@ def xva(
         netting_set: The trades and their collateral.
         model: The joint model of rates and equities.
         counterparty: The default intensities and the recovery of the other party.
-        own: One's own; None never defaults.
+        own: Ours; None: we never default.
         key: The seed of the paths.
         close_out: "clean" or "risky".
         borrowing_spread: s_b per year, on what is owed to us and not collateralized.

@@ -26,7 +26,7 @@ class Exposure(NamedTuple):
     """The exposures of one date, of shape (dates, paths) if stacked. Values are over the numeraire.
 
     value: after collateral; deflator: 1 over the numeraire; state: of the model, (dates, factors, paths); gain,
-        loss: zeros whose derivatives are those of value^+ and value^- that come of decisions to exercise that
+        loss: zeros whose derivatives are those of value^+ and value^- that come from decisions to exercise that
         change; neither is in the derivative of `value`.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...argument_kinds import check_kind
-from ...fields import Numeric, is_traced
+from ...fields import Numeric, is_traced, real
 from ...models import BlackScholes, HullWhite
 from ...models.black_scholes import ImpliedVols
 
@@ -40,8 +40,8 @@ class JointModel(eqx.Module):
         S_i(t) / N(t) = P(0, t) F_i(t) exp(y_i - Var(y_i) / 2),   dy_i = sigma_i dW_i - H(t) dx.
 
     Brigo and Mercurio, Interest Rate Models (2006), appendix B. sigma_i is the vol of the spot: rates add to
-    the variance of a forward. Each forward is that of the equity's own rate and dividend yield; what the rate
-    differs from the curve is a cost of carry.
+    the variance of a forward. Each forward is that of the equity's own rate and dividend yield. The difference
+    between that rate and the curve is a cost of carry.
 
     Attributes:
         rates: The model of rates, `HullWhite`.
@@ -61,8 +61,8 @@ class JointModel(eqx.Module):
 
     rates: HullWhite
     equities: BlackScholes | None = None
-    rate_correlation: Numeric[Float[Array, " assets"] | None] = eqx.field(
-        default=None, converter=lambda value: value
+    rate_correlation: Numeric[Float[Array, " assets"] | None] = real(
+        "rate_correlation", core=1, optional=True, default=None
     )
 
     def __check_init__(self):
@@ -101,7 +101,7 @@ class JointModel(eqx.Module):
             of_assets = jnp.eye(self.num_assets, dtype=dtype)
         given = self.rate_correlation
         with_rate = (
-            jnp.zeros(self.num_assets, dtype) if given is None else jnp.asarray(given, dtype)
+            jnp.zeros(self.num_assets, dtype) if given is None else jnp.ravel(given).astype(dtype)
         )
         top = jnp.concatenate([jnp.ones(1, dtype), with_rate])
         if with_rate.shape[0] != self.num_assets:

@@ -54,15 +54,15 @@ def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
     tables = (("down-and-out-90", "--out", str(out)) for out in outs)
     (tmp_path / "mine.py").write_text("number = 3\ndef broken():\n    return 1 / 0\n")
     own = [(f"{tmp_path}/mine.py:{wanted}",) for wanted in ("missing", "number", "broken")]
-    *told, name = refused(*own, *tables, ("allan-cahn",), cache=tmp_path / "cache")
-    missing, number, broken, *unwritten = told
+    *errors, name = refused(*own, *tables, ("allan-cahn",), cache=tmp_path / "cache")
+    missing, number, broken, *unwritten = errors
     assert "allan-cahn: no such problem" in name
     assert "allen-cahn" in name
     assert "cannot be read" in missing and "give FILE.py:NAME" in missing
     assert "is a int; give a Problem, or a function that makes one" in number
     assert "ZeroDivisionError" in broken and "mine.py, line 3" in broken
-    for told in unwritten:
-        assert "cannot be written" in told and "mean and spread" not in told
+    for error in unwritten:
+        assert "cannot be written" in error and "mean and spread" not in error
 
 
 @pytest.mark.repeat

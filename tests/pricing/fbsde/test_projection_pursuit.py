@@ -139,8 +139,8 @@ def test_nothing_named_takes_it_for_many_contracts():
     covariance = CORRELATION * VOLS[:, None] * VOLS
     true = bermudan_puts_on_geometric_means(SPOTS, covariance, RATE, *contracts(count), DATES)
     means, _ = in_money(found.stats["certificate"])
-    for mean, exact, told in zip(means, true, found.stats["entry_errors"], strict=True):
+    for mean, exact, stated in zip(means, true, found.stats["entry_errors"], strict=True):
         size = np.max(np.abs(exact).reshape(count, -1), axis=1).reshape(
             -1, *(1,) * (exact.ndim - 1)
         )
-        assert np.all(np.abs(mean - exact) <= 1.5 * told * size)
+        assert np.all(np.abs(mean - exact) <= 1.5 * stated * size)

@@ -43,13 +43,13 @@ def test_a_summary_has_the_figures_and_their_errors(call):
         errors=(0.002, 0.01, 0.05),
         upper=Estimate(jnp.asarray(7.5), jnp.asarray(0.1)),
     )
-    told = summary_of(call)
+    summary = summary_of(call)
     for name in ("certificate", "errors", "upper"):
         del call.stats[name]
     for label in ("value", "delta[0]", "gamma[0, 0]"):
-        (row,) = (line for line in told.splitlines() if line.startswith(f"{label} "))
+        (row,) = (line for line in summary.splitlines() if line.startswith(f"{label} "))
         assert row.split()[-2:] == ["7.25", "0.12"]
-    assert "value 0.2 %, delta 1 %, gamma 5 %" in told and "at most 7.5" in told
+    assert "value 0.2 %, delta 1 %, gamma 5 %" in summary and "at most 7.5" in summary
 
 
 def test_a_picture_has_value_delta_gamma_and_loss(call):
@@ -68,7 +68,7 @@ def test_a_picture_has_value_delta_gamma_and_loss(call):
         call.plot(1)
 
 
-def test_what_a_solver_does_not_know_is_told():
+def test_a_figure_that_a_solver_does_not_know_is_named():
     """And of a long figure the first entries are shown."""
     solution = solve(problems.allen_cahn(12), DEEP, key=jax.random.key(0))
     lines = solution.summary().splitlines()
