@@ -82,7 +82,7 @@ def implied_vol(
             f"the model has {model.spot.size} assets, which have no one vol: give BlackScholes(...) of one"
         )
     flat, value = in_working_precision(replace(model, vol=0.2)), as_real(value)
-    batch = product.broadcast(value.shape)
+    batch: Any = product.broadcast(value.shape)
     value = jnp.broadcast_to(value, batch.batch_shape)
     if type(product) is European:
         found = _of_european(value, batch, flat)
