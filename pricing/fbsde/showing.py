@@ -105,7 +105,7 @@ def _remarks(solution: Solution) -> list[str]:
     return lines
 
 
-def draw(solution: Solution, axis: int, t: float | None, axes=None):
+def draw(solution: Solution, axis: int, t: float | None, axes: Any) -> Any:
     """Return `Solution.plot`.
 
     Raises:

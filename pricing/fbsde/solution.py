@@ -134,7 +134,7 @@ class Solution(AbstractValueFunction):
         """
         return summary_of(self)
 
-    def plot(self, axis: int = 0, t: float | None = None, axes=None):
+    def plot(self, axis: int = 0, t: float | None = None, axes: Any = None) -> Any:
         """Draw value, Delta and Gamma along one coordinate, and the training's loss, by matplotlib.
 
         The coordinate runs over the states that 90 % of the paths reach at t; the others are at their medians.
