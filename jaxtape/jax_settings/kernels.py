@@ -12,8 +12,8 @@ def set_kernels(on: bool) -> None:
 
     Set it before programs are traced, and for programs on one device: a compiler that partitions arrays over
     devices does not partition kernels. They have been compared with other sweeps in Pallas' interpreter, and
-    compiled by JAX 0.10 for an H100 and a TPU v5e, but have not run on one yet. JAX 0.12 deprecates the part of
-    Pallas that compiles them for GPUs.
+    compiled by JAX 0.10 and 0.12 for an H100 and a TPU v5e, but have not run on one yet. JAX 0.12 deprecates
+    the part of Pallas that compiles them for GPUs.
 
     Args:
         on: Whether kernels are used from now on.

@@ -19,7 +19,7 @@ from .compiled_report import CompiledReport
 from .exported import flattened
 from .pairs_of_reals import rewritten_for
 from .recorded import is_array_or_shape, shape_of_leaf
-from .targets import target_of
+from .targets import Target, target_of
 
 # flags that do not apply to a target's program
 _OF_CPUS = "--xla_cpu", "--xla_backend_extra_options"
@@ -102,7 +102,7 @@ class TargetCompiler:
     def compile(self, function: Callable, *args: Any, **kwargs: Any) -> CompiledReport:
         """Return the report of a function for arguments like these, as `compile_for` does."""
         try:
-            program, axes = lowered_for(self.target.platform, function, args, kwargs)
+            program, axes = lowered_for(self.target, function, args, kwargs)
         except RefusedError as error:
             return CompiledReport(self.target.name, str(error))
         return self.compile_program(program, axes)
@@ -181,13 +181,14 @@ class RefusedError(Exception):
 
 
 def lowered_for(
-    platform: str, function: Callable, args: tuple, kwargs: dict[str, Any]
+    target: Target, function: Callable, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[bytes, dict[str, int]]:
-    """Return a function's program for a platform, and the axes of the mesh of its arguments.
+    """Return a function's program for a target, and the axes of the mesh of its arguments.
 
     Raises:
         RefusedError: The platform has no such operation, or the program calls back to Python.
     """
+    platform = target.platform
     flat, leaves, _ = flattened(function, args, kwargs, is_array_or_shape)
     jitted, shapes = jax.jit(rewritten_for(platform, flat)), list(map(shape_of_leaf, leaves))
     meshes = [shape.sharding.mesh for shape in shapes if shape.sharding is not None]
@@ -195,7 +196,9 @@ def lowered_for(
         jitted.trace(*shapes)  # the function's own errors
         try:
             checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # it is not kept
-            program = jax.export.export(jitted, platforms=[platform], disabled_checks=checks)
-            return bytes(program(*shapes).serialize()), dict(meshes[0].shape) if meshes else {}
+            with contextlib.nullcontext() if meshes else target.described():
+                program = jax.export.export(jitted, platforms=[platform], disabled_checks=checks)
+                program = program(*shapes)
+            return bytes(program.serialize()), dict(meshes[0].shape) if meshes else {}
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {error}"[:_MOST]) from error

@@ -1,6 +1,9 @@
 """Accelerators that programs are compiled for and that need not be here, by name."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
+
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 _GIB = 2**30
 _TPUS = {
@@ -77,6 +80,7 @@ class Target(NamedTuple):
         clock: The clock rate in Hz, by which estimated cycles are a time; 0 if the compiler estimates none.
         extra: The extra of this package that installs the compiler.
         modules: The modules of which the compiler needs one.
+        kind: The name of a device, and its number of cores, if programs are lowered by them.
     """
 
     name: str
@@ -86,6 +90,18 @@ class Target(NamedTuple):
     clock: float
     extra: str
     modules: tuple[str, ...]
+    kind: tuple[str, int] | None = None
+
+    def described(self) -> AbstractContextManager:
+        """Lower programs for such a device within the block.
+
+        Since JAX 0.11, Pallas' Triton backend asks for the name of a GPU: of one that is here, or that a mesh
+        describes.
+        """
+        if self.kind is None:
+            return nullcontext()
+        device = AbstractDevice(*self.kind, platform=self.platform)
+        return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
 def target_of(name: str) -> Target:
@@ -108,7 +124,8 @@ def target_of(name: str) -> Target:
             "topology": f"1x1x{size or 1}",
         }
         plugins = "jax_cuda13_plugin", "jax_cuda12_plugin"
-        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins)
+        kind = gpu.name, gpu.cores
+        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins, kind)
     raise ValueError(
         f"target is {name!r}, which names no accelerator: give tpu:VERSION:TOPOLOGY, such as tpu:v5e:2x2 or "
         f"tpu:v5e:16x16 (VERSION: {', '.join(_TPUS)}), or gpu:NAME or gpu:NAME:COUNT, such as gpu:h100 (NAME: "

@@ -62,7 +62,7 @@ def main() -> int:
 def _lowered(compiler: TargetCompiler, program) -> tuple | CompiledReport:
     """Return the program for a target, or the report of what cannot be lowered."""
     try:
-        return lowered_for(compiler.target.platform, program.function, program.args, program.kwargs)
+        return lowered_for(compiler.target, program.function, program.args, program.kwargs)
     except Exception as error:  # the other programs are compiled nevertheless
         return CompiledReport(compiler.target.name, f"{type(error).__name__}: {error}")
 

@@ -1,6 +1,5 @@
 """Chains of independent paths as kernels, which GPUs and TPUs run: here Pallas interprets them."""
 
-import contextlib
 import functools
 from typing import Any
 
@@ -20,6 +19,7 @@ from jaxtape.kernels.pallas import TILES, call
 from jaxtape.kernels.paths import Kind, Value
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk
+from jaxtape.programs.targets import target_of
 from jaxtape.sweeps import by_platform, kernel_executor
 from jaxtape.sweeps.chain import Chain
 from jaxtape.sweeps.static_executor import StaticExecutor
@@ -400,21 +400,17 @@ def test_nan_stays():
         assert float(function(jnp.ones(8), jnp.zeros(8))[0]) == (name == "max_p")
 
 
-def described_gpu():
-    """Since JAX 0.11 Pallas lowers for a GPU that is here, or for one that an abstract mesh describes."""
-    if jax.__version_info__ < (0, 11):
-        return contextlib.nullcontext()
-    device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "cuda")
-    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device))
-
-
 @pytest.mark.parametrize(
-    ("kind", "platform", "dtype"),
-    [("gpu", "cuda", "float32"), ("gpu", "cuda", "float64"), ("tpu", "tpu", "float32")],
+    ("kind", "name", "dtype"),
+    [
+        ("gpu", "gpu:h100", "float32"),
+        ("gpu", "gpu:h100", "float64"),
+        ("tpu", "tpu:v5e:2x2", "float32"),
+    ],
 )
-def test_compilers_know_each_function(kind, platform, dtype):
-    """One kernel with all of them is lowered by Pallas for the platform."""
-    tile = TILES[kind]
+def test_compilers_know_each_function(kind, name, dtype):
+    """One kernel with all of them is lowered by Pallas for the target."""
+    tile, target = TILES[kind], target_of(name)
 
     def all_functions(x):
         flag, angle = x > 0, 0.5 * jnp.tanh(x)
@@ -454,8 +450,8 @@ def test_compilers_know_each_function(kind, platform, dtype):
 
     one = jax.ShapeDtypeStruct((1, 1, *tile.folded(2 * tile.size)), dtype)
     run = lambda x: call(kernel, tile, 2 * tile.size, [x], [one], [], False)
-    with described_gpu():
-        jax.jit(run).trace(one).lower(lowering_platforms=(platform,))
+    with target.described():
+        jax.jit(run).trace(one).lower(lowering_platforms=(target.platform,))
 
 
 def test_checked(interpreted):
