@@ -24,7 +24,6 @@ from .models import LocalVol as LocalVol
 from .models import NeuralLocalVol as NeuralLocalVol
 from .models import Sabr as Sabr
 from .portfolio.book import Book as Book
-from .portfolio.book_risk import CurrencyRisk as CurrencyRisk
 from .portfolio.book_risk import RiskEngine as RiskEngine
 from .portfolio.book_risk import RiskResult as RiskResult
 from .portfolio.book_risk import risk as risk
@@ -37,6 +36,7 @@ from .portfolio.scenarios import ScenarioSet as ScenarioSet
 from .portfolio.scenarios import revalue as revalue
 from .portfolio.sweep.trade_risk import Measures as Measures
 from .portfolio.sweep.trade_risk import TradeRisk as TradeRisk
+from .portfolio.totals import CurrencyRisk as CurrencyRisk
 from .products import American as American
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable

@@ -14,7 +14,7 @@ from jaxtape.cli.dry_run import with_dry_run
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
 from pricing.ingestion.errors import UnreadableFile
-from pricing.market import Market
+from pricing.market import Market, MissingRate
 from pricing.portfolio.book import Book
 from pricing.portfolio.book_risk import RiskResult
 from pricing.portfolio.book_risk import risk as value_book
@@ -71,6 +71,13 @@ def risk(
         int, typer.Option(min=1, help="Number of devices that share the trades.")
     ] = 1,
     budget: BudgetOption = BUDGET,
+    currency: Annotated[
+        str | None,
+        typer.Option(
+            help="Currency of the totals, by the FX rates of the market.",
+            show_default="the market's",
+        ),
+    ] = None,
     grid_errors: Annotated[
         bool,
         typer.Option(
@@ -103,12 +110,15 @@ def risk(
     ):
         fits = background.submit(_drawn, models)
         try:
-            errors_too = {"grid_errors": grid_errors, "rounding_errors": True}
+            errors_too: dict[str, Any] = {"grid_errors": grid_errors, "rounding_errors": True}
+            errors_too["currency"] = currency
             result = value_book(
                 book, models.market, fit, progress=progress, **errors_too, **settings
             )
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
+        except MissingRate as error:
+            refuse(f"--currency: {error}")
         durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
         lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {durations}")
         lines.extend(f"note: {note}" for note in result.notes)
@@ -125,7 +135,7 @@ def risk(
         write_positions(folder / "npv.csv", positions)
         write_quote_risks(folder / "sensitivity.csv", quote_risks(result, quotes))
         write_json(folder / "calibration.json", numbers)
-        view = moves and found and stress.Stress(moves, found, positions)
+        view = moves and found and stress.Stress.in_total(moves, found, positions, result, quotes)
         if view:
             of_groups, of_trades = (folder / name for name in _OF_SCENARIOS)
             stress.write_scenarios(of_groups, view)
@@ -191,14 +201,18 @@ def _summarize(result: RiskResult, market: Market, folder: Place) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
-    for currency, total in result.by_currency.items():
+    values = [("Value", name, part.value) for name, part in result.by_currency.items()]
+    if result.is_converted:
+        values.append(("Value in all", result.currency, result.value))
+    for label, currency, value in values:
         has_value = valued or not result.trades
-        text = f"{total.value:,.2f}" if has_value else "\N{EN DASH}"
-        table.add_row("Value", text, currency or "currency")
+        text = f"{value:,.2f}" if has_value else "\N{EN DASH}"
+        table.add_row(label, text, currency or "currency")
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
     risks = sorted(quote_risks(result, market), key=lambda risk: by_size(risk.scaled))
-    for currency in result.by_currency if valued else ():
+    parts = (result.currency,) if result.is_converted else result.by_currency
+    for currency in parts if valued else ():
         own = [risk for risk in risks if risk.currency == currency]
         for risk in own[:_TOP]:
             table.add_row(risk.quote_id, f"{risk.scaled:,.2f}", risk.unit)

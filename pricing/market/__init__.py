@@ -8,6 +8,8 @@ from .dates import leg as leg
 from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
+from .fx import FxPair as FxPair
+from .fx import MissingRate as MissingRate
 from .instruments import CurveInstruments as CurveInstruments
 from .instruments import Deposits as Deposits
 from .instruments import Futures as Futures

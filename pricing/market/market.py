@@ -20,6 +20,7 @@ from .bootstrap import CurveQuotes
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
+from .fx import FxPair, fx_rate
 from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
 
@@ -34,12 +35,13 @@ class Market(eqx.Module):
         equities: Name -> share or index.
         swaption_vols: The matrix of swaption vols, or None.
         asof: The day of the quotes.
-        currency: The ISO code of the values for which no equity gives a currency.
+        currency: The ISO code of the values for which no equity gives a currency, and of totals.
         labels: Path of a leaf -> the quote ids of its numbers, in row-major order.
         errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
         fixings: Pairs of an equity's name with a day up to `asof`, and the spot that was fixed then.
+        fx: Name of a pair, such as "EURUSD" -> its spot.
 
     Examples:
         >>> from pricing import Market
@@ -60,6 +62,7 @@ class Market(eqx.Module):
     fixings: tuple[tuple[tuple[str, date], float], ...] = eqx.field(
         static=True, default=(), repr=False
     )
+    fx: dict[str, FxPair] = eqx.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Market":
@@ -92,6 +95,17 @@ class Market(eqx.Module):
         equity = None if in_rates else self.equities.get(name)
         own = dict(self.curve_currencies).get(name) if in_rates else equity and equity.currency
         return own or self.currency
+
+    def fx_rate(self, source: str, target: str) -> Float[Array, ""]:
+        """Return the units of one currency that a unit of another costs, by the pairs that link them.
+
+        Where no chain of quoted pairs does, it raises MissingRate, a ValueError.
+
+        Args:
+            source: The ISO code of the currency to convert from.
+            target: The ISO code of the currency to convert to.
+        """
+        return fx_rate(self.fx, source, target)
 
     def time(self, day: date) -> float:
         """Return the years (ACT/365) from the as-of date to `day`."""

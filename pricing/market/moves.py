@@ -25,6 +25,7 @@ _KINDS: dict[str, Any] = {
     "IR_SWAP/RATE": Rate,
     "EQUITY_DIVIDEND/RATE": Rate,
     "EQUITY/PRICE": Spot,
+    "FX/RATE": Spot,
     "CORRELATION": Correlation,
 }
 _SCALES = {

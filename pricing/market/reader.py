@@ -20,13 +20,22 @@ from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .curve_records import CurveRecord
 from .equity import Equity
+from .fx import FxPair, are_linked, fx_rate
 from .interpolation import as_leaf
-from .records import Correlation, EquityRecord, IsoDate, Name, Spot, SwaptionVolsRecord
+from .records import (
+    Correlation,
+    EquityRecord,
+    FxRecord,
+    IsoDate,
+    Name,
+    Spot,
+    SwaptionVolsRecord,
+)
 from .surface import SwaptionVols, VolSurface
 
 DAYS_PER_YEAR = 365.0  # ACT/365
 _KNOWN = (
-    *("asof", "currency", "curves", "equities", "correlations", "swaption_vols", "fixings"),
+    *("asof", "currency", "curves", "equities", "fx", "correlations", "swaption_vols", "fixings"),
     *("source", "settle", "swap"),
 )
 _SINGULAR = {"curves": "curve", "equities": "equity"}
@@ -51,6 +60,7 @@ class Contents:
     curves: dict[str, ZeroCurve | CurveQuotes] = field(default_factory=dict)
     curve_currencies: dict[str, str] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
+    fx: dict[str, FxPair] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
     correlations: dict[Pair, Array] = field(default_factory=dict)
     fixings: dict[tuple[str, date], float] = field(default_factory=dict)
@@ -141,6 +151,25 @@ class Contents:
                 for strike in vols.strikes
             ),
         }
+
+    def read_fx(self, name: str, value: object):
+        record, problems = validate(FxRecord, value, asof=self.asof)
+        foreign, domestic = name[:3], name[3:]
+        if foreign == domestic or not {foreign, domestic} <= CURRENCIES:
+            message = f"{show(name)} is not a pair of currencies"
+            remedy = "give two ISO codes, such as EURUSD: the dollars that one euro costs"
+            problems = (*problems, ValidationIssue((), show(name), message, remedy))
+        elif record is not None and are_linked(self.fx, foreign, domestic):
+            cross = float(fx_rate(self.fx, foreign, domestic))
+            message = f"the pairs before it give the rate {cross:g}, beside {record.spot:g}"
+            remedy = (
+                "leave one of these pairs out: each rate has one quote, and the others are crosses"
+            )
+            problems = (*problems, ValidationIssue(("spot",), "", message, remedy))
+        self.report(problems, "fx", name)
+        if record is not None and not problems:
+            self.fx[name] = FxPair(record.spot, foreign, domestic)
+            self.labels[f".fx[{name!r}].spot"] = (f"FX/RATE/{foreign}/{domestic}",)
 
     def read_fixings(self, name: str, value: object):
         record, problems = validate(RootModel[dict[IsoDate, Spot]], value)
@@ -240,6 +269,7 @@ def read_contents(text: str, file: str) -> Contents:
     contents = Contents(document, file, locator, header.asof)
     contents.read_names()
     sections = {"curves": contents.read_curve, "equities": contents.read_equity}
+    sections |= {"fx": contents.read_fx}
     sections |= {"correlations": contents.read_correlation, "fixings": contents.read_fixings}
     for section, read in sections.items():
         for name, value in contents.section(section):

@@ -81,6 +81,12 @@ class EquityRecord(Record):
         return self
 
 
+class FxRecord(Record):
+    """A pair of currencies."""
+
+    spot: Spot = Field(description="spot, the units of the second currency for one of the first")
+
+
 class SwaptionVolsRecord(Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
 

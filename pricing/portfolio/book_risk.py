@@ -42,31 +42,18 @@ from .sweep.groups import TradeBatch, TradeGroup, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
 from .sweep.rounding_errors import note_on_precision, with_rounding_errors
-from .sweep.trade_risk import GroupRisk, TradeRisk, TradeRisks
-
-
-@dataclass(frozen=True)
-class CurrencyRisk:
-    """The value of the trades in one currency, and its derivatives to the quotes of the market.
-
-    Attributes:
-        value: The sum of quantity times value over the trades that were valued, in the currency.
-        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
-        gradient: The derivative of `value` to every number of the market; None where only values were asked
-            for.
-    """
-
-    value: float
-    sensitivities: dict[str, float] = field(default_factory=dict)
-    gradient: Market | None = None
+from .sweep.trade_risk import TradeRisk, TradeRisks
+from .totals import CurrencyRisk, by_currency, total_of
 
 
 @dataclass(frozen=True)
 class RiskResult:
     """The value of a book, and its sensitivities to the quotes of the market.
 
-    Figures in different currencies are never added up. `value`, `sensitivities` and `gradient` are for a book
-    in one currency. A book in several has them by currency, in `by_currency`.
+    A trade's figures are in its own currency, and so are the totals of `by_currency`. `value`, `sensitivities`
+    and `gradient` are of the whole book in one `currency`: the trades' own, or a reporting currency to which
+    the market's FX rates convert. Without such rates they are NaN and empty, since nothing is added up
+    unconverted.
 
     Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives to a
     parallel move of all implied vols, or of all zero rates, through the fit: over the book they add up to the
@@ -74,17 +61,19 @@ class RiskResult:
 
     Attributes:
         trades: One row for each row of the book, in its order.
-        value: The sum of quantity times value over all trades that were valued, in their currency; NaN where
-            they are in several.
-        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote; empty where trades are in
-            several currencies.
+        value: The sum of quantity times value over all trades that were valued, in `currency`; NaN where
+            trades are in several that no rates convert.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote, FX rates included; empty where
+            `value` is NaN.
         models: Underlying -> the model that `fit` made of the market.
         errors: All errors of the market and the book.
         stats: The seconds taken by the fit, the sweep over the trades and the pullback to quotes.
         gradient: The derivative of `value` to every number of the market, including the times of its pillars;
-            None if only values were asked for, or if trades are in several currencies.
+            None if only values were asked for, or where `value` is NaN.
         by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
             order of the book. A book without a valued trade has only the market's currency.
+        currency: The ISO code of `value`; "" where it is NaN, or where the market names no currency.
+        fx_rates: ISO code of trades -> units of `currency` for one; empty where `value` is NaN.
         notes: Sentences on trades that do not share a law of the spot with the others, and on single precision.
     """
 
@@ -97,6 +86,13 @@ class RiskResult:
     gradient: Market | None = None
     by_currency: dict[str, CurrencyRisk] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    currency: str = ""
+    fx_rates: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the total is in another currency than some of the trades."""
+        return any(name != self.currency for name in self.fx_rates)
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
@@ -118,6 +114,7 @@ def risk(
     greeks: bool = True,
     grid_errors: bool = False,
     rounding_errors: bool = False,
+    currency: str | None = None,
 ) -> RiskResult:
     r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
@@ -142,6 +139,9 @@ def risk(
         rounding_errors: Whether to sweep trades in double precision, too, where devices compute in single
             (`jaxtape.use_single_on_devices`): all trades of a kind, or those of four of its tiles. A trade that
             is swept so has the differences as its rounding errors, and another one twice the largest of them.
+        currency: The ISO code of the currency of the totals, to which the market's FX rates convert. None: the
+            market's currency, or, where no rates lead there, the trades' own if they have only one. A currency
+            to which no rate leads from some trade's raises MissingRate, a ValueError.
 
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
@@ -157,7 +157,7 @@ def risk(
         "failed: trades.csv:2: column 'underlying"
     """
     errors = {"grid_errors": grid_errors, "rounding_errors": rounding_errors}
-    settings = {"methods": methods, "greeks": greeks, **errors}
+    settings = {"methods": methods, "greeks": greeks, "currency": currency, **errors}
     engine = RiskEngine(fit, mesh=mesh, budget=budget, key=key, **settings)
     return engine(book, market, progress=progress)
 
@@ -177,6 +177,7 @@ class RiskEngine:
         greeks: Whether to differentiate.
         grid_errors: Whether to estimate the errors of grids, as `risk` does.
         rounding_errors: Whether to estimate the errors of single precision, as `risk` does.
+        currency: The currency of the totals, as `risk` takes it.
 
     Examples:
         >>> from pricing import Book, Market, RiskEngine
@@ -200,9 +201,11 @@ class RiskEngine:
         greeks: bool = True,
         grid_errors: bool = False,
         rounding_errors: bool = False,
+        currency: str | None = None,
     ):
         self._fit, self._greeks, self._methods = fit, greeks, methods
         self._grid_errors, self._rounding_errors = grid_errors, rounding_errors
+        self._currency = currency
         self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
@@ -225,6 +228,9 @@ class RiskEngine:
         times = [time.perf_counter()]
         settings = {"key": self._key, "budget": self._budget}
         book, batches = self._served(book, market)
+        if self._currency is not None:  # known before a long sweep
+            for name in {currency_of(batch.trades[0], market) for batch in batches}:
+                market.fx_rate(name, self._currency)
         fitted = self._fitted(batches, market)
         times.append(time.perf_counter())
 
@@ -241,20 +247,25 @@ class RiskEngine:
             found = with_grid_errors(found, functools.partial(sweep, progress=None))
         times.append(time.perf_counter())
 
-        by_currency = _by_currency(found, market, fitted, cotangents)
+        parts = by_currency(found, market, fitted, cotangents)
+        total = total_of(parts, market, self._currency)
         times.append(time.perf_counter())
 
         seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
-        several = CurrencyRisk(float("nan"))
-        total = several if len(by_currency) > 1 else next(iter(by_currency.values()))
         return RiskResult(
             trades=TradeRisks(book, found, unpriced),
-            **vars(total),
+            **vars(total.risk),
+            currency=total.currency,
+            fx_rates=total.rates,
             models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
-            by_currency=by_currency,
-            notes=(*_notes(groups, fitted.models), *note_on_precision(found)),
+            by_currency=parts,
+            notes=(
+                *_notes(groups, fitted.models),
+                *note_on_precision(found),
+                *filter(None, [total.note]),
+            ),
         )
 
     def for_another_book(self) -> "RiskEngine":
@@ -308,32 +319,3 @@ def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:
         f"and ignores those of other strikes: {kinds}; Heston and LocalVol have one law for all trades"
     )
     return (text,) if counts else ()
-
-
-def _by_currency(
-    found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
-) -> dict[str, CurrencyRisk]:
-    """Return the value of the trades in each currency, and its derivatives.
-
-    cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
-    """
-    groups: dict[str, list[GroupRisk]] = {}
-    for risk in found:
-        if risk.is_finite.any():
-            groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
-    of_models = {risk.group.underlyings: name for name, own in groups.items() for risk in own}
-    by_currency = {}
-    for currency in groups or {market.currency: []}:
-        own = {
-            names: cotangent
-            if len(groups) < 2 or of_models.get(names) == currency
-            else jax.tree.map(np.zeros_like, cotangent)
-            for names, cotangent in cotangents.items()
-        }
-        gradient = fitted.pullback(own)[0] if fitted.pullback else None
-        by_currency[currency] = CurrencyRisk(
-            value=sum((risk.value for risk in groups.get(currency, ())), 0.0),
-            sensitivities={} if gradient is None else market.by_quote(gradient),
-            gradient=gradient,
-        )
-    return by_currency

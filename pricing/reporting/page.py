@@ -47,6 +47,9 @@ def risk_page(
     """Return the page of a book: see `write_report`."""
     sections = [fit_section(fit) if isinstance(fit, SurfaceFit) else fit for fit in fits]
     positions = positions_of(result, book, market)
+    exposures = tables.by_currency(positions, result) if result.is_converted else None
+    if result.is_converted:
+        positions = [p.converted(result.currency, result.fx_rates) for p in positions]
     risks = quote_risks(result, market)
     parts = by_currency(positions, market)
     named = stress if stress and stress.currencies else None
@@ -58,6 +61,7 @@ def risk_page(
             *dict.fromkeys(each["fit"].model for each in sections),
             escaped(Path(book.file).name),
         ),
+        "exposures": exposures,
         "parts": [
             _part(
                 currency,
@@ -98,7 +102,7 @@ def _part(
         "stress": _stress(stress, currency) if stress else None,
         "spot_risk": [_spot_risk(name, valued, market) for name in names],
         "vol_risk": [
-            *(_vol_risk(name, by_quote, market) for name in names),
+            *(_vol_risk(name, by_quote, market, currency) for name in names),
             *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
         "rate_risk": _rate_risk(names, curves, by_quote, market),
@@ -216,7 +220,15 @@ def _page(market: Market | None, fits, seconds, context: dict[str, Any]) -> str:
         fits=fits,
         timings=tables.facts(times, ("Stage", "Time")),
         has_risk="parts" in context,
-        **{"many": None, "explanations": None, "parts": (), "tiles": (), "notes": (), **context},
+        **{
+            "exposures": None,
+            "many": None,
+            "explanations": None,
+            "parts": (),
+            "tiles": (),
+            "notes": (),
+            **context,
+        },
     )
 
 
@@ -301,7 +313,9 @@ def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iter
     return charts.ladders(titled) if titled else ""
 
 
-def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
+def _vol_risk(
+    name: str, risks: Mapping[str, QuoteRisk], market: Market, currency: str
+) -> dict[str, Any]:
     """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
     surface = market.equities[name].surface
     ids = market.quote_ids().equities[name].surface.vols
@@ -309,7 +323,7 @@ def _vol_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict
     strikes = map(plain, np.asarray(surface.strikes))
     return {
         "name": name,
-        "unit": f"{market.currency_of(name) or 'currency'} per vol point",
+        "unit": f"{currency or 'currency'} per vol point",
         "map": tables.heat_map(expiries, strikes, ladders.by_pillar(risks, ids), sums=True),
     }
 

@@ -1,7 +1,7 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ vega_rates_1volpt of lognormal ones: a trade has the one of its market's vols.
 COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
 """Of every table of positions. After them are columns that only some books have.
 
+`value:CURRENCY` is the value in the currency of the total, where some trades are in another one;
 `rounding_error` and `rounding_error:MEASURE` are of single precision; `delta:NAME` and `gamma:NAME:NAME`
 are of a basket's assets.
 """
@@ -79,6 +80,19 @@ class Position:
     by_asset: dict[str, dict[str, float]] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
 
+    def converted(self, currency: str, rates: Mapping[str, float]) -> "Position":
+        """Return the position with all figures in another currency.
+
+        Args:
+            currency: The ISO code of that currency.
+            rates: ISO code -> units of that currency for one.
+        """
+        rate = rates.get(self.currency, 1.0)  # without one it has no figures
+        convert = lambda figures: {name: rate * figure for name, figure in figures.items()}
+        by_asset = {name: convert(own) for name, own in self.by_asset.items()}
+        own = {"figures": convert(self.figures), "errors": convert(self.errors)}
+        return replace(self, currency=currency, by_asset=by_asset, **own)
+
     def on(self, name: str) -> "Position":
         """Return the position as its Delta and Gamma to the spot of one of its assets."""
         return replace(self, figures=self.by_asset[name]) if self.by_asset else self
@@ -101,14 +115,20 @@ def by_currency(positions: Sequence[Position], market: Market) -> dict[str, Sequ
 
 
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
-    """Return every row of the book, in its order, with its figures in the currency of its underlying."""
+    """Return every row of the book, in its order, with its figures in the currency of its underlying.
+
+    Where some trades are in another currency than the total, each has its value in the total, too.
+    """
 
     def position_of(row: BookRow, risk: TradeRisk) -> Position:
         figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
         errors = _errors(risk, row.trade, market) if risk.figures else {}
+        currency = currency_of(row.trade, market) if row.trade else market.currency
+        if figures and result.is_converted:
+            figures[f"value:{result.currency}"] = result.fx_rates[currency] * figures["value"]
         return Position(
             *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
-            currency=currency_of(row.trade, market) if row.trade else market.currency,
+            currency=currency,
             by_asset=by_asset,
             errors=errors,
         )

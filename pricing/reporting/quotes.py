@@ -20,6 +20,7 @@ _SHIFTS = {
     "IR_SWAP/RATE": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
     "EQUITY/PRICE": (0.01, "1 % of spot"),
+    "FX/RATE": (0.01, "1 % of the rate"),
     "CORRELATION": (0.01, "1 % of correlation"),
 }
 """Kind of quote -> its shift (of a price: as a fraction of it) and the words for it."""
@@ -35,7 +36,7 @@ class QuoteRisk:
         shift: A usual move of the quote, in its own units.
         scaled: `derivative` times `shift`.
         unit: The unit of `scaled`, with the shift in words.
-        currency: The ISO code of the values that it moves.
+        currency: The ISO code of the values that it moves: the total's, if there is one.
     """
 
     quote_id: str
@@ -47,19 +48,22 @@ class QuoteRisk:
 
 
 def quote_risks(result: RiskResult, market: Market) -> tuple[QuoteRisk, ...]:
-    """Return the rows of every quote of the market, one for each currency whose trades it moves.
+    """Return the rows of every quote of the market: one, of the total, which is in one currency.
 
-    A quote that no valued trade depends on has one row, of 0, in its own currency.
+    Without a total a quote has a row for each currency whose trades it moves, and one that no valued trade
+    depends on has one row, of 0, in its own currency.
     """
     own = _currencies(market)
-    totals = result.by_currency or {None: result}  # one currency, which nobody has named
+    parts = result.by_currency or {None: result}  # one currency, which nobody has named
+    totals = {result.currency: result} if result.is_converted else parts
 
     def rows_of(quote: str, value: float) -> Iterator[QuoteRisk]:
         kind = next(kind for kind in _SHIFTS if quote.startswith(f"{kind}/"))
         shift, words = _SHIFTS[kind]
-        shift *= value if kind == "EQUITY/PRICE" else 1.0
+        shift *= value if kind in ("EQUITY/PRICE", "FX/RATE") else 1.0
         found = {name: total.sensitivities.get(quote, 0.0) for name, total in totals.items()}
-        found = {name: x for name, x in found.items() if x != 0.0} or {None: 0.0}
+        if not result.is_converted:
+            found = {name: x for name, x in found.items() if x != 0.0} or {None: 0.0}
         for name, derivative in found.items():
             currency = own[quote] if name is None else name
             unit = f"{currency or 'currency'} per {words}"
@@ -79,6 +83,8 @@ def _currencies(market: Market) -> dict[str, str]:
         found |= {x: market.currency_of(name) for leaf in quotes for x in np.ravel(leaf)}
     for (name, _), quote in ids.correlations.items():
         found[quote.item()] = market.currency_of(name)
+    for name, pair in ids.fx.items():
+        found[pair.spot.item()] = market.fx[name].domestic
     if market.swaption_vols is not None and ids.swaption_vols is not None:
         currency = market.currency_of(market.swaption_vols.curve, in_rates=True)
         found |= dict.fromkeys(np.ravel(ids.swaption_vols.vols), currency)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..market import Market
+from ..portfolio.book_risk import RiskResult
 from ..portfolio.scenarios import Revaluation, Scenario, ScenarioSet
 from . import charts, tables
 from .formats import counted, decimals_for, number, plain, write_csv
@@ -19,7 +21,7 @@ from .terms import terms
 _MOVERS = 12
 _AT_MOST = "Std.\N{NO-BREAK SPACE}error, at\N{NO-BREAK SPACE}most"
 _COLUMNS = (
-    *("scenario", "spots", "vols", "rates", "swaption_vols", "group", "name", "trades"),
+    *("scenario", "spots", "vols", "rates", "swaption_vols", "fx", "group", "name", "trades"),
     *("pnl", "std_error", "status", "currency"),
 )
 
@@ -31,7 +33,7 @@ Group = tuple[str, str, np.ndarray]
 class Stress:
     """A book in the scenarios of a file: positions in the order of the revaluation's trades.
 
-    Totals are in one currency: for a book in several, take its parts, each by `of`.
+    Totals are in one currency: for a book in several, take its parts, each by `of`, or `in_total`.
     """
 
     scenarios: ScenarioSet
@@ -81,6 +83,23 @@ class Stress:
             (kind, name): (self.found.total(own), self.found.total(own, errors=True))
             for kind, name, own in self.groups
         }
+
+    @classmethod
+    def in_total(
+        cls,
+        scenarios: ScenarioSet,
+        found: Revaluation,
+        positions: Sequence[Position],
+        result: RiskResult,
+        market: Market,
+    ) -> "Stress":
+        """Return a book in scenarios, in the currency of its total where some trades are in another one."""
+        if not result.is_converted:
+            return cls(scenarios, found, positions)
+        own = [position.figures.get("value", np.nan) for position in positions]
+        found = found.converted(np.array(own), market, result.currency)
+        positions = [p.converted(result.currency, result.fx_rates) for p in positions]
+        return cls(scenarios, found, positions)
 
     @property
     def _places(self) -> dict[str, int]:
@@ -221,9 +240,16 @@ def _signed(value: float) -> str:
 
 def words_of(scenario: Scenario) -> str:
     """Return the moves of a scenario in words, such as "spots −20 %, vols +5 points"."""
-    units = {"spots": (100.0, "%"), "vols": (100.0, "points"), "rates": (1e4, "bp")}
+    units = {
+        "spots": (100.0, "%"),
+        "vols": (100.0, "points"),
+        "rates": (1e4, "bp"),
+        "fx": (100.0, "%"),
+    }
+    plural = {"fx": "FX rates"}
     words = [
-        f"{kind if name == 'all' else name + ' ' + kind} {_signed(scale * move)} {unit}"
+        f"{plural.get(kind, kind) if name == 'all' else name + ' ' + kind.replace('fx', 'rate')} "
+        f"{_signed(scale * move)} {unit}"
         for kind, (scale, unit) in units.items()
         for name, move in getattr(scenario, kind).items()
     ]
@@ -256,7 +282,9 @@ def write_scenarios(path: Path, stress: Stress) -> None:
                 None if stress.currencies else "no trade has a value today"
             )
             head = {"scenario": scenario.name, "swaption_vols": scenario.swaption_vols}
-            head |= {kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates")}
+            head |= {
+                kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates", "fx")
+            }
             for part, missing in zip(parts, lost, strict=True):
                 yield from (head | row for row in _groups(part, place, reason, missing))
 

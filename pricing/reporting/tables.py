@@ -7,6 +7,7 @@ from math import inf, isnan, nan
 
 import numpy as np
 
+from ..portfolio.book_risk import RiskResult
 from .formats import by_size, decimals_for, number, plain, significant
 from .positions import SCALED, SCALED_IN_RATES, Position
 from .quotes import QuoteRisk
@@ -202,6 +203,20 @@ def _grouped(
         for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
     headers = (title, "Trades", "Failed", *_headers(shown))
+    return TextTable(headers, tuple(rows), has_total=True)
+
+
+def by_currency(positions: Sequence[Position], result: RiskResult) -> TextTable:
+    """Return the value of the trades in each currency, and what it is in the currency of the total."""
+    rows = []
+    for name, rate in result.fx_rates.items():
+        own = [p for p in positions if p.currency == name and p.figures]
+        value = result.by_currency[name].value
+        numbers = rounded(len(own)), *column([value]), Number(significant(rate, 6), rate)
+        rows.append((name or "currency", *numbers, *column([rate * value])))
+    count = sum(1 for position in positions if position.figures)
+    rows.append(("total", rounded(count), "", "", *column([result.value])))
+    headers = ("Currency", "Trades", "Value in it", f"{result.currency} for one", result.currency)
     return TextTable(headers, tuple(rows), has_total=True)
 
 

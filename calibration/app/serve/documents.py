@@ -131,7 +131,8 @@ class QuoteSensitivity(BaseModel):
         shift: A usual move of the quote, in its own units.
         scaled: `derivative` times `shift`; None likewise.
         unit: The unit of `scaled`.
-        currency: The ISO code of the values that it moves; a quote has a row for each currency that it moves.
+        currency: The ISO code of the values that it moves: the total's, or, without a total, one of those that
+            the quote moves, with a row for each.
     """
 
     quote_id: str
@@ -150,10 +151,11 @@ class BookValue(BaseModel):
         book_version: The version of its text.
         market_version: The version of the quotes.
         asof: The day of the market.
-        currency: The ISO code of the value's currency; None where trades are in several.
-        value: The sum over all trades that were valued; None where they are in several currencies, which
-            are not added up, or where none was.
-        values: The same by currency.
+        currency: The ISO code of the value's currency; None where trades are in several that no FX rates
+            convert.
+        value: The sum over all trades that were valued; None where they are in several such currencies, or
+            where none was.
+        values: The same by currency, each in its own.
         trades: The number of rows.
         failed: The number of rows without figures.
     """
@@ -216,8 +218,8 @@ def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> Bo
         book_version=stored.version,
         market_version=state.version,
         asof=str(market.asof),
-        currency=next(iter(totals)) if len(totals) == 1 else None,
-        value=next(iter(values.values())) if len(values) == 1 else None,
+        currency=result.currency if result.fx_rates else None,
+        value=result.value if values and result.fx_rates else None,
         values=values,
         trades=len(positions),
         failed=failed,

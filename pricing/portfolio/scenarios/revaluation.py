@@ -63,6 +63,28 @@ class Revaluation:
     failures: Mapping[str, str] = field(default_factory=dict)
     currencies: tuple[str, ...] = ()
 
+    def converted(
+        self, values: Float[np.ndarray, " trades"], market: Market, currency: str
+    ) -> "Revaluation":
+        """Return the P&L in one currency: each value is converted at the FX rates of its scenario.
+
+        With the value V and the rate x today, and V + P and y in the scenario, it is y (V + P) - x V.
+
+        Args:
+            values: Today's value of each position, in its own currency; NaN where there is none.
+            market: The market, with FX rates.
+            currency: The ISO code of the currency of the P&L; without a rate to it, MissingRate is raised.
+        """
+        valued = ~np.all(np.isnan(self.pnl), axis=0)
+        names = np.array(self.currencies or (currency,) * len(self.trades), dtype=object)
+        now, then = np.ones_like(self.pnl), np.ones_like(self.pnl)
+        for name in dict.fromkeys(names[valued].tolist()):
+            now[:, names == name] = float(market.fx_rate(name, currency))
+            moved = [scenario.fx_rate(market, name, currency) for scenario in self.scenarios]
+            then[:, names == name] = np.reshape(moved, (-1, 1))
+        pnl, error = then * self.pnl + (then - now) * values, then * self.std_error
+        return replace(self, pnl=pnl, std_error=error, currencies=(currency,) * len(self.trades))
+
     def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
         """Return the total P&L of some trades; NaN in a scenario in which none of them has any.
 

@@ -1,4 +1,4 @@
-"""A scenario: named moves of spots, vols and rates."""
+"""A scenario: named moves of spots, vols, rates and FX rates."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +10,7 @@ from ...ingestion.errors import listed, show
 from ...ingestion.fields import closest
 from ...ingestion.validation import ValidationIssue
 from ...market import Market
+from ...market.fx import fx_rate
 
 ALL = "all"
 """The name that means every name that a scenario does not give."""
@@ -30,6 +31,7 @@ class Scenario:
         vols: Equity -> parallel move of its implied vols, per 1.00: 0.05 is 5 vol points.
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.
+        fx: Pair of currencies, such as "EURUSD" -> relative move of its spot.
 
     Examples:
         >>> from pricing.portfolio.scenarios import Scenario
@@ -43,6 +45,7 @@ class Scenario:
     vols: Moves = field(default_factory=dict)
     rates: Moves = field(default_factory=dict)
     swaption_vols: float = 0.0
+    fx: Moves = field(default_factory=dict)
 
     def spot(self, name: str) -> float:
         """Return the relative move of an equity's spot."""
@@ -55,6 +58,20 @@ class Scenario:
     def rate(self, name: str) -> float:
         """Return the move of a curve's zero rates."""
         return _move(self.rates, name)
+
+    def fx_rate(self, market: Market, source: str, target: str) -> float:
+        """Return the units of one currency that a unit of another costs after the move.
+
+        Args:
+            market: The market before.
+            source: The ISO code of the currency to convert from.
+            target: The ISO code of the currency to convert to.
+        """
+        pairs = {
+            name: replace(pair, spot=pair.spot * (1.0 + _move(self.fx, name)))
+            for name, pair in market.fx.items()
+        }
+        return float(fx_rate(pairs, source, target))
 
     def moved(self, market: Market) -> Market:
         """Return the market whose vols and rates have moved; curves are bootstrapped, spots do not move.
@@ -80,10 +97,11 @@ class Scenario:
             market: The market that would move.
         """
         sections = {"spots": market.equities, "vols": market.equities, "rates": market.curves}
-        for section, known in sections.items():
+        kinds = {"rates": "a curve", "fx": "a pair of currencies"}
+        for section, known in {**sections, "fx": market.fx}.items():
             for name in getattr(self, section):
                 if name not in (ALL, *known):
-                    what = "a curve" if section == "rates" else "an equity"
+                    what = kinds.get(section, "an equity")
                     message = f"{show(name)} is not {what} of the market"
                     remedy = f"{closest(name, known)}give {ALL} or one of {listed(known)}"
                     yield ValidationIssue((section, name), show(name), message, remedy)

@@ -73,6 +73,7 @@ class _Scenario(Record):
     vols: _Moves = Field(default_factory=dict)
     rates: _Moves = Field(default_factory=dict)
     swaption_vols: _Move = 0.0
+    fx: _SpotMoves = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,89 @@
+"""Pairs of currencies, and the rate between any two currencies that the quoted pairs link."""
+
+from collections.abc import Iterator, Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from pricing.ingestion.errors import listed
+
+from ..fields import Converted, positive
+
+
+class MissingRate(ValueError):
+    """No chain of quoted pairs leads from one currency to another."""
+
+
+class FxPair(eqx.Module):
+    """A pair of currencies: one unit of the foreign currency costs `spot` units of the domestic one.
+
+    EURUSD at 1.08: one euro (foreign) costs 1.08 dollars (domestic). The spot counts as the rate of an exchange
+    today: the two days until it settles are not in it.
+
+    Attributes:
+        spot: Units of the domestic currency for one of the foreign currency, above 0.
+        foreign: The ISO code of the currency that is bought and sold, the first of the pair's name.
+        domestic: The ISO code of the currency that it is paid in, the second.
+
+    Examples:
+        >>> from pricing.market import FxPair
+        >>> FxPair(1.08, "EUR", "USD").domestic
+        'USD'
+    """
+
+    spot: Converted[Float[Array, ""]] = positive("spot")
+    foreign: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
+    domestic: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
+
+
+def fx_rate(pairs: Mapping[str, FxPair], source: str, target: str) -> Float[Array, ""]:
+    """Return the units of `target` that one unit of `source` costs: the product of the rates on the way.
+
+    Args:
+        pairs: The quoted pairs. No two chains of them link the same currencies.
+        source: The ISO code of the currency to convert from.
+        target: The ISO code of the currency to convert to.
+
+    Raises:
+        MissingRate: No chain of pairs links them.
+    """
+    way = _way(pairs, source, target)
+    if way is None:
+        known = listed(pairs) if pairs else "no pairs"
+        raise MissingRate(
+            f"there is no FX rate from {source or 'an unnamed currency'} to {target or 'an unnamed currency'}: "
+            f"the market quotes {known}; give a pair that links them, under fx in the market"
+        )
+    rate = jnp.ones_like(next(iter(pairs.values())).spot) if pairs else jnp.ones(())
+    for spot, is_forward in way:
+        rate = rate * spot if is_forward else rate / spot
+    return rate
+
+
+def are_linked(pairs: Mapping[str, FxPair], source: str, target: str) -> bool:
+    """Return True if a chain of pairs links two currencies."""
+    return _way(pairs, source, target) is not None
+
+
+def _way(
+    pairs: Mapping[str, FxPair], source: str, target: str
+) -> list[tuple[Float[Array, ""], bool]] | None:
+    """Return the spots from one currency to another, and whether each is multiplied; None if there is none."""
+    ways: dict[str, list[tuple[Float[Array, ""], bool]]] = {source: []}
+    ends = [source]
+    for at in ends:  # grows while it is walked
+        for spot, is_forward, to in _steps(pairs, at):
+            if to not in ways:
+                ways[to] = [*ways[at], (spot, is_forward)]
+                ends.append(to)
+    return ways.get(target)
+
+
+def _steps(pairs: Mapping[str, FxPair], at: str) -> Iterator[tuple[Float[Array, ""], bool, str]]:
+    """Yield the spots of the pairs of one currency, whether it is their foreign one, and the other one."""
+    for pair in pairs.values():
+        if pair.foreign == at:
+            yield pair.spot, True, pair.domestic
+        elif pair.domestic == at:
+            yield pair.spot, False, pair.foreign

@@ -1,0 +1,122 @@
+"""From the results of groups to totals: of the trades in each currency, and of all in one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..market import FxPair, Market, MissingRate
+from ..market.fx import fx_rate
+from .batching import currency_of
+from .sweep.fitted_models import FittedModels, Models
+from .sweep.trade_risk import GroupRisk
+
+
+@dataclass(frozen=True)
+class CurrencyRisk:
+    """The value of some trades in one currency, and its derivatives to the quotes of the market.
+
+    Attributes:
+        value: The sum of quantity times value over the trades that were valued, in the currency.
+        sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
+        gradient: The derivative of `value` to every number of the market; None where only values were asked
+            for.
+    """
+
+    value: float
+    sensitivities: dict[str, float] = field(default_factory=dict)
+    gradient: Market | None = None
+
+
+class Total(NamedTuple):
+    """The value of all trades in one currency, or NaN.
+
+    currency: its ISO code, "" of none. rates: ISO code of trades -> units of `currency` for one. note: the
+    reason that there is no total, or "".
+    """
+
+    risk: CurrencyRisk
+    currency: str
+    rates: dict[str, float]
+    note: str = ""
+
+
+def by_currency(
+    found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
+) -> dict[str, CurrencyRisk]:
+    """Return the value of the trades in each currency, and its derivatives.
+
+    cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
+    """
+    groups: dict[str, list[GroupRisk]] = {}
+    for risk in found:
+        if risk.is_finite.any():
+            groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
+    of_models = {risk.group.underlyings: name for name, own in groups.items() for risk in own}
+    parts = {}
+    for currency in groups or {market.currency: []}:
+        own = {
+            names: cotangent
+            if len(groups) < 2 or of_models.get(names) == currency
+            else jax.tree.map(np.zeros_like, cotangent)
+            for names, cotangent in cotangents.items()
+        }
+        gradient = fitted.pullback(own)[0] if fitted.pullback else None
+        parts[currency] = CurrencyRisk(
+            value=sum((risk.value for risk in groups.get(currency, ())), 0.0),
+            sensitivities={} if gradient is None else market.by_quote(gradient),
+            gradient=gradient,
+        )
+    return parts
+
+
+def total_of(parts: Mapping[str, CurrencyRisk], market: Market, currency: str | None) -> Total:
+    """Return the total of the parts in one currency, and its derivatives, those to FX rates included.
+
+    With the rate x_c of each currency and the value V_c of its trades, the total is the sum of x_c V_c, and
+    its derivative the sum of x_c dV_c + V_c dx_c.
+
+    Args:
+        parts: ISO code -> the value of the trades in that currency.
+        market: The market, whose FX pairs convert.
+        currency: The currency of the total. None: the market's, where FX rates convert all parts to it, else
+            the parts' own, if they have only one.
+
+    Raises:
+        MissingRate: A part cannot be converted to the currency that is asked for.
+    """
+    target = market.currency if currency is None else currency
+    try:
+        rates = {name: float(market.fx_rate(name, target)) for name in parts}
+    except MissingRate as error:
+        if currency is not None:
+            raise
+        if len(parts) > 1:
+            nothing = CurrencyRisk(float("nan"))
+            return Total(nothing, "", {}, f"the book has no total: {error}")
+        ((target, part),) = parts.items()
+        return Total(part, target, {target: 1.0})
+    if list(rates) == [target]:
+        return Total(parts[target], target, rates)
+    return Total(_converted(parts, rates, market, target), target, rates)
+
+
+def _converted(
+    parts: Mapping[str, CurrencyRisk], rates: Mapping[str, float], market: Market, target: str
+) -> CurrencyRisk:
+    value = sum(rates[name] * part.value for name, part in parts.items())
+    gradients = {name: part.gradient for name, part in parts.items()}
+    if any(gradient is None for gradient in gradients.values()):
+        return CurrencyRisk(value)
+
+    def at_rates(pairs: dict[str, FxPair]):
+        return sum(part.value * fx_rate(pairs, name, target) for name, part in parts.items())
+
+    scaled = [jax.tree.map(lambda x, r=rates[n]: r * x, g) for n, g in gradients.items()]
+    gradient = jax.tree.map(lambda *of_parts: sum(of_parts), *scaled)
+    of_rates = jax.tree.map(jnp.add, gradient.fx, jax.grad(at_rates)(market.fx))
+    gradient = replace(gradient, fx=of_rates)
+    return CurrencyRisk(value, market.by_quote(gradient), gradient)
