@@ -13,6 +13,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
+from .batch_tiles import over_batch
 from .fields import as_real, in_working_precision
 from .formulas import implied_vol as of_european
 from .methods import AbstractMethod
@@ -21,7 +22,7 @@ from .numerics.crossing import as_root, outer_crossings
 from .numerics.differentiable_once import differentiable_once
 from .products import AbstractProduct, European
 from .results import RESULTS, outcome
-from .valuation import METHOD, PRODUCT, over_batch, select_method
+from .valuation import METHOD, PRODUCT, select_method
 
 if TYPE_CHECKING:
     from .fields import Reals

@@ -12,12 +12,13 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
+from .batch_tiles import USUAL_BUDGET, over_batch
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import RESULTS, outcome
-from .valuation import METHOD, MODEL, PRODUCT, estimated, mean_and_error, over_batch, select_method
+from .valuation import METHOD, MODEL, PRODUCT, estimated, mean_and_error, select_method
 
 Real = Float[Array, "*batch"]
 
@@ -78,6 +79,7 @@ def greeks(
     method: AbstractMethod | None = None,
     *,
     key: PRNGKeyArray | None = None,
+    budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Greeks:
     """Value a product, or a batch of products, with its Greeks, by differentiating the method itself.
@@ -91,6 +93,8 @@ def greeks(
             large, as in `price`. Where none does, or the given one does not, a TypeError names the missing
             ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
+        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
+            tiles, one after the other, each of one contract at least.
         throw: Whether to raise RuntimeError if a figure is not finite, or the method fails, where that is known
             (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
 
@@ -104,7 +108,7 @@ def greeks(
         '-3.970 0.198 0.0'
     """
     model = in_working_precision(model)
-    run = lambda product, method: _greeks(product, model, method, key)
+    run = lambda product, method: _greeks(product, model, method, key, budget)
     chosen = select_method(product, model, method, key=key)
     method, (means, errors), refusals = estimated(
         run, product, model, chosen, may_refine=method is None
@@ -115,7 +119,9 @@ def greeks(
 
 
 @stored_jit
-def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivities], RESULTS]:
+def _greeks(
+    product, model, method, key, budget
+) -> tuple[tuple[Sensitivities, Sensitivities], RESULTS]:
     zero = jnp.zeros((), model.underlying.dtype)
     _, vol = _slopes(lambda shift: model.shifted(vol=shift), zero)
     _, rate = _slopes(lambda shift: model.shifted(rate=shift), zero)
@@ -126,7 +132,7 @@ def _greeks(product, model, method, key) -> tuple[tuple[Sensitivities, Sensitivi
         full = eqx.tree_at(lambda s: s.volga, first, volga, is_leaf=lambda x: x is None)
         return means_and_errors(full, method), method.result(product, model)
 
-    return over_batch(of_one, product)
+    return over_batch(of_one, product, budget=budget)
 
 
 def sensitivities(

@@ -14,6 +14,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
+from .batch_tiles import USUAL_BUDGET, over_batch
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
 from .products import AbstractProduct, European, Exercisable
@@ -55,6 +56,7 @@ def price(
     method: AbstractMethod | None = None,
     *,
     key: PRNGKeyArray | None = None,
+    budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Valuation:
     """Value a product, or a batch of products, under a model; `jax.grad` gives any sensitivity.
@@ -66,6 +68,8 @@ def price(
             large (`is_close`). Where none does, or the given one does not, a TypeError names the missing
             ability and what would work.
         key: The seed of a random method, which raises ValueError without one; a batch shares it.
+        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
+            tiles, one after the other, each of one contract at least.
         throw: Whether to raise RuntimeError if a value is not finite, or the method fails, where that is known
             (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
 
@@ -78,7 +82,7 @@ def price(
         >>> [f"{value:.2f}" for value in found.value]
         ['15.43', '9.41', '5.29']
     """
-    run = lambda product, method: _value(product, model, method, key)
+    run = lambda product, method: _value(product, model, method, key, budget)
     chosen = select_method(product, model, method, key=key)
     method, (value, std_error), refusals = estimated(
         run, product, model, chosen, may_refine=method is None
@@ -89,12 +93,12 @@ def price(
 
 
 @stored_jit
-def _value(product, model, method, key) -> tuple[tuple[Array, Array], RESULTS]:
+def _value(product, model, method, key, budget) -> tuple[tuple[Array, Array], RESULTS]:
     def of_one(product):
         samples = method.samples(product, model, key=key)
         return mean_and_error(samples, method), method.result(product, model)
 
-    return over_batch(of_one, product)
+    return over_batch(of_one, product, budget=budget)
 
 
 def estimated(
@@ -179,18 +183,6 @@ def _is_known(model: AbstractModel, errors: PyTree) -> bool:
 
 def _difference(figures: PyTree, others: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.abs(x - y), figures, others)
-
-
-def over_batch(
-    function: Callable[..., PyTree], product: AbstractProduct, *of_each: Array
-) -> PyTree:
-    """Return `function` of one contract for every contract of a batch, by `jax.vmap`.
-
-    of_each: further arguments, one number for each contract, of the shape of the batch.
-    """
-    for _ in product.batch_shape:
-        function = jax.vmap(function)
-    return function(product.broadcast(), *of_each)
 
 
 def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array]:

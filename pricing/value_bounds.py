@@ -6,11 +6,12 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
+from .batch_tiles import USUAL_BUDGET, over_batch
 from .methods import LeastSquares
 from .models import AbstractModel
 from .products import AbstractProduct
 from .results import Between, Bounds
-from .valuation import MODEL, PRODUCT, mean_and_error, over_batch, select_method
+from .valuation import MODEL, PRODUCT, mean_and_error, select_method
 
 
 @of_kinds(product=PRODUCT, model=MODEL, method=(LeastSquares, "LeastSquares(), or None"))
@@ -21,6 +22,7 @@ def bounds(
     method: LeastSquares | None = None,
     *,
     key: PRNGKeyArray,
+    budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Bounds:
     """Enclose the value of a right to exercise early between two bounds, both means over the same paths.
@@ -37,6 +39,8 @@ def bounds(
         method: The regression; None is `LeastSquares()`. A method that does not apply raises TypeError with the
             reason.
         key: The seed of the paths.
+        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
+            tiles, one after the other, each of one contract at least.
         throw: Whether to raise RuntimeError if a bound is not finite, where that is known (not within `jax.jit`
             or `jax.vmap`). Otherwise `result` reports it.
 
@@ -53,15 +57,15 @@ def bounds(
     """
     method = LeastSquares() if method is None else method
     select_method(product, model, method, key=key)
-    means, errors = _bounds(product, model, method, key)
+    means, errors = _bounds(product, model, method, key, budget)
     return Bounds.of(means, errors, stats={"method": method}, throw=throw)
 
 
 @stored_jit
-def _bounds(product, model, method: LeastSquares, key) -> tuple[Between, Between]:
+def _bounds(product, model, method: LeastSquares, key, budget: int) -> tuple[Between, Between]:
     def of_one(product):
         lower, upper = method.bound_samples(product, model, key=key)
         pairs = [mean_and_error(samples, method) for samples in (lower, upper, upper - lower)]
         return tuple(Between(*column) for column in zip(*pairs, strict=True))
 
-    return over_batch(of_one, product)
+    return over_batch(of_one, product, budget=budget)

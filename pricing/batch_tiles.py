@@ -1,0 +1,67 @@
+"""A function of one contract for a batch of them: all at once, or in tiles that fit a budget of memory."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array, PyTree
+
+from jaxtape.sweeps.footprint import live_bytes
+
+from .products import AbstractProduct
+
+USUAL_BUDGET = 2**30  # bytes
+
+
+def over_batch(
+    function: Callable[..., PyTree],
+    product: AbstractProduct,
+    *of_each: Array,
+    budget: int = USUAL_BUDGET,
+) -> PyTree:
+    """Return a function of one contract for every contract of a batch.
+
+    A batch that fits the budget is one `jax.vmap`. A larger one is divided into the fewest tiles that fit,
+    which run one after the other. A contract takes the bytes of all values that its program holds at a time
+    (`live_bytes`); a tile has at least one.
+
+    Args:
+        function: The function of a contract.
+        product: The batch.
+        of_each: Further arguments, one number for each contract, of the shape of the batch.
+        budget: The bytes of memory that the contracts of a tile may take together.
+
+    Returns:
+        The values of the function, with the axes of the batch in front.
+    """
+    shape, arguments = product.batch_shape, (product.broadcast(), *of_each)
+    count, axes = math.prod(shape), len(shape)
+    if count < 2:
+        for _ in shape:
+            function = jax.vmap(function)
+        return function(*arguments)
+    types = jax.tree.map(lambda x: _without_axes(x, axes), arguments)
+    program, like = jax.make_jaxpr(function, return_shape=True)(*types)
+    at_once = max(1, budget // max(1, live_bytes(program.jaxpr)))
+    leaves, structure = jax.tree.leaves(arguments), jax.tree.structure(like)
+    of_one = jaxpr_as_fun(program)  # traced once, whatever is mapped below
+    if count <= at_once:
+        for _ in shape:
+            of_one = jax.vmap(of_one)
+        return jax.tree.unflatten(structure, of_one(*leaves))
+    tiles = -(-count // at_once)
+    size = -(-count // tiles)
+    places = jnp.minimum(jnp.arange(tiles * size), count - 1).reshape(tiles, size)
+    tiled = [x.reshape(count, *x.shape[axes:])[places] for x in leaves]
+    found = jax.lax.map(lambda tile: jax.vmap(of_one)(*tile), tiled)
+    in_line = [x.reshape(tiles * size, *x.shape[2:])[:count] for x in found]
+    return jax.tree.unflatten(structure, [x.reshape(*shape, *x.shape[1:]) for x in in_line])
+
+
+def _without_axes(x: Any, axes: int) -> jax.ShapeDtypeStruct:
+    """Return the type of an array without its first axes."""
+    kind = jax.typeof(x)
+    return jax.ShapeDtypeStruct(kind.shape[axes:], kind.dtype, weak_type=kind.weak_type)
