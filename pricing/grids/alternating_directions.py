@@ -26,19 +26,22 @@ Grid = Float[Array, "distances variances"]
 _THETA = 1.0 / 3.0
 
 
+Rates = tuple[Scalar, Scalar]
+"""The rate of interest and the dividend yield, per year."""
+
 Slopes = tuple[Grid, Grid, Grid]
 """dt times the parts of A u: those taken explicitly, along distance, and along variance."""
 
 
 class Operator(eqx.Module):
-    """The right-hand side: along distance and along variance (transposed), at the mean rate, and the rest.
+    """The right-hand side: along distance and along variance (transposed), at the mean rates, and the rest.
 
     The far end, the last of y, is linear in the spot; the first is a barrier, whose node keeps its value, or
-    another far end (has_barrier 1 or 0). rate: the mean of the forward rates. interior: [distances], 0 on the
-    barrier.
+    another far end (has_barrier 1 or 0). rates: the means of the forward rates of interest and of dividends.
+    interior: [distances], 0 on the barrier.
     """
 
-    rate: Scalar
+    rates: Rates
     side: Scalar
     interior: Float[Array, " distances"]
     along_y: Tridiagonal
@@ -50,15 +53,15 @@ class Operator(eqx.Module):
     def of(
         cls,
         model: StochasticVariance,
-        rate: Scalar,
+        rates: Rates,
         side: Scalar,
         y: Array,
         v: Array,
         has_barrier: Scalar,
     ) -> "Operator":
         interior = jnp.ones_like(y).at[0].set(1.0 - has_barrier)
-        drift = side * (rate - model.dividend_yield - 0.5 * v)
-        decay = 0.0, 0.5 * rate, 0.0
+        drift = side * (rates[0] - rates[1] - 0.5 * v)
+        decay = 0.0, 0.5 * rates[0], 0.0
         d1, d2 = first_difference(y), second_difference(y)
         ends = jnp.asarray([0, -1])
         # linear in the spot: u_yy = s u_y
@@ -80,14 +83,18 @@ class Operator(eqx.Module):
         sums = discounted[:, None], discounted[None, :], 0.0, 0.0
         bands = along_y, along_v, slope_y, mixed_v
         operators = (Tridiagonal.with_sums(rest, *x) for rest, x in zip(sums, bands, strict=True))
-        return cls(rate, side, interior, *operators)
+        return cls(rates, side, interior, *operators)
 
-    def explicit(self, u: Grid, excess_rate: Scalar) -> Grid:
-        """Return the mixed derivative, and the effect of a rate above the mean: s u_y - u per unit of it."""
+    def explicit(self, u: Grid, excess: Rates) -> Grid:
+        """Return the mixed derivative, and the effect of rates above their means.
+
+        Per unit it is s u_y - u of the rate of interest, and -s u_y of that of dividends.
+        """
         slope = self.slope_y @ u
         interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
         mixed = (self.mixed_v @ interior_slope.T).T
-        return mixed + excess_rate * (self.side * slope - self.interior[:, None] * u)
+        growth = (excess[0] - excess[1]) * self.side * slope
+        return mixed + growth - excess[0] * self.interior[:, None] * u
 
     def stepper(self, dt: Scalar) -> "Stepper":
         along_y, along_v = (a.identity_minus(_THETA * dt) for a in (self.along_y, self.along_v))
@@ -105,7 +112,7 @@ class Stepper(eqx.Module):
     def step(
         self,
         u: Grid,
-        excess_rate: Scalar,
+        excess: Rates,
         source: Grid | float = 0.0,
         is_first: Bool[Array, ""] | bool = False,
     ) -> Grid:
@@ -116,16 +123,16 @@ class Stepper(eqx.Module):
 
         source: The source term added to the equation over the whole step, per year.
         """
-        before = self._slopes(u, excess_rate)
+        before = self._slopes(u, excess)
         start = u + jnp.where(is_first, _THETA, 1.0) * sum(before) + self.dt * source
-        after = self._slopes(self._sweep(start, before), excess_rate)
+        after = self._slopes(self._sweep(start, before), excess)
         correction = _THETA * (after[0] - before[0])
         correction = correction + (0.5 - _THETA) * (sum(after) - sum(before))
         return self._sweep(start + jnp.where(is_first, 0.0, correction), before)
 
-    def _slopes(self, u: Grid, excess_rate: Scalar) -> Slopes:
+    def _slopes(self, u: Grid, excess: Rates) -> Slopes:
         by_part = self.operator
-        explicit, along_v = by_part.explicit(u, excess_rate), (by_part.along_v @ u.T).T
+        explicit, along_v = by_part.explicit(u, excess), (by_part.along_v @ u.T).T
         return self.dt * explicit, self.dt * (by_part.along_y @ u), self.dt * along_v
 
     def _sweep(self, start: Grid, before: Slopes) -> Grid:
@@ -147,9 +154,21 @@ def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:
 @jaxtape.no_inline
 def forward_rates(
     model: StochasticVariance, times: Float[Array, " times"]
-) -> Float[Array, " steps"]:
-    """Return the mean rate over each step between times."""
-    return -jnp.diff(jnp.log(jax.vmap(model.discount)(times))) / jnp.diff(times)
+) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+    """Return the mean rates of interest and of dividends over each step between times."""
+    mean = lambda factor: -jnp.diff(jnp.log(jax.vmap(factor)(times))) / jnp.diff(times)
+    return mean(model.discount), mean(model.dividend_discount)
+
+
+def mean_rates(model: StochasticVariance, expiry: Scalar) -> Rates:
+    """Return the mean rates of interest and of dividends up to expiry."""
+    mean = lambda factor: -jnp.log(factor(expiry)) / expiry
+    return mean(model.discount), mean(model.dividend_discount)
+
+
+def excess_rates(rates: tuple[Array, Array], means: Rates) -> tuple[Array, Array]:
+    """Return the rates of each step less their means."""
+    return rates[0] - means[0], rates[1] - means[1]
 
 
 @jaxtape.no_inline(static_argnames="nodes")

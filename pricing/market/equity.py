@@ -1,10 +1,20 @@
 """The market data of a share or an index."""
 
+from typing import Any
+
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..fields import Converted, positive, real
+from ..fields import Converted, FlatOr, finite_numbers, positive, real
+from .curve import ZeroCurve
 from .surface import VolSurface
+
+
+def _number_or_curve(name: str) -> Any:
+    """Return a field holding a finite number or a curve of zero rates."""
+    of_number, of_curve = real(name).metadata["converter"], finite_numbers(name)
+    convert = lambda value: (of_curve if isinstance(value, ZeroCurve) else of_number)(value)
+    return eqx.field(converter=convert)
 
 
 class Equity(eqx.Module):
@@ -12,7 +22,8 @@ class Equity(eqx.Module):
 
     Attributes:
         spot: The price of one share, or the level of the index, above 0, in `currency`.
-        dividend_yield: The dividend yield, continuously compounded, as a decimal per year.
+        dividend_yield: The dividend yield less the cost of borrowing the share, continuously compounded, as a
+            decimal per year: a number, or a `ZeroCurve` of yields.
         surface: The implied vols of its options.
         curve: The name of its discount curve in the market.
         currency: The ISO code of its currency.
@@ -25,7 +36,19 @@ class Equity(eqx.Module):
     """
 
     spot: Converted[Float[Array, ""]] = positive("spot")
-    dividend_yield: Converted[Float[Array, ""]] = real("dividend_yield")
+    dividend_yield: FlatOr[ZeroCurve] = _number_or_curve("dividend_yield")
     surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
     curve: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
     currency: str = eqx.field(static=True, default="")
+
+    @property
+    def dividend_quotes(self) -> tuple[Any, ...]:
+        """The leaves of quotes of dividends; of a gradient, the derivatives in their place."""
+        is_curve = isinstance(self.dividend_yield, ZeroCurve)
+        return self.dividend_yield.quotes if is_curve else (self.dividend_yield,)
+
+    @property
+    def times(self) -> tuple[Any, ...]:
+        """The leaves of times, which come nearer day by day."""
+        is_curve = isinstance(self.dividend_yield, ZeroCurve)
+        return self.surface.expiries, *((self.dividend_yield.times,) if is_curve else ())

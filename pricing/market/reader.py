@@ -24,6 +24,7 @@ from .fx import FxPair, are_linked, fx_rate
 from .interpolation import as_leaf
 from .records import (
     Correlation,
+    DividendYieldRecord,
     EquityRecord,
     FxRecord,
     IsoDate,
@@ -139,12 +140,12 @@ class Contents:
         expiries = vols.pillars(self.asof)
         surface = VolSurface(self._years(expiries), vols.strikes, vols.vols_by_expiry)
         currency = record.currency or self.currency
-        equity = Equity(record.spot, record.dividend_yield, surface, record.curve, currency)
+        dividend_yield = self._dividend_yield(name, record.dividend_yield)
+        equity = Equity(record.spot, dividend_yield, surface, record.curve, currency)
         self.equities[name] = equity
         path = f".equities[{name!r}]"
         self.labels |= {
             f"{path}.spot": (f"EQUITY/PRICE/{name}",),
-            f"{path}.dividend_yield": (f"EQUITY_DIVIDEND/RATE/{name}",),
             f"{path}.surface.vols": tuple(
                 f"EQUITY_OPTION/RATE_LNVOL/{name}/{expiry}/{_plain(strike)}"
                 for expiry in expiries
@@ -170,6 +171,16 @@ class Contents:
         if record is not None and not problems:
             self.fx[name] = FxPair(record.spot, foreign, domestic)
             self.labels[f".fx[{name!r}].spot"] = (f"FX/RATE/{foreign}/{domestic}",)
+
+    def _dividend_yield(self, name: str, record: DividendYieldRecord) -> float | ZeroCurve:
+        """Return the dividend yield of an equity, and record the ids of its quotes."""
+        path, quote = f".equities[{name!r}].dividend_yield", f"EQUITY_DIVIDEND/RATE/{name}"
+        if record.rates is None:
+            self.labels[path] = (quote,)
+            return record.rate or 0.0
+        pillars = record.pillars(self.asof)
+        self.labels[f"{path}.zero_rates"] = tuple(f"{quote}/{day}" for day in pillars)
+        return ZeroCurve(self._years(pillars), record.rates)
 
     def read_fixings(self, name: str, value: object):
         record, problems = validate(RootModel[dict[IsoDate, Spot]], value)

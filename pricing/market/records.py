@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from pricing.ingestion.fields import (
     check_increasing,
@@ -16,6 +16,7 @@ from pricing.ingestion.fields import (
     problem,
     wrong_number,
 )
+from pricing.ingestion.validation import validate
 
 from .quote_bounds import BOUNDS, MOST_NORMAL_VOL, Slip, slip_of
 
@@ -60,12 +61,47 @@ class ImpliedVolsRecord(Record):
         return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
 
 
+class DividendYieldRecord(Record):
+    """A flat dividend yield, given as a number, or yields at pillar dates."""
+
+    rate: Rate | None = None
+    dates: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    rates: list[Rate] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, value: object, info):
+        if isinstance(value, dict | cls):
+            return value
+        found, problems = validate(RootModel[Rate], value, **(info.context or {}))
+        if found is None:
+            raise problem(problems[0].message, problems[0].remedy)
+        return {"rate": found.root}
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        if (self.rate is None) == (self.rates is None):
+            remedy = "give a number, or rates with dates (or days)"
+            raise problem("needs either one rate or a list of rates", remedy)
+        if self.rates is not None:
+            pillars = self.pillars(info.context["asof"])
+            check_same_length(self.rates, pillars, "rates", "rate", "pillar")
+        return self
+
+    def pillars(self, asof: date) -> tuple[date, ...]:
+        """Return the pillar dates; a flat yield has none."""
+        if self.rates is None:
+            return ()
+        return pillar_dates(asof, "dates", self.dates, self.days, first=0)
+
+
 class EquityRecord(Record):
     """A share or index."""
 
     curve: Name = Field(description="curve, the name of a curve in this file")
     spot: Spot = Field(description="spot, the price of one share or index point")
-    dividend_yield: Rate = 0.0
+    dividend_yield: DividendYieldRecord = DividendYieldRecord(rate=0.0)
     currency: Name | None = None
     implied_vols: ImpliedVolsRecord = Field(
         description="implied_vols, an object with expiries, strikes and vols_by_expiry"

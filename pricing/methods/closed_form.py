@@ -94,7 +94,9 @@ class ClosedForm(AbstractMethod):
 
 def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:
     t = product.expiry
-    rate = -jnp.log(model.discount(t)) / t
+    rate, dividend_yield = (
+        -jnp.log(factor(t)) / t for factor in (model.discount, model.dividend_discount)
+    )
     vol = model.black_vol(t, product.strike)
-    value = barrier_value(product, model.spot, rate, model.dividend_yield, vol)
+    value = barrier_value(product, model.spot, rate, dividend_yield, vol)
     return nan_where(vol <= 0.0, value)

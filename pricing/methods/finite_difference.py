@@ -17,8 +17,11 @@ from jaxtape import AbstractSchedule, Revolve, StoreAll
 from ..grids.alternating_directions import (
     Grid,
     Operator,
+    Rates,
     Stepper,
+    excess_rates,
     forward_rates,
+    mean_rates,
     time_shares,
     variance_grid,
 )
@@ -173,12 +176,12 @@ class FiniteDifference(AbstractMethod):
         y = _distances(self.num_spots, product, model, distance)
         v = variance_grid(self.num_variances, model, product.expiry)
         u = _terminal(product, y)[:, None] * jnp.ones_like(v)[None, :]
-        rate = _mean_rate(model, product.expiry)
-        operator = Operator.of(model, rate, side, y, v, (y[0] <= 0.0).astype(y.dtype))
+        rates = mean_rates(model, product.expiry)
+        operator = Operator.of(model, rates, side, y, v, (y[0] <= 0.0).astype(y.dtype))
         length, shares = time_shares(self.num_steps)
         stepper = operator.stepper(product.expiry * length)
         times = product.expiry * (1.0 - jnp.asarray(shares, u.dtype))
-        excess = forward_rates(model, times) - operator.rate
+        excess = excess_rates(forward_rates(model, times), rates)
         is_first = jnp.arange(self.num_steps) == 0
         step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)
         u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self.schedule)
@@ -196,12 +199,14 @@ class FiniteDifference(AbstractMethod):
         payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
         above = jnp.ones_like(side)
         u = averaged_vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
-        operator = Operator.of(model, _mean_rate(model, expiry), above, y, v, 0.0 * above)
+        rates = mean_rates(model, expiry)
+        operator = Operator.of(model, rates, above, y, v, 0.0 * above)
 
         count = math.ceil(self.num_steps / ends.size)
         edges = jnp.concatenate([jnp.zeros_like(ends[:1]), ends])
         times = jnp.linspace(edges[1:], edges[:-1], count + 1, axis=1)  # backwards within a period
-        excess = jax.vmap(lambda times: forward_rates(model, times))(times) - operator.rate
+        of_steps = jax.vmap(lambda times: forward_rates(model, times))(times)
+        excess = excess_rates(of_steps, rates)
         lengths = jnp.diff(edges) / count
         any_time = right.any_time > 0.0
 
@@ -223,7 +228,7 @@ def _step(
     payoff: Array,
     any_time: Bool[Array, ""],
     state: tuple[Grid, Grid],
-    excess: Scalar,
+    excess: Rates,
 ) -> tuple[tuple[Grid, Grid], None]:
     """Step back the value and, where exercise is free at any time, the force that keeps it above the payoff."""
     u, force = state
@@ -231,10 +236,6 @@ def _step(
     above = larger(free - stepper.dt * force, payoff)
     force = larger(force + (payoff - free) / stepper.dt, 0.0)
     return (jnp.where(any_time, above, free), jnp.where(any_time, force, 0.0)), None
-
-
-def _mean_rate(model: StochasticVariance, expiry: Scalar) -> Scalar:
-    return -jnp.log(model.discount(expiry)) / expiry
 
 
 @jaxtape.no_inline

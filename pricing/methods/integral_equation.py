@@ -61,7 +61,7 @@ class IntegralEquation(AbstractMethod):
 
     def result(self, product: SpotOption, model: BlackVol) -> RESULTS:
         t, falls = product.exercise_times()[-1], super().result(product, model)
-        double = _has_two_boundaries(product.side, _rate(model, t), model.dividend_yield)
+        double = _has_two_boundaries(product.side, *_rates(model, t))
         found = RESULTS.where(double, RESULTS.two_boundaries, RESULTS.successful)
         still = model.black_vol(t, product.strike) <= 0.0
         found = RESULTS.where(still, RESULTS.no_volatility, found)
@@ -72,11 +72,10 @@ class IntegralEquation(AbstractMethod):
     ) -> Float[Array, ""]:
         del key
         t, strike = product.exercise_times()[-1], product.strike
-        rate = _rate(model, t)
         refused = self.result(product, model) != RESULTS.successful
         value = american_value(
             *(model.spot, strike, t),
-            *(rate, model.dividend_yield),
+            *_rates(model, t),
             *(model.black_vol(t, strike), product.side),
             num_dates=self.num_dates,
             num_nodes=self.num_nodes,
@@ -85,8 +84,12 @@ class IntegralEquation(AbstractMethod):
         return nan_where(refused, value)
 
 
-def _rate(model: BlackVol, t: Array) -> Array:
-    return -jnp.log(model.discount(t)) / t  # `is_constant`
+def _rates(model: BlackVol, t: Array) -> tuple[Array, Array]:
+    """Return the interest rate and the dividend yield, which are constant."""
+    rate, dividend_yield = (
+        -jnp.log(factor(t)) / t for factor in (model.discount, model.dividend_discount)
+    )
+    return rate, dividend_yield
 
 
 def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bool:
@@ -94,11 +97,10 @@ def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bo
     leaves = jax.tree.leaves((product, model))
     if is_traced(leaves) or not all(isinstance(x, jax.Array | np.ndarray) for x in leaves):
         return False
-    if not np.any(np.asarray(model.dividend_yield) < 0.0):
+    rate, dividend_yield = map(np.asarray, _rates(model, jnp.ones_like(model.spot)))
+    if not np.any(dividend_yield < 0.0):
         return False
-    rate = np.asarray(_rate(model, jnp.ones_like(model.spot)))
-    numbers = np.asarray(product.side), rate, np.asarray(model.dividend_yield)
-    return bool(np.any(_has_two_boundaries(*numbers)))
+    return bool(np.any(_has_two_boundaries(np.asarray(product.side), rate, dividend_yield)))
 
 
 def _has_two_boundaries(side: Any, rate: Any, dividend_yield: Any) -> Any:

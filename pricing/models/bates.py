@@ -55,7 +55,7 @@ class Bates(CharacteristicFunction, Calibratable):
         jump_intensity: lambda, the mean number of jumps a year.
         jump_mean: mu, the mean of a jump of the log-spot.
         jump_vol: delta, its standard deviation.
-        dividend_yield: q per year, continuous.
+        dividend_yield: q per year, continuous: the yield less the cost of borrow, a number or a curve.
 
     Examples:
         >>> from pricing import Bates, European, price
@@ -74,7 +74,7 @@ class Bates(CharacteristicFunction, Calibratable):
     jump_intensity: Numeric[Float[Array, ""]] = non_negative("jump_intensity")
     jump_mean: Numeric[Float[Array, ""]] = real("jump_mean")
     jump_vol: Numeric[Float[Array, ""]] = positive("jump_vol")
-    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "Bates"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive
 from ..market import VolSurface
 from ..results import RESULTS
 from .lognormal import LognormalSpots
@@ -19,6 +19,7 @@ from .model import (
     Discounts,
     Joinable,
     Scalar,
+    YieldCurves,
     flat_or_curve,
     is_flat,
     stacked,
@@ -65,7 +66,8 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         rate: r per year, continuous, a number or a curve.
         vol: sigma per square root of a year, not below 0: a number (or one for each asset), a term structure
             (`VolCurve`) or a surface.
-        dividend_yield: q per year, continuous, of each asset.
+        dividend_yield: q per year, continuous: the yield of each asset less its cost of borrow, a number or a
+            curve.
         asset_correlation: The correlations of several assets, of shape (assets, assets); None for
             independent ones.
 
@@ -80,7 +82,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     vol: FlatOr[ImpliedVols | VolTerms] = flat_or_curve(
         "vol", (ImpliedVols, VolTerms), non_negative
     )
-    dividend_yield: Numeric[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
     asset_correlation: Numeric[Correlation | None] = correlations("asset_correlation", default=None)
 
     label: ClassVar[str] = "Black-Scholes"
@@ -90,7 +92,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     @property
     def is_constant(self) -> bool:
-        return is_flat(self.rate) and is_flat(self.vol)
+        return all(map(is_flat, (self.rate, self.dividend_yield, self.vol)))
 
     def black_vol(self, t: Scalar, strike: Scalar) -> Scalar:
         if isinstance(self.vol, VolTerms):
@@ -137,8 +139,19 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
             self,
             spot=first(self.spot),
             vol=first(self.vol) if isinstance(self.vol, Array) else self.vol,
-            dividend_yield=first(self.dividend_yield),
+            dividend_yield=self._first_yield,
             asset_correlation=None,
+        )
+
+    @property
+    def _first_yield(self) -> Any:
+        """The dividend yield of the first asset of several."""
+        if isinstance(self.dividend_yield, YieldCurves):
+            return self.dividend_yield.yields[0]
+        return (
+            self.dividend_yield
+            if isinstance(self.dividend_yield, Discounts)
+            else jnp.ravel(self.dividend_yield)[0]
         )
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:

@@ -21,7 +21,6 @@ from ..fields import (
     non_negative,
     not_below_zero,
     positive,
-    real,
 )
 from ..market import SwaptionVols
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
@@ -59,7 +58,8 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         long_run_variance: theta per year.
         vol_of_vol: xi per year.
         correlation: rho, in [-1, 1].
-        dividend_yield: q per year, continuous.
+        dividend_yield: q per year, continuous: the yield of each asset less its cost of borrow, a number or a
+            curve.
         asset_correlation: The correlations of several assets, of shape (assets, assets); None for independent
             ones.
 
@@ -77,7 +77,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
     long_run_variance: Numeric[Float[Array, "*assets"]] = non_negative("long_run_variance")
     vol_of_vol: Numeric[Float[Array, "*assets"]] = positive("vol_of_vol")
     correlation: Numeric[Float[Array, "*assets"]] = between("correlation", -1.0, 1.0)
-    dividend_yield: Numeric[Float[Array, "*assets"]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
     asset_correlation: Numeric[Correlation | None] = correlations("asset_correlation", default=None)
 
     label: ClassVar[str] = "Heston"

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import FlatOr, Number, Numeric, finite_numbers, positive, real
+from ..fields import FlatOr, Number, Numeric, finite_numbers, positive
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -130,7 +130,7 @@ class LocalVol(LocalVolatility):
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
         surface: The quotes, of two strikes at least.
-        dividend_yield: The dividend yield per year, continuous.
+        dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Raises:
         ValueError: The surface has one strike, or a vol that is missing.
@@ -145,7 +145,7 @@ class LocalVol(LocalVolatility):
     spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
     surface: VolSurface = eqx.field(converter=finite_numbers("surface"))  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
 
     def __check_init__(self):
         if self.surface.strikes.size < 2:

@@ -45,6 +45,7 @@ def flat_or_curve(
     name: str,
     ability: type | tuple[type, ...] = Discounts,
     constant: Callable[[str], Any] = real,
+    **kwargs: Any,
 ) -> Any:
     """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
 
@@ -53,6 +54,7 @@ def flat_or_curve(
         ability: The class or protocol, or several, of objects that may replace a number. All of its numbers
             must be finite.
         constant: The field that a number would have, such as `non_negative`.
+        **kwargs: The other arguments of the field, such as a default.
 
     Returns:
         The field of an `eqx.Module`.
@@ -71,7 +73,7 @@ def flat_or_curve(
     def convert(value: Number):
         return of_object(value) if isinstance(value, ability) else of_number(value)
 
-    return eqx.field(converter=convert, metadata={"core": 0})
+    return eqx.field(converter=convert, metadata={"core": 0}, **kwargs)
 
 
 def is_flat(value: Any) -> bool:
@@ -143,7 +145,8 @@ class AbstractEquityModel(AbstractModel):
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
         rate: The interest rate per year, a number or a curve.
-        dividend_yield: The dividend yield per year, of each asset.
+        dividend_yield: The dividend yield of each asset less its cost of borrow, per year: a number or a curve,
+            whose discount factor is the number of assets today that grow to one.
 
     Examples:
         >>> from pricing.models import BlackScholes
@@ -153,7 +156,7 @@ class AbstractEquityModel(AbstractModel):
 
     spot: AbstractVar[Numbers]
     rate: AbstractVar[Any]
-    dividend_yield: AbstractVar[Numbers]
+    dividend_yield: AbstractVar[Any]
 
     @property
     def underlying(self) -> Numbers:
@@ -161,14 +164,17 @@ class AbstractEquityModel(AbstractModel):
 
     @jaxtape.no_inline
     def discount(self, t: Scalar) -> Scalar:
-        return (
-            self.rate.discount(t) if isinstance(self.rate, Discounts) else jnp.exp(-self.rate * t)
-        )
+        return _discount(self.rate, t)
+
+    @jaxtape.no_inline
+    def dividend_discount(self, t: Scalar) -> Numbers:
+        """Return the number of each asset that grows to one in t years by its dividend yield."""
+        return _discount(self.dividend_yield, t)
 
     @jaxtape.no_inline
     def forward(self, t: Scalar) -> Numbers:
         """Return the forward price of each asset for t years."""
-        return self.spot * jnp.exp(-self.dividend_yield * t) / self.discount(t)
+        return self.spot * self.dividend_discount(t) / self.discount(t)
 
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
@@ -194,6 +200,30 @@ class AbstractEquityModel(AbstractModel):
     @classmethod
     def quotes_in(cls, market: Market) -> Mapping[str, VolSurface]:
         return {name: equity.surface for name, equity in market.equities.items()}
+
+
+def _discount(rate: Any, t: Scalar) -> Numbers:
+    return rate.discount(t) if isinstance(rate, Discounts) else jnp.exp(-rate * t)
+
+
+class YieldCurves(eqx.Module):
+    """The dividend yields of several assets, each a number or a curve."""
+
+    yields: tuple[Any, ...]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether each is flat in time."""
+        return all(is_flat(each) for each in self.yields)
+
+    def discount(self, t: Scalar) -> Float[Array, " assets"]:
+        """Return the discount factors to t years."""
+        return jnp.stack([_discount(each, t) for each in self.yields])
+
+    def shifted(self, rate: Number) -> "YieldCurves":
+        """Return all of them up by `rate` (per 1.00)."""
+        moved = (x.shifted(rate) if isinstance(x, Discounts) else x + rate for x in self.yields)
+        return YieldCurves(tuple(moved))
 
 
 def _market_fields(market: Market, name: str) -> dict[str, Any]:
@@ -345,6 +375,9 @@ def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:
     """Return a model with the numbers of the models in a row, and the rate of the first."""
+    yields = tuple(model.dividend_yield for model in models)
+    if any(isinstance(each, Discounts) for each in yields):
+        given = {"dividend_yield": YieldCurves(yields), **given}
     numbers = {
         field.name: jnp.stack([getattr(model, field.name) for model in models])
         for field in dataclasses.fields(models[0])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..fields import FlatOr, Number, Numeric, inside, positive, real
+from ..fields import FlatOr, Number, Numeric, inside, positive
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
 from .model import AbstractEquityModel, Discounts, Scalar, flat_or_curve
@@ -54,7 +54,7 @@ class NeuralLocalVol(LocalVolatility):
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
         network: From features, of shape (3,), to one number: any `eqx.Module`, of smooth activations.
-        dividend_yield: The dividend yield per year, continuous.
+        dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
         base_vol: The vol where the network is 0, per 1.00, between 0 and 3.
 
     Examples:
@@ -68,7 +68,7 @@ class NeuralLocalVol(LocalVolatility):
     spot: Numeric[Float[Array, ""]] = positive("spot")
     rate: FlatOr[Discounts] = flat_or_curve("rate")
     network: VolNetwork = eqx.field(converter=VolNetwork.of)  # pyright: ignore[reportGeneralTypeIssues]
-    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
     base_vol: Numeric[Float[Array, ""]] = inside("base_vol", 0.0, _MOST, default=0.2)
 
     moves_with_spot: ClassVar[bool] = False
@@ -79,7 +79,7 @@ class NeuralLocalVol(LocalVolatility):
         spot: Number,
         rate: Any,
         vol: Number,
-        dividend_yield: Number = 0.0,
+        dividend_yield: Any = 0.0,
         *,
         width: int = 32,
         depth: int = 2,
@@ -91,7 +91,7 @@ class NeuralLocalVol(LocalVolatility):
             spot: The price of the asset, in currency.
             rate: The interest rate per year.
             vol: The vol, per 1.00.
-            dividend_yield: The dividend yield per year.
+            dividend_yield: The dividend yield less the cost of borrow per year, a number or a curve.
             width: The number of units of a hidden layer.
             depth: The number of hidden layers.
             key: The key of the random weights.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import FlatOr, Number, Numeric, between, dates, inside, non_negative, positive, real
+from ..fields import FlatOr, Number, Numeric, between, dates, inside, non_negative, positive
 from ..market import Market, SwaptionVols
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
@@ -43,7 +43,7 @@ class Sabr(BlackVol, Calibratable):
         rho: The correlation of forward and volatility, in (-1, 1).
         nu: The volatility of volatility per square root of a year.
         beta: The exponent, in [0, 1], of all expiries; 1 is lognormal, 0 normal. A calibration holds it.
-        dividend_yield: The dividend yield per year, continuous.
+        dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Raises:
         ValueError: alpha, rho or nu has not one number for each expiry.
@@ -64,7 +64,7 @@ class Sabr(BlackVol, Calibratable):
     rho: Numeric[Expiries] = inside("rho", -1.0, 1.0, core=1)
     nu: Numeric[Expiries] = non_negative("nu", core=1)
     beta: Numeric[Float[Array, ""]] = between("beta", 0.0, 1.0, default=1.0)
-    dividend_yield: Numeric[Float[Array, ""]] = real("dividend_yield", default=0.0)
+    dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
 
     label: ClassVar[str] = "SABR"
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {

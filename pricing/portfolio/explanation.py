@@ -274,7 +274,7 @@ def _explanation(
     equities, curves = contributions.equities.values(), contributions.curves.values()
     quotes = [leaf for curve in curves for leaf in curve.quotes]
     others = [x for x in jax.tree.leaves(tuple(curves)) if all(x is not leaf for leaf in quotes)]
-    pillars = others + [equity.surface.expiries for equity in equities]
+    pillars = others + [leaf for equity in equities for leaf in equity.times]
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     trades, days = of_currency(then.trades), (later.asof - market.asof).days
@@ -288,7 +288,7 @@ def _explanation(
         gamma=sum(_gamma(trade, moves) for trade in trades),
         vega=total(vols),
         rho=total(quotes),
-        dividends=total(equity.dividend_yield for equity in equities),
+        dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(trades),

@@ -79,7 +79,7 @@ def _currencies(market: Market) -> dict[str, str]:
         currency = market.currency_of(name, in_rates=True)
         found |= dict.fromkeys(np.concatenate(curve.quotes), currency)
     for name, equity in ids.equities.items():
-        quotes = (equity.spot, equity.dividend_yield, equity.surface.vols)
+        quotes = (equity.spot, *equity.dividend_quotes, equity.surface.vols)
         found |= {x: market.currency_of(name) for leaf in quotes for x in np.ravel(leaf)}
     for (name, _), quote in ids.correlations.items():
         found[quote.item()] = market.currency_of(name)
