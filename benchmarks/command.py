@@ -15,6 +15,8 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+import jaxtape as jt
+
 from .beside import Answer, Measured, as_kept, comparisons
 from .timing import environment
 
@@ -75,6 +77,7 @@ class Run:
         self.options, self.error = parser.parse_args(argv), parser.error
         self.console, self.left_out = Console(width=width, highlight=False, markup=False), []
         self.comparisons, self.answers = [], []
+        jt.set_program_store(None)  # a first call traces and compiles, whatever ran before
         jax.config.update("jax_enable_x64", precision == "float64")
         if hasattr(self.options, "devices"):
             self.options.devices = use_devices(self.options.devices)

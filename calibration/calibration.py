@@ -22,6 +22,7 @@ from jaxtape.jax_settings.single_on_devices import (
 from pricing.argument_kinds import of_kinds
 from pricing.fields import in_working_precision
 from pricing.models import AbstractModel, AbstractTransform, Calibratable, Quotes
+from pricing.numbers_shown import repr_with_numbers
 from pricing.progress import Progress
 
 from .least_squares_problem import (
@@ -58,6 +59,8 @@ class Calibration(eqx.Module):
             `calibration.least_squares_problem.identification`.
         problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
     """
+
+    __repr__ = repr_with_numbers
 
     model: AbstractModel
     residuals: Float[Array, "..."]

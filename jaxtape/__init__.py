@@ -18,8 +18,8 @@ from .programs.exported import load as load
 from .programs.no_inline import no_inline as no_inline
 from .programs.scheduled_program import Collective as Collective
 from .programs.scheduled_program import Loop as Loop
-from .programs.store import set_program_store as set_program_store
-from .programs.store import stored_jit as stored_jit
+from .programs.stored_jit import set_program_store as set_program_store
+from .programs.stored_jit import stored_jit as stored_jit
 from .public_names import public_dir as _public_dir
 from .schedules.online import loop_advances as loop_advances
 from .schedules.schedule import AbstractSchedule as AbstractSchedule

@@ -17,6 +17,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .argument_kinds import check_kind
+from .numbers_shown import CODES
 
 # the types that a user may give for a real: a Python number, a NumPy or JAX array
 Number = Any
@@ -352,4 +353,4 @@ def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
             value = [code(word) for word in value]
         return _array(value, jnp.int8)
 
-    return eqx.field(converter=convert, **kwargs)
+    return eqx.field(converter=convert, metadata={CODES: codes}, **kwargs)

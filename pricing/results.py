@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .numbers_shown import repr_with_numbers
+
 Real = Float[Array, "*batch"]
 
 
@@ -137,6 +139,8 @@ class Bounds(Between):
         >>> float(found.gap), float(found.std_errors.lower)
         (1.0, 1.0)
     """
+
+    __repr__ = repr_with_numbers
 
     std_errors: Between
     result: RESULTS

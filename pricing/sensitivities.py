@@ -16,6 +16,7 @@ from .batch_tiles import USUAL_BUDGET, over_batch
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
+from .numbers_shown import repr_with_numbers
 from .products import AbstractProduct
 from .results import RESULTS, outcome
 from .valuation import METHOD, MODEL, PRODUCT, estimated, mean_and_error, select_method
@@ -39,6 +40,8 @@ class Sensitivities(eqx.Module):
         vanna: The mixed derivative, per 1.00 of underlying and of volatility.
         volga: The second derivative to the level of volatility.
     """
+
+    __repr__ = repr_with_numbers
 
     value: Real
     delta: Float[Array, "..."]

@@ -17,6 +17,7 @@ from .argument_kinds import of_kinds
 from .batch_tiles import USUAL_BUDGET, over_batch
 from .methods import METHODS, AbstractMethod
 from .models import AbstractModel
+from .numbers_shown import repr_with_numbers
 from .products import AbstractProduct, European, Exercisable
 from .results import RESULTS, outcome
 
@@ -41,6 +42,8 @@ class Valuation(eqx.Module):
         >>> f"{found.value:.3f}", float(found.std_error)
         ('7.966', 0.0)
     """
+
+    __repr__ = repr_with_numbers
 
     value: Float[Array, "*batch"]
     std_error: Float[Array, "*batch"]

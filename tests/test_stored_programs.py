@@ -115,6 +115,36 @@ def in_python(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(child, env=here, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+FIRST_PRICE = """
+import jax, jax.numpy as jnp
+from pricing import BlackScholes, European, price
+jnp.ones(2) + 1  # JAX has decided about its own cache
+names, requests = [], []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: names.append(about.get("fun_name"))
+)
+jax.monitoring.register_event_listener(lambda event, **about: requests.append(event.split("/")[-1]))
+print(price(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2)).value)
+print("traced", "_value" in names, "compiled", requests.count("cache_misses"))
+"""
+
+
+def test_a_script_keeps_its_programs_by_default_and_says_so_once(tmp_path):
+    def run(cache: str) -> tuple[list[str], str]:
+        nowhere = {"JAX_COMPILATION_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": str(tmp_path)}
+        done = in_python(FIRST_PRICE, **nowhere, JAXTAPE_CACHE=cache)
+        assert not done.returncode, done.stderr
+        return done.stdout.splitlines(), done.stderr
+
+    folder = tmp_path / ".cache/jaxtape"
+    (value, off), said = run("off")
+    assert (off, said, folder.exists()) == ("traced True compiled 0", "", False)
+    first, said = run("")
+    assert first == [value, "traced True compiled 1"]
+    assert said.startswith(f"jaxtape: programs are kept in {folder}, ") and said.count("\n") == 1
+    assert run("") == ([value, "traced False compiled 0"], "")
+
+
 COUNTED = """
 import collections
 from jax import monitoring

@@ -1,53 +1,22 @@
 """Keep programs, and JAX's compiled ones, between processes; and the command `jaxtape cache`."""
 
 import os
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import jax
 import typer
 
 from ..jax_private import share_executables_among_devices
-from ..output_folder import local_path
-from ..programs.store import (
-    PROGRAMS,
-    set_program_store,
-    store_in_use,
-    stored_files,
-    trim,
+from ..programs.default_store import (
+    EXECUTABLES,
+    MAX_EXECUTABLE_BYTES,
+    MAX_PROGRAM_BYTES,
+    cache_folder,
+    keep_every_program,
 )
-
-_EXECUTABLES = "*-cache"  # as JAX names them
-_MAX_PROGRAM_BYTES, _MAX_EXECUTABLE_BYTES = 2**29, 2**31
-
-
-def cache_folder() -> Path:
-    """Return `$JAXTAPE_CACHE`, else `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`.
-
-    `ValueError` is raised if it is a URL, or the user has no home.
-    """
-    if own := os.environ.get("JAXTAPE_CACHE"):
-        return local_path(own)
-    return home_folder("XDG_CACHE_HOME", ".cache", "JAXTAPE_CACHE") / "jaxtape"
-
-
-def home_folder(variable: str, within_home: str, remedy: str) -> Path:
-    """Return the folder that a variable of the environment names, else the one within the user's home.
-
-    remedy: The setting to recommend if there is no folder.
-
-    Raises:
-        ValueError: The variable holds a URL, or there is no home, as of a user without a passwd entry.
-    """
-    if given := os.environ.get(variable):
-        return local_path(given)
-    try:
-        return Path.home() / within_home
-    except RuntimeError:
-        raise ValueError(f"this user has no home folder; set HOME or {remedy}") from None
+from ..programs.store import PROGRAMS, stored_files
+from ..programs.stored_jit import use_default_store
 
 
 def use_cache(job: str) -> Callable[[], None]:
@@ -55,37 +24,16 @@ def use_cache(job: str) -> Callable[[], None]:
 
     The programs that the last job of this name used are read while this one begins.
 
-    If JAX already has a folder for compiled programs, and `$JAXTAPE_CACHE` names no other, that folder stays in
-    use, and no programs are kept.
-
     Returns:
         A function to call at the end of the job.
     """
-    if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
+    store = use_default_store()
+    if store is None:
         return lambda: None
-    try:
-        folder = _usable(cache_folder())
-    except ValueError as error:
-        print(f"jaxtape: no compilation cache: {error}", file=sys.stderr)
-        return lambda: None
-    trim(folder, _MAX_EXECUTABLE_BYTES, _EXECUTABLES)
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    keep_every_program()
     jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
     share_executables_among_devices()
-    set_program_store(folder / "programs", budget=_MAX_PROGRAM_BYTES)
-    store = store_in_use()
-    return (lambda: None) if store is None else store.prefetch(job)
-
-
-def _usable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise ValueError(f"{folder}: {error.strerror}") from None
+    return store.prefetch(job)
 
 
 def cache(
@@ -104,6 +52,9 @@ def cache(
     failed = False
     try:
         folder = cache_folder()
+        if folder is None:
+            typer.echo("nothing is kept: JAXTAPE_CACHE=off")
+            raise typer.Exit(0)
         if folder.exists():
             os.listdir(folder)
     except (OSError, ValueError) as error:
@@ -111,8 +62,8 @@ def cache(
         typer.echo(f"jaxtape: {place}; give a folder of yours in JAXTAPE_CACHE", err=True)
         raise typer.Exit(2) from None
     kinds = {
-        "programs": (stored_files(folder / "programs", PROGRAMS), _MAX_PROGRAM_BYTES),
-        "executables": (stored_files(folder, _EXECUTABLES), _MAX_EXECUTABLE_BYTES),
+        "programs": (stored_files(folder / "programs", PROGRAMS), MAX_PROGRAM_BYTES),
+        "executables": (stored_files(folder, EXECUTABLES), MAX_EXECUTABLE_BYTES),
     }
     for kind, (files, most) in kinds.items():
         size = sum(status.st_size for _, status in files)

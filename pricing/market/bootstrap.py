@@ -14,6 +14,7 @@ from jaxtape import stored_jit
 from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import clipped, nan_where
 
+from ..numbers_shown import repr_with_numbers
 from .curve import ZeroCurve
 from .instruments import CurveInstruments
 
@@ -51,6 +52,8 @@ class CurveQuotes(eqx.Module):
         >>> f"{(1 - second) / (first + second):.4f}"
         '0.0350'
     """
+
+    __repr__ = repr_with_numbers
 
     instruments: Instruments
 

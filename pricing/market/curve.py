@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Num
 
 from ..fields import Converted, pillars, real_vector
+from ..numbers_shown import repr_with_numbers
 from .interpolation import as_floats, check_shape, interpolate
 
 
@@ -30,6 +31,8 @@ class ZeroCurve(eqx.Module):
         >>> f"{curve.zero_rate(2.0):.3f} {curve.discount(2.0):.4f}"
         '0.030 0.9418'
     """
+
+    __repr__ = repr_with_numbers
 
     times: Converted[Float[Array, " pillars"]] = pillars("times", "in years", from_zero=True)
     zero_rates: Converted[Float[Array, " pillars"]] = real_vector("zero_rates")

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from ..fields import Converted, FlatOr, finite_numbers, positive, real
 from .curve import ZeroCurve
+from ..numbers_shown import repr_with_numbers
 from .surface import VolSurface
 
 
@@ -34,6 +35,8 @@ class Equity(eqx.Module):
         >>> Equity(100.0, 0.01, surface, "EUR").curve
         'EUR'
     """
+
+    __repr__ = repr_with_numbers
 
     spot: Converted[Float[Array, ""]] = positive("spot")
     dividend_yield: FlatOr[ZeroCurve] = _number_or_curve("dividend_yield")

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Num
 
 from ..fields import Converted, is_traced, non_negative, pillars, positive, real, word
+from ..numbers_shown import repr_with_numbers
 from .interpolation import as_floats, check_shape, interpolate, pillar_weights
 
 
@@ -31,6 +32,8 @@ class VolSurface(eqx.Module):
         >>> f"{surface.vol(1.0, 100.0):.2f} {surface.vol(0.75, 90.0):.4f}"
         '0.22 0.2334'
     """
+
+    __repr__ = repr_with_numbers
 
     expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
     strikes: Converted[Float[Array, " strikes"]] = pillars("strikes", "in units of the spot")
@@ -76,6 +79,8 @@ class SmileQuotes(eqx.Module):
         (1, 2)
     """
 
+    __repr__ = repr_with_numbers
+
     expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
     log_moneyness: Converted[Float[Array, "expiries strikes"]] = real("log_moneyness")
     vols: Converted[Float[Array, "expiries strikes"]] = positive("vols", missing=True)
@@ -110,6 +115,8 @@ class SwaptionVols(eqx.Module):
         (2, 1)
     """
 
+    __repr__ = repr_with_numbers
+
     expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
     tenors: Converted[Float[Array, " tenors"]] = pillars("tenors", "in years")
     vols: Converted[Float[Array, "expiries tenors"]] = positive("vols", missing=True)
@@ -140,6 +147,8 @@ class VolCurve(eqx.Module):
         >>> f"{curve.total_variance(1.5):.4f}"
         '0.0825'
     """
+
+    __repr__ = repr_with_numbers
 
     times: Converted[Float[Array, " pillars"]] = pillars("times", "in years")
     vols: Converted[Float[Array, " pillars"]] = positive("vols", core=1)

@@ -17,6 +17,7 @@ from jaxtape import AbstractSchedule
 from ..fields import Number, finite_numbers, real
 from ..market import Market, SmileQuotes, SwaptionVols, VolSurface
 from ..market.state import MarketState
+from ..numbers_shown import repr_with_numbers
 from ..results import RESULTS
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
 
@@ -102,6 +103,8 @@ class AbstractModel(eqx.Module):
         underlying: The variable of Delta and Gamma: the spot of a model of one asset, the spots of a model of
             several, the parallel level of the zero rates of a model of interest rates.
     """
+
+    __repr__ = repr_with_numbers
 
     underlying: AbstractVar[Numbers]
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
 from ..fields import core_dims, rolled
+from ..numbers_shown import repr_with_numbers
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
@@ -37,6 +38,8 @@ class AbstractProduct(eqx.Module):
         >>> European([90.0, 100.0, 110.0], 1.0).batch_shape
         (3,)
     """
+
+    __repr__ = repr_with_numbers
 
     multi_asset: ClassVar[bool] = False
 

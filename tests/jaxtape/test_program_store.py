@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import jaxtape as jt
 from jaxtape.cli.cache import cache
 from jaxtape.programs import exported as program
-from jaxtape.programs import fingerprint, store
+from jaxtape.programs import fingerprint, store, stored_jit
 from jaxtape.programs.exported import _packed
 from jaxtape.programs.pytree_json import PytreeSpec
 from jaxtape.programs.status import current_status
@@ -133,7 +133,7 @@ def test_found_again_without_tracing_and_to_the_bit(folder):
 def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is_kept):
     """They are asked for at the top alone: JAX refuses them within another function's program."""
     asked = []
-    for module in (store, program):
+    for module in (stored_jit, program):
         options = lambda: asked.append("top") or {"xla_embed_ir_in_executable": True}
         monkeypatch.setattr(module, "quick_options", options)
     jt.set_program_store(folder if is_kept else None)
@@ -148,16 +148,16 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
 
 
 def test_what_the_last_job_used_is_read_ahead(folder):
-    end = store.store_in_use().prefetch("risk")
+    end = stored_jit.store_in_use().prefetch("risk")
     first = in_another_process(folder)
-    jobs = store.store_in_use().prefetch("risk")
+    jobs = stored_jit.store_in_use().prefetch("risk")
     expected = first(a_leg(), key=jax.random.key(1))
     jobs()
     end()
     again = in_another_process(folder)
-    end = store.store_in_use().prefetch("risk")
+    end = stored_jit.store_in_use().prefetch("risk")
     (program,) = folder.glob("*.jaxtape")
-    wait(store.store_in_use()._prefetched.values())
+    wait(stored_jit.store_in_use()._prefetched.values())
     program.unlink()
     traced.clear()
     assert equal(again(a_leg(), key=jax.random.key(1)), expected)
@@ -168,13 +168,13 @@ def test_what_the_last_job_used_is_read_ahead(folder):
 def test_what_is_in_work_can_be_shown(folder, monkeypatch):
     shown = []
     for name in ("exported", "Program"):
-        real = getattr(store, name)
+        real = getattr(stored_jit, name)
 
         def noted(*args, real=real, **how):
             shown.append(current_status())
             return real(*args, **how)
 
-        monkeypatch.setattr(store, name, noted)
+        monkeypatch.setattr(stored_jit, name, noted)
     leg = a_leg()
     assert equal(in_another_process(folder)(leg, key=jax.random.key(1)).left.rate, leg.rate / 3)
     assert shown == ["tracing swapped", ""] and current_status() == ""
@@ -184,8 +184,8 @@ def test_what_is_in_work_can_be_shown(folder, monkeypatch):
 def test_a_hostile_note_is_not_followed(folder, note):
     folder.mkdir()
     (folder / "risk.jaxtape-last").write_bytes(note)
-    end = store.store_in_use().prefetch("risk")
-    assert set(store.store_in_use()._prefetched) <= {"0" * 64}
+    end = stored_jit.store_in_use().prefetch("risk")
+    assert set(stored_jit.store_in_use()._prefetched) <= {"0" * 64}
     assert np.all(in_another_process(folder)(a_leg(), key=jax.random.key(1)).left.rate > 0)
     end()
 

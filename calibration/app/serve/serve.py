@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxtape.cli.cache import home_folder
 from jaxtape.cli.escaping import escaped
 from jaxtape.cli.main import PrecisionOption, configure, refuse
+from jaxtape.programs.default_store import home_folder
 from pricing.ingestion.errors import UnreadableFile
 
 from .. import console

@@ -1,0 +1,118 @@
+"""The folder where programs are kept unless a user names another, or none."""
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from ..output_folder import local_path
+from .store import ProgramStore, trim
+
+EXECUTABLES = "*-cache"  # as JAX names them
+MAX_PROGRAM_BYTES, MAX_EXECUTABLE_BYTES = 2**29, 2**31
+_EVERY_PROGRAM = {
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+_LOGGER = logging.getLogger("jaxtape")
+
+
+def cache_folder() -> Path | None:
+    """Return `$JAXTAPE_CACHE`, else `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`; None if it is "off".
+
+    `ValueError` is raised if it is a URL, or the user has no home.
+    """
+    own = os.environ.get("JAXTAPE_CACHE")
+    if own == "off":
+        return None
+    if own:
+        return local_path(own)
+    return home_folder("XDG_CACHE_HOME", ".cache", "JAXTAPE_CACHE") / "jaxtape"
+
+
+def home_folder(variable: str, within_home: str, remedy: str) -> Path:
+    """Return the folder that a variable of the environment names, else the one within the user's home.
+
+    remedy: The setting to recommend if there is no folder.
+
+    Raises:
+        ValueError: The variable holds a URL, or there is no home, as of a user without a passwd entry.
+    """
+    if given := os.environ.get(variable):
+        return local_path(given)
+    try:
+        return Path.home() / within_home
+    except RuntimeError:
+        raise ValueError(f"this user has no home folder; set HOME or {remedy}") from None
+
+
+def default_store(*, announce: bool) -> ProgramStore | None:
+    """Return a store in the `cache_folder`, and let JAX keep what it compiles in the same folder.
+
+    There is no store if `JAXTAPE_CACHE=off`, or if JAX already has a folder for compiled programs and
+    `$JAXTAPE_CACHE` names no other: that folder stays in use. If the folder cannot be written, a line on stderr
+    says so.
+
+    Args:
+        announce: Whether a line on stderr says where programs are kept, the first time.
+    """
+    if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
+        return None
+    try:
+        folder = cache_folder()
+        if folder is None:
+            return None
+        is_new = not folder.exists()
+        _check_usable(folder)
+    except (OSError, ValueError) as error:
+        print(f"jaxtape: no compilation cache: {error}", file=sys.stderr)
+        return None
+    if is_new and announce:
+        size = (MAX_PROGRAM_BYTES + MAX_EXECUTABLE_BYTES) / 1e9
+        print(
+            f"jaxtape: programs are kept in {folder}, at most {size:.1f} GB, so that the next process need not "
+            "compile them; JAXTAPE_CACHE=off turns this off",
+            file=sys.stderr,
+        )
+    trim(folder, MAX_EXECUTABLE_BYTES, EXECUTABLES)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    compilation_cache.reset_cache()  # JAX may have decided already that it has none
+    return ProgramStore(folder / "programs", MAX_PROGRAM_BYTES)
+
+
+def keep_every_program() -> None:
+    """Let JAX keep each program that it compiles, however small, in its folder."""
+    for name, value in _EVERY_PROGRAM.items():
+        jax.config.update(name, value)
+
+
+@contextlib.contextmanager
+def every_program_kept() -> Iterator[None]:
+    """Let JAX keep each program that it compiles within this context, however small."""
+    before = {name: jax.config.values[name] for name in _EVERY_PROGRAM}
+    keep_every_program()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _check_usable(folder: Path) -> None:
+    """Check that files can be written in a folder, which is made if need be.
+
+    Raises:
+        ValueError: They cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{folder}: {error.strerror}") from None
