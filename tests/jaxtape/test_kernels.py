@@ -578,7 +578,7 @@ def test_compiled_for_an_accelerator(target, dtype, states):
 
 
 @pytest.mark.parametrize(
-    ("target", "kernels", "states"), [("gpu:h100", 11, 20), ("tpu:v5e:2x2", 23, 2)]
+    ("target", "kernels", "states"), [("gpu:h100", 12, 20), ("tpu:v5e:2x2", 23, 2)]
 )
 def test_draws_compiled_for_an_accelerator(target, kernels, states):
     """The same with its noise drawn: the key of each node comes from one more kernel, on a TPU from ten."""
