@@ -2,6 +2,7 @@ from jaxtape.public_names import public_dir as _public_dir
 
 from .implied_volatility import implied_vol as implied_vol
 from .market import CurveQuotes as CurveQuotes
+from .market import Fixings as Fixings
 from .market import Market as Market
 from .market import SmileQuotes as SmileQuotes
 from .market import SwaptionVols as SwaptionVols
@@ -40,6 +41,7 @@ from .portfolio.totals import CurrencyRisk as CurrencyRisk
 from .products import American as American
 from .products import Asian as Asian
 from .products import Autocallable as Autocallable
+from .products import AverageForward as AverageForward
 from .products import Barrier as Barrier
 from .products import Basket as Basket
 from .products import Bermudan as Bermudan
@@ -47,6 +49,7 @@ from .products import BermudanSwaption as BermudanSwaption
 from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier
 from .products import European as European
+from .products import FixedPayments as FixedPayments
 from .products import PathPayoff as PathPayoff
 from .products import Swap as Swap
 from .products import Swaption as Swaption

@@ -21,6 +21,7 @@ from pricing import (
     American,
     Asian,
     Autocallable,
+    AverageForward,
     Barrier,
     Basket,
     Bates,
@@ -33,6 +34,7 @@ from pricing import (
     DoubleBarrier,
     European,
     FiniteDifference,
+    FixedPayments,
     Fourier,
     Heston,
     HullWhite,
@@ -149,6 +151,7 @@ all_products: dict[str, Callable] = {
     "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
     "geometric asian": lambda: Asian(98.0, [0.3, 0.55, 0.8], "put", "geometric"),
+    "average forward": lambda: AverageForward(-5.0, [0.3, 0.55, 0.8], [0.2, 0.2, 0.3]),
     "path payoff": lambda: PathPayoff(path_call, [0.3, 0.55, 0.8], [102.0], has_jumps=False),
     "basket": lambda: Basket(98.0, 0.8),
     "geometric basket": lambda: Basket(98.0, 0.8, "put", "geometric"),
@@ -156,6 +159,7 @@ all_products: dict[str, Callable] = {
     "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
     "bermudan put": lambda: Bermudan(European(105.0, 0.8, "put"), [0.3, 0.55, 0.8]),
     "bermudan best of": lambda: Bermudan(Basket(110.0, 0.8, average="max"), [0.4, 0.8]),
+    "fixed payments": lambda: FixedPayments([0.3, 0.8], [-2.0, 103.0]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
     "bermudan swaption": lambda: BermudanSwaption(
@@ -205,12 +209,11 @@ def restruck(product, scales):
     inner = getattr(product, "payoff_product", None)
     if inner is not None:
         return dataclasses.replace(product, payoff_product=restruck(inner, scales))
-    names = "strike", "call_level", "fixed_rate", "numbers"
+    names = "strike", "call_level", "fixed_rate", "numbers", "amounts"
     name = next(name for name in names if hasattr(product, name))
-    if name == "numbers":
-        return dataclasses.replace(
-            product, numbers=jnp.multiply.outer(jnp.array(scales), product.numbers)
-        )
+    if name in ("numbers", "amounts"):
+        scaled = jnp.multiply.outer(jnp.array(scales), getattr(product, name))
+        return dataclasses.replace(product, **{name: scaled})
     level = float(getattr(product, name))
     new = [level * scale for scale in scales] if isinstance(scales, list) else level * scales
     return dataclasses.replace(product, **{name: new})

@@ -23,6 +23,7 @@ from .valuing import (
     BUDGET,
     PATHS,
     BudgetOption,
+    FixingsOption,
     ModelOption,
     PathsOption,
     SeedOption,
@@ -41,6 +42,7 @@ def explain(
     before: Annotated[Path, console.path_option(help="The market before: JSON.")],
     after: Annotated[Path, console.path_option(help="The market after: JSON.")],
     out: Annotated[Path, console.path_option(help="Folder for the tables and the report.")],
+    fixings: FixingsOption = None,
     model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
@@ -55,11 +57,11 @@ def explain(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output = console.Output(out, _FILES, inputs=(trades, before, after))
+    output = console.Output(out, _FILES, inputs=(trades, before, after, fixings))
     stages = console.Stages()
     with stages.stage("read") as lines:
-        book, then = read(trades, before)
-        now = read_market(after)
+        book, then = read(trades, before, fixings)
+        now = read_market(after, fixings)
         if now.asof < then.asof:
             refuse(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
         lines.append(

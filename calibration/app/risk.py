@@ -36,6 +36,7 @@ from .valuing import (
     BUDGET,
     PATHS,
     BudgetOption,
+    FixingsOption,
     ModelOption,
     PathsOption,
     SeedOption,
@@ -61,6 +62,7 @@ def risk(
             help="Scenarios, in JSON: every trade is valued again in each.", show_default="none"
         ),
     ] = None,
+    fixings: FixingsOption = None,
     model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
@@ -93,10 +95,10 @@ def risk(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output = console.Output(out, _FILES, inputs=(trades, market, scenarios))
+    output = console.Output(out, _FILES, inputs=(trades, market, scenarios, fixings))
     stages, mesh = console.Stages(), mesh_of(devices)
     with stages.stage("read") as lines:
-        book, quotes = read(trades, market)
+        book, quotes = read(trades, market, fixings)
         moves = _scenarios(scenarios, quotes)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
@@ -120,7 +122,7 @@ def risk(
         except MissingRate as error:
             refuse(f"--currency: {error}")
         durations = ", ".join(f"{part} {length:.1f} s" for part, length in result.stats.items())
-        lines.append(f"valued {len(result.trades) - len(result.failed):,} trades: {durations}")
+        lines.append(f"valued {result.counts.get('ok', 0):,} trades: {durations}")
         lines.extend(f"note: {note}" for note in result.notes)
     found = moves and _revalued(book, models.market, fit, moves, stages, settings)
     errors = _errors(result, book.checked(models.market), moves, found)
@@ -191,13 +193,13 @@ def _errors(
         + [
             f"{book.file}:{row.line}: trade {row.id!r}: {risk.status}"
             for row, risk in zip(book.rows, result.trades, strict=True)
-            if risk.figures is None and not row.errors
+            if risk.has_failed and not row.errors
         ]
     )
 
 
 def _summarize(result: RiskResult, market: Market, folder: Place) -> None:
-    valued = len(result.trades) - len(result.failed)
+    valued = result.counts.get("ok", 0)
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         table.add_column(justify=justify)
@@ -210,6 +212,9 @@ def _summarize(result: RiskResult, market: Market, folder: Place) -> None:
         table.add_row(label, text, currency or "currency")
     table.add_row("Trades valued", f"{valued:,}", "")
     table.add_row("Trades failed", f"{len(result.failed):,}", "")
+    for event, count in result.counts.items():
+        if event not in ("ok", "failed"):
+            table.add_row(f"Trades {event}", f"{count:,}", "")
     risks = sorted(quote_risks(result, market), key=lambda risk: by_size(risk.scaled))
     parts = (result.currency,) if result.is_converted else result.by_currency
     for currency in parts if valued else ():

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from jaxtape.cli.main import progress_bar, refuse
 from pricing.ingestion.errors import UnreadableFile
-from pricing.market import Market
+from pricing.market import Fixings, Market
 from pricing.methods import METHODS, AbstractMethod, MonteCarlo
 from pricing.portfolio.book import Book
 
@@ -31,6 +31,12 @@ ModelOption = Annotated[
 PathsOption = Annotated[int, console.count_option(help="Number of paths of Monte Carlo methods.")]
 SeedOption = Annotated[
     int, console.seed_option(help="Seed of Monte Carlo methods and of random starts.")
+]
+FixingsOption = Annotated[
+    Path | None,
+    console.path_option(
+        help="Levels of the past, in CSV: name, date, value.", show_default="those of the market"
+    ),
 ]
 BudgetOption = Annotated[
     int,
@@ -54,19 +60,20 @@ def mesh_of(devices: int) -> Mesh | None:
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 
-def read(trades: Path, market: Path) -> tuple[Book, Market]:
-    """Return the book, with the trades that the market cannot value set aside, and the market."""
-    quotes = read_market(market)
+def read(trades: Path, market: Path, fixings: Path | None = None) -> tuple[Book, Market]:
+    """Return the book as the market's day finds it, and the market with its fixings."""
+    quotes = read_market(market, fixings)
     try:
         return Book.read(trades).checked(quotes), quotes
     except UnreadableFile as error:
         refuse(str(error))
 
 
-def read_market(file: Path) -> Market:
-    """Return the market in a file."""
+def read_market(file: Path, fixings: Path | None = None) -> Market:
+    """Return the market in a file, with the fixings in another."""
     try:
-        return Market.read(file)
+        market = Market.read(file)
+        return market if fixings is None else market.with_fixings(Fixings.read(fixings))
     except UnreadableFile as error:
         refuse(str(error))
 

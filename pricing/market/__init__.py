@@ -8,6 +8,7 @@ from .dates import leg as leg
 from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
 from .equity import Equity as Equity
+from .fixings import Fixings as Fixings
 from .fx import FxPair as FxPair
 from .fx import MissingRate as MissingRate
 from .instruments import CurveInstruments as CurveInstruments
@@ -16,6 +17,7 @@ from .instruments import Futures as Futures
 from .instruments import ParSwaps as ParSwaps
 from .market import Market as Market
 from .observed import Observed as Observed
+from .observed import UnknownPast as UnknownPast
 from .state import MarketState as MarketState
 from .surface import SmileQuotes as SmileQuotes
 from .surface import SwaptionVols as SwaptionVols

@@ -6,8 +6,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..fields import Converted, FlatOr, finite_numbers, positive, real
-from .curve import ZeroCurve
 from ..numbers_shown import repr_with_numbers
+from .curve import ZeroCurve
 from .surface import VolSurface
 
 

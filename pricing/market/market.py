@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pricing.fields import Converted
 from pricing.ingestion.errors import InputError
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
@@ -20,9 +22,14 @@ from .bootstrap import CurveQuotes
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
+from .fixings import Fixings
 from .fx import FxPair, fx_rate
 from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
+
+
+def _as_fixings(levels: Any) -> Fixings:
+    return levels if isinstance(levels, Fixings) else Fixings(levels)
 
 
 class Market(eqx.Module):
@@ -40,7 +47,7 @@ class Market(eqx.Module):
         errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
-        fixings: Pairs of an equity's name with a day up to `asof`, and the spot that was fixed then.
+        fixings: The levels that were fixed on days up to `asof`, by (name, day).
         fx: Name of a pair, such as "EURUSD" -> its spot.
 
     Examples:
@@ -59,8 +66,8 @@ class Market(eqx.Module):
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
     correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
     curve_currencies: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
-    fixings: tuple[tuple[tuple[str, date], float], ...] = eqx.field(
-        static=True, default=(), repr=False
+    fixings: Converted[Fixings] = eqx.field(
+        static=True, default=Fixings(), repr=False, converter=_as_fixings
     )
     fx: dict[str, FxPair] = eqx.field(default_factory=dict)
 
@@ -81,7 +88,7 @@ class Market(eqx.Module):
             "labels": tuple(found.labels.items()),
             "errors": tuple(found.errors),
             "curve_currencies": tuple(found.curve_currencies.items()),
-            "fixings": tuple(found.fixings.items()),
+            "fixings": Fixings(found.fixings),
         }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 
@@ -129,6 +136,31 @@ class Market(eqx.Module):
         """
         found = {name: curve.bootstrapped(throw=throw) for name, curve in self.curves.items()}
         return replace(self, curves=found)
+
+    def with_fixings(self, fixings: Fixings) -> "Market":
+        """Return this market with more fixings; where both have one, its own stays.
+
+        Args:
+            fixings: The levels; names that the market does not have, and days after `asof`, are not read. Its
+                errors become the market's. So does a spot that is not above 0, or a rate beyond -1 to 1.
+        """
+        odd = {place: level for place, level in fixings.items() if self._is_odd(place[0], level)}
+        errors = tuple(
+            InputError(
+                *(fixings.file, None, None, "value", f"{level:g}"),
+                f"{level:g} is no level of {name} on {day}",
+                "give the price of an equity, above 0, or the rate of a curve as a decimal",
+            )
+            for (name, day), level in odd.items()
+        )
+        own = {place: level for place, level in fixings.items() if place not in odd}
+        errors = (*self.errors, *fixings.errors, *errors)
+        return replace(self, fixings=Fixings({**own, **self.fixings}), errors=errors)
+
+    def _is_odd(self, name: str, level: float) -> bool:
+        if name in self.equities:
+            return level <= 0.0
+        return name.rpartition(" ")[0] in self.curves and abs(level) > 1.0
 
     def quote_ids(self) -> "Market":
         """Return a tree like this market whose leaves are arrays of quote ids, "" at times and strikes."""

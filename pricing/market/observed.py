@@ -1,4 +1,4 @@
-"""Levels between the days of two markets: the fixings of the later one, or its own quotes."""
+"""Levels on days that have passed: fixings, or a market's own quotes on its day."""
 
 from datetime import date
 
@@ -6,18 +6,39 @@ from .curve import ZeroCurve
 from .market import Market
 
 
-class Observed:
-    """Levels on the days after one market, up to the day of a later one.
-
-    If the later market has no fixing of a day before its own, its own quote is used, and `assumed` records it.
-
-    Args:
-        since: The day of the market before, whose own levels are no longer needed.
-        market: The later market.
+class UnknownPast(LookupError):
+    """A fact of the past that a trade depends on and the fixings do not give.
 
     Attributes:
-        until: The day of the later market.
-        assumed: Descriptions of the fixings that its quotes have replaced.
+        message: The fact that is not known.
+        remedy: The row or cell to give.
+
+    Examples:
+        >>> from pricing.market import UnknownPast
+        >>> str(UnknownPast("no fixing of DAX on 2002-07-04", "add the row DAX,2002-07-04,VALUE"))
+        'no fixing of DAX on 2002-07-04; add the row DAX,2002-07-04,VALUE'
+    """
+
+    def __init__(self, message: str, remedy: str):
+        super().__init__(f"{message}; {remedy}")
+        self.message, self.remedy = message, remedy
+
+
+class Observed:
+    """Levels on days up to a market's own: its fixings, and its quotes on its day.
+
+    A day after `since` that has no fixing takes the market's own quote, and `assumed` records it; a day up to
+    `since` raises `UnknownPast`.
+
+    Args:
+        since: The day up to which all fixings must be known: that of an earlier market, or the market's own.
+        market: The market.
+
+    Attributes:
+        since: The day up to which all fixings must be known.
+        until: The day of the market.
+        assumed: Descriptions of the fixings of earlier days that the market's quotes have replaced.
+        quoted: The names whose quotes replaced the fixings of the market's own day.
 
     Examples:
         >>> from datetime import date
@@ -29,35 +50,68 @@ class Observed:
     """
 
     def __init__(self, since: date, market: Market):
+        self.since: date = since
         self.until: date = market.asof
         self.assumed: list[str] = []
-        self._since, self._market, self._fixings = since, market, dict(market.fixings)
+        self.quoted: set[str] = set()
+        self._market, self._fixings = market, market.fixings
         self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:
-        """Return the spot of an equity on a day.
+        """Return the spot of an equity on a day; a day without a fixing that is not after `since` raises.
 
         Args:
             name: The equity.
-            day: The day, not after the later market's.
+            day: The day, not after the market's.
         """
         if (name, day) in self._fixings:
             return self._fixings[name, day]
-        if day != self.until:
-            self.assumed.append(f"{name} on {day}")
+        self._check_known(name, day)
         return float(self._market.equities[name].spot)
 
+    def rate(self, name: str, months: int, start: date, end: date, accrual: float) -> float:
+        """Return the simple rate of a curve that was fixed for a period, per year; it raises as `spot` does.
+
+        Its name in the fixings is that of the curve with the months, as "EUR 6M".
+
+        Args:
+            name: The curve.
+            months: The months of the period.
+            start: The day of the fixing, on which the period begins; not after the market's.
+            end: The end of the period.
+            accrual: The year fraction of the period.
+        """
+        fixed = f"{name} {months}M"
+        if (fixed, start) in self._fixings:
+            return self._fixings[fixed, start]
+        self._check_known(fixed, start)
+        return (1.0 / self.discount(name, end) - 1.0) / accrual
+
+    def _check_known(self, name: str, day: date) -> None:
+        """Record that a quote replaces a fixing.
+
+        Raises:
+            UnknownPast: It may not: the day is past.
+        """
+        if day == self.until:
+            self.quoted.add(name)
+        elif day > self.since:
+            self.assumed.append(f"{name} on {day}")
+        else:
+            remedy = f"add the row {name},{day},VALUE to the fixings"
+            raise UnknownPast(f"there is no fixing of {name} on {day}", remedy)
+
     def days(self, name: str) -> tuple[date, ...]:
-        """Return the days with a known spot of an equity, in order.
+        """Return the days with a known spot of an equity, in order; the last is the market's.
 
         Args:
             name: The equity.
         """
-        fixed = {day for other, day in self._fixings if other == name and self._since < day}
-        return tuple(sorted(fixed | {self.until}))
+        fixed = {day for day in self._fixings.days(name) if day < self.until}
+        return (*sorted(fixed), self.until)
 
     def discount(self, name: str, day: date) -> float:
-        """Return the discount factor of a curve from the later market's day on; 1 for days up to it.
+        """Return the discount factor of a curve from the market's day on; 1 for days up to it.
 
         Args:
             name: The curve.

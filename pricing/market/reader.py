@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
 from jaxtyping import Array
 from pydantic import BaseModel, RootModel
@@ -29,6 +30,7 @@ from .records import (
     FxRecord,
     IsoDate,
     Name,
+    Rate,
     Spot,
     SwaptionVolsRecord,
 )
@@ -183,8 +185,10 @@ class Contents:
         return ZeroCurve(self._years(pillars), record.rates)
 
     def read_fixings(self, name: str, value: object):
-        record, problems = validate(RootModel[dict[IsoDate, Spot]], value)
-        if name not in self.equities:
+        is_rate = name not in self.equities and name.rpartition(" ")[0] in self.curves
+        level: Any = Rate if is_rate else Spot
+        record, problems = validate(RootModel[dict[IsoDate, level]], value)
+        if name not in self.equities and not is_rate:
             problems = (self._absent("equities", name, self.equities),)
         elif record is not None and (late := [day for day in record.root if day > self.asof]):
             message = f"{late[0]} is after the as-of date {self.asof}"

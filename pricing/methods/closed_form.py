@@ -6,15 +6,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..formulas.barrier import barrier_value
+from ..formulas.forward import forward_value
 from ..formulas.geometric_average import geometric_average_value
 from ..formulas.swap import swap_value, swaption_value
 from ..formulas.terminal import reads_spot_once, terminal_value
-from ..models import AbstractModel, AbstractRateModel, BlackVol, GaussianFactors, LognormalSpots
+from ..models import (
+    AbstractEquityModel,
+    AbstractModel,
+    AbstractRateModel,
+    BlackVol,
+    GaussianFactors,
+    LognormalSpots,
+)
 from ..numerics.safe_math import nan_where
 from ..products import (
     AbstractProduct,
     Average,
+    AverageForward,
     EarlyExercise,
+    FixedPayments,
     SingleBarrier,
     SwapEntry,
     SwapOption,
@@ -30,8 +40,9 @@ class ClosedForm(AbstractMethod):
     under the law that the smile implies, with its slope where the payoff jumps (`pricing.formulas.terminal`).
     That and averages see the total variance and the discount factor alone, so that curves and term structures
     are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
-    others). Swaps are discounted. A European swaption under a Gaussian short rate is Jamshidian's sum of bond
-    options, under G2++ an integral of it over one factor.
+    others). Swaps are discounted; under any model, so are known payments and forwards on averages. A European
+    swaption under a Gaussian short rate is Jamshidian's sum of bond options, under G2++ an integral of it over
+    one factor.
 
     Attributes:
         is_random: False.
@@ -47,6 +58,11 @@ class ClosedForm(AbstractMethod):
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):
             return missing_ability("closed form", product)
+        if isinstance(product, FixedPayments):
+            return None
+        if isinstance(product, AverageForward):
+            known = isinstance(model, AbstractEquityModel) and model.underlying.size == 1
+            return None if known else missing_ability("forward of one asset", model)
         if isinstance(product, SwapOption):
             known = isinstance(model, GaussianFactors) and model.mean_reversions.size <= 2
             return (
@@ -79,6 +95,8 @@ class ClosedForm(AbstractMethod):
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
+        if isinstance(product, FixedPayments | AverageForward):
+            return forward_value(product, model)
         if isinstance(product, SwapOption):
             return swaption_value(product, model)
         if isinstance(product, SwapEntry):

@@ -9,11 +9,12 @@ from pricing.ingestion.errors import InputError, listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import ValidationIssue, validate
-from pricing.market import Market
+from pricing.market import Market, Observed, UnknownPast
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 from pricing.market.quote_bounds import far_from
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
+from .seasoning import History, seasoned
 from .trade_table import RawRow, TradeRows, read_table
 
 _WIDTH = 1000  # characters of a name, at most
@@ -32,6 +33,8 @@ class BookRow:
         trade: The trade, if the row passed every check.
         errors: The errors of the row.
         raw: The row as it was read.
+        history: The event that ended or changed the trade, or None. If nothing is left of it, `trade` is None
+            without an error.
     """
 
     line: int
@@ -40,6 +43,12 @@ class BookRow:
     trade: Trade | None
     errors: tuple[InputError, ...]
     raw: RawRow = field(repr=False, compare=False)
+    history: History | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of the trade."""
+        return self.history is not None and self.trade is None
 
 
 @dataclass(frozen=True)
@@ -133,24 +142,38 @@ class Book:
         return Book(self.file, rows, tuple(e for e in self.errors if e not in gone))
 
     def checked(self, market: Market) -> "Book":
-        """Return this book with the trades set aside that the market cannot serve, and their errors.
+        """Return this book as the market's day finds it; trades that the market cannot serve are set aside.
+
+        Each trade is the plain one that its fixings leave (`seasoned`). What has ended has no trade, and no
+        error, but a `history`. A trade is set aside with its error where the market does not have its
+        underlying, or a fixing that it needs.
+
+        Args:
+            market: The market to be valued in.
+        """
+        return self.served(market)[0]
+
+    def served(self, market: Market) -> tuple["Book", frozenset[str]]:
+        """Return the `checked` book, and the names whose quotes replaced fixings of the market's day.
 
         Args:
             market: The market to be valued in.
         """
         rows, found = [], []
+        observed = Observed(market.asof, market)
         for row in self.rows:
-            problems = _market_problems(row.trade, market) if row.trade else ()
+            served, problems = _served(row, market, observed)
             errors = tuple(_error(problem, row.raw) for problem in problems)
-            rows.append(replace(row, trade=None, errors=errors) if errors else row)
+            rows.append(replace(row, trade=None, errors=errors) if errors else served)
             found.extend(errors)
-        return Book(self.file, tuple(rows), (*self.errors, *found))
+        checked = Book(self.file, tuple(rows), (*self.errors, *found))
+        return checked, frozenset(observed.quoted)
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
         """Return the trades that the market can serve, and the errors of the others.
 
-        The market cannot serve an unknown underlying, one that was left out of it for its own error, or an
-        expiry that is not after the as-of date.
+        The market cannot serve an unknown underlying, one that was left out of it for its own error, or a trade
+        whose past it does not know. A trade that has ended is in neither.
 
         Args:
             market: The market to be valued in.
@@ -279,17 +302,29 @@ def _market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...
         problems += _no_basket(trade, market)
     if not problems and not trade.in_rates and len(names) == 1:
         problems += _far_levels(trade, market)
-    past = [day for day in trade.dates or () if day <= market.asof]
-    if past and past[-1] != trade.expiry:
-        message = f"{past[0]} is not after the market's as-of date {market.asof}"
-        problems.append(
-            ValidationIssue((trade.dates_name,), str(past[0]), message, trade.why_not_past)
-        )
-    for name, (day, remedy) in trade.deadlines.items():
-        if day <= market.asof:
-            message = f"{day} is not after the market's as-of date {market.asof}"
-            problems.append(ValidationIssue((name,), str(day), message, remedy))
     return tuple(problems)
+
+
+def _served(
+    row: BookRow, market: Market, observed: Observed
+) -> tuple[BookRow, tuple[ValidationIssue, ...]]:
+    """Return a row with its trade as the market's day finds it, and its problems."""
+    trade = row.trade
+    if trade is None:
+        return row, ()
+    if problems := _market_problems(trade, market):
+        if trade.end >= market.asof:
+            return row, problems
+        return replace(row, trade=None, history=History(trade, "expired", trade.end, None)), ()
+    try:
+        found = seasoned(trade, observed)
+    except UnknownPast as unknown:
+        return row, (ValidationIssue((), "", unknown.message, unknown.remedy),)
+    history = row.history
+    if found.event:
+        cash = None if found.cash is None else trade.quantity * found.cash
+        history = History(trade, found.event, found.day, cash)
+    return replace(row, trade=found.trade, history=history), ()
 
 
 def _unknown(name: str, section: str, market: Market) -> list[ValidationIssue]:

@@ -7,9 +7,9 @@ import copy
 import functools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -96,8 +96,13 @@ class RiskResult:
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
-        """The trades without figures, in the order of the book."""
-        return tuple(trade for trade in self.trades if trade.figures is None)
+        """The trades that could not be valued, in the order of the book. One that has ended has not failed."""
+        return tuple(trade for trade in self.trades if trade.has_failed)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of trades by what has become of them: "ok", "failed", "expired", "knocked out", ...."""
+        return dict(Counter(trade.status.partition(":")[0] for trade in self.trades))
 
 
 @of_kinds(book=BOOK, market=MARKET, fit=FIT)
@@ -209,7 +214,7 @@ class RiskEngine:
         self._mesh, self._budget, self._gate = mesh, budget, MemoryGate(budget)
         self._key = jax.random.key(0) if key is None else key
         self._fits, self._tiles = Memory(), Memory()
-        self._last: tuple[Book, Any, tuple[Book, list[TradeBatch]]] | None = None
+        self._last: _Served | None = None
 
     @full_matmul_precision
     def __call__(
@@ -290,13 +295,16 @@ class RiskEngine:
     def _served(self, book: Book, market: Market) -> tuple[Book, list[TradeBatch]]:
         """Return the book as the market can serve it, and its batches: the last ones unless one is another.
 
-        Of the numbers of a market they depend on the correlations alone.
+        Of the numbers of a market they depend on the correlations, the fixings, and the quotes that stood for
+        today's fixings.
         """
-        seen = jax.tree.structure(market), identity(market.correlations)
-        if self._last is None or self._last[0] is not book or self._last[1] != seen:
-            checked = book.checked(market)
-            self._last = book, seen, (checked, batches_of(checked.trades, market))
-        return self._last[2]
+        last = self._last
+        if last is None or last.book is not book or last.seen != _seen(market, last.quoted):
+            checked, quoted = book.served(market)
+            batches = batches_of(checked.trades, market)
+            last = _Served(book, _seen(market, quoted), quoted, checked, batches)
+            self._last = last
+        return last.checked, last.batches
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other baskets."""
@@ -305,6 +313,25 @@ class RiskEngine:
         self._fits.begin()
         compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
         return self._fits.recall(compute, (market, baskets))
+
+
+class _Served(NamedTuple):
+    """A book as a market serves it. seen: what it depends on of the market; quoted: see `Book.served`."""
+
+    book: Book
+    seen: Hashable
+    quoted: frozenset[str]
+    checked: Book
+    batches: list[TradeBatch]
+
+
+def _seen(market: Market, quoted: Iterable[str]) -> Hashable:
+    """Return the part of a market that decides what is left of trades, and how they are batched."""
+    known = {**market.curves, **market.equities}
+    parts = [known.get(name, known.get(name.rpartition(" ")[0])) for name in sorted(quoted)]
+    spots = [getattr(part, "spot", part) for part in parts]
+    numbers = identity((market.correlations, spots))
+    return jax.tree.structure(market), market.fixings.identity, numbers
 
 
 def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ from ..market.observed import Observed
 from .batching import currency_of
 from .book import Book, BookRow
 from .book_risk import RiskResult, risk
+from .seasoning import seasoned
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
 
 _DAYS_PER_YEAR = 365.0
-_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation")
+_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "events")
 
 
 class Payment(NamedTuple):
@@ -30,12 +31,14 @@ class Payment(NamedTuple):
         id: The id of the trade.
         cash: The payment to the position, in its currency.
         is_over: Whether nothing of the trade is left.
+        event: The event that ended or changed the trade, such as "expired" (`History.event`), or "".
         assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
     """
 
     id: str
     cash: float
     is_over: bool
+    event: str
     assumed: tuple[str, ...]
 
 
@@ -45,8 +48,8 @@ class AgedBook(NamedTuple):
     Attributes:
         before: The book in the market before.
         after: The remaining book in the market after: a row whose trade is over has no trade, and no error.
-        payments: Index of a row -> the payments of its trade in between, if it ended or paid, or continued
-            because a fixing was assumed.
+        payments: Index of a row -> the payments of its trade in between, if it ended, was knocked in or paid,
+            or continued because a fixing was assumed.
     """
 
     before: Book
@@ -74,6 +77,8 @@ class Explanation:
         rho: The sensitivities to the quotes of curves (through the fit), times their changes.
         dividends: The sensitivities to dividend yields, times their changes.
         correlation: The sensitivities to correlations, times their changes.
+        events: The whole change of the trades that ended, or were knocked in, between the two days: their value
+            after, with what they paid, less their value before. They are in no other part.
         by_quote: The contribution of each quote that moved, by its id.
         trades: The number of trades that were valued before, and valued or paid after.
         skipped: The ids of the other rows, which are in none of these numbers.
@@ -94,6 +99,7 @@ class Explanation:
     rho: float
     dividends: float
     correlation: float
+    events: float
     by_quote: dict[str, float]
     trades: int
     skipped: tuple[str, ...]
@@ -190,27 +196,30 @@ def explain_by_currency(
     """
     _check_same_quotes(before, after)
     two = aged(book, before, after)
-    after = replace(after, fixings=())
-    both = (
+    valued = lambda two: (
         risk(part, m, fit, **settings) for part, m in ((two.before, before), (two.after, after))
     )
-    then, now = both
+    then, now = valued(two)
     kept, skipped = [], {}
     for place, row in enumerate(two.before.rows):
         is_over = place in two.payments and two.payments[place].is_over
         if then.trades[place].figures and (is_over or now.trades[place].figures):
             kept.append(place)
-        else:
+        elif not row.is_over:
             skipped[place] = row.id
-    if skipped:
+    if len(kept) < len(two.before.rows):
         two = _of_rows(two, kept)
-        both = ((two.before, before), (two.after, after))
-        then, now = (risk(part, market, fit, **settings) for part, market in both)
+    if skipped:
+        then, now = valued(two)
+    else:
+        then, now = _at(then, kept), _at(now, kept)
+    ended = [place for place, payment in two.payments.items() if payment.event]
+    of_ended = risk(_of_rows(two, ended).before, before, fit, **settings) if ended else None
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
     return {
-        currency: _explanation(currency, two, then, now, moves, before, after, skipped)
+        currency: _explanation(currency, two, then, now, of_ended, moves, before, after, skipped)
         for currency in then.by_currency
     }
 
@@ -218,8 +227,8 @@ def explain_by_currency(
 def aged(book: Book, before: Market, after: Market) -> AgedBook:
     """Return a book on two days, and the payments of its trades in between.
 
-    A trade that ends is paid by the fixings of the market after (`Market.fixings`), or by its quotes where it
-    has none: on its own day they are the fixings. Dates that have passed are taken off a trade that continues.
+    The fixings are those of the market after (`Market.fixings`), or its quotes where it has none of a day after
+    the market before: on its own day they are the fixings.
 
     Args:
         book: The trades.
@@ -230,11 +239,12 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
     for place, row in enumerate(book.rows):
         trade, observed = row.trade, Observed(before.asof, after)
         if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
-            cash, left = trade.aged(observed)
+            found = seasoned(trade, observed)
             assumed = tuple(dict.fromkeys(observed.assumed))
-            if cash or left is None or assumed:
-                payments[place] = Payment(row.id, trade.quantity * cash, left is None, assumed)
-            row = replace(row, trade=left)
+            if found.cash is not None and (found.cash or found.event or assumed):
+                cash, is_over = trade.quantity * found.cash, found.trade is None
+                payments[place] = Payment(row.id, cash, is_over, found.event, assumed)
+            row = replace(row, trade=found.trade)
         rows.append(row)
     return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)
 
@@ -253,11 +263,16 @@ def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
     return AgedBook(part(two.before), part(two.after), kept)
 
 
+def _at(result: RiskResult, places: Sequence[int]) -> RiskResult:
+    return replace(result, trades=[result.trades[place] for place in places])
+
+
 def _explanation(
     currency: str,
     two: AgedBook,
     then: RiskResult,
     now: RiskResult,
+    of_ended: RiskResult | None,
     moves: Market,
     market: Market,
     later: Market,
@@ -269,6 +284,8 @@ def _explanation(
     before, after = then.by_currency[currency], now.by_currency.get(currency)
     payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
     slopes = before.gradient
+    if of_ended is not None and currency in of_ended.by_currency:
+        slopes = jax.tree.map(np.subtract, slopes, of_ended.by_currency[currency].gradient)
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))
     equities, curves = contributions.equities.values(), contributions.curves.values()
@@ -278,18 +295,22 @@ def _explanation(
     vols = [equity.surface.vols for equity in equities]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     trades, days = of_currency(then.trades), (later.asof - market.asof).days
-    ages = sum(trade.position.theta or 0.0 for trade in trades if trade.position)
+    events = {place for place, payment in two.payments.items() if payment.event}
+    stays = list(itertools.compress((place not in events for place in range(len(own))), own))
+    continuing = list(itertools.compress(trades, stays))
+    ages = sum(trade.position.theta or 0.0 for trade in continuing if trade.position)
     by_quote = market.by_quote(contributions)
     value = after.value if after else 0.0
     return Explanation(
         change=value + sum(payment.cash for payment in payments) - before.value,
         theta=ages * days / _DAYS_PER_YEAR + total(pillars),
         delta=total(equity.spot for equity in equities),
-        gamma=sum(_gamma(trade, moves) for trade in trades),
+        gamma=sum(_gamma(trade, moves) for trade in continuing),
         vega=total(vols),
         rho=total(quotes),
         dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
+        events=sum((_change(two, then, now, place) for place in sorted(events) if own[place]), 0.0),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(trades),
         skipped=tuple(skipped.values()),
@@ -299,6 +320,15 @@ def _explanation(
         error_bound=sum(_error(trade) for trade in (*trades, *of_currency(now.trades))),
         payments=payments,
     )
+
+
+def _change(two: AgedBook, then: RiskResult, now: RiskResult, place: int) -> float:
+    """Return the value after of one trade, with what it paid, less its value before."""
+    return two.payments[place].cash + _value(now.trades[place]) - _value(then.trades[place])
+
+
+def _value(trade: TradeRisk) -> float:
+    return trade.position.value if trade.position else 0.0
 
 
 def _error(trade: TradeRisk) -> float:

@@ -4,6 +4,7 @@ from .product import AbstractProduct as AbstractProduct
 from .product import CALL_OR_PUT as CALL_OR_PUT
 from .product import side_of as side_of
 from .product import Padded as Padded
+from .trade import Aged as Aged
 from .trade import IsoDate as IsoDate
 from .trade import OptionTrade as OptionTrade
 from .trade import Trade as Trade
@@ -11,6 +12,7 @@ from .terminal import Claim as Claim
 from .terminal import TerminalClaim as TerminalClaim
 from .average import Average as Average
 from .average import AverageClaim as AverageClaim
+from .average_forward import AverageForward as AverageForward
 from .discrete_barrier import DiscreteBarrier as DiscreteBarrier
 from .discrete_barrier import Payoff as Payoff
 from .exercise import EarlyExercise as EarlyExercise
@@ -29,6 +31,7 @@ from .asian import Asian as Asian
 from .double_barrier import DoubleBarrier as DoubleBarrier
 from .autocallable import Autocallable as Autocallable
 from .basket import Basket as Basket
+from .fixed_payments import FixedPayments as FixedPayments
 from .path_payoff import PathPayoff as PathPayoff
 from .swap import Swap as Swap
 from .swaption import Swaption as Swaption

@@ -7,10 +7,11 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, positive, time
+from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .exercise import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import IsoDate, OptionTrade
+from .trade import Aged, IsoDate, OptionTrade
 
 
 class American(CallOrPut, EarlyExercise, SpotOption):
@@ -44,6 +45,17 @@ class AmericanTrade(OptionTrade):
     product = American
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+    exercised: IsoDate | None = None
+
+    def check(self) -> None:
+        if self.exercised is not None and self.exercised > self.expiry:
+            message = f"it was exercised on {self.exercised}, after its expiry {self.expiry}"
+            raise problem(message, "give the day on which it was exercised", "exercised")
+
+    def aged(self, observed: Observed) -> Aged:
+        if self.exercised is not None and self.exercised <= observed.until:
+            return self.paid_on(self.exercised, observed)
+        return super().aged(observed)
 
     def payoff(self, observed: Observed) -> float:
         return self.intrinsic(observed.spot(self.underlying, self.expiry))

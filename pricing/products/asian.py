@@ -1,6 +1,7 @@
 """Options on the average of one asset's spots over dates."""
 
-import statistics
+import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ from ..fields import Numeric, Word, choice, dates, positive, word
 from ..ingestion.fields import choice as one_of
 from ..market.observed import Observed
 from .average import Average, AverageClaim
+from .average_forward import AverageForward
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import IsoDate, IsoDates, OptionTrade, last_of
+from .trade import Aged, Column, IsoDate, IsoDates, OptionTrade, last_of
 
 
 class Asian(CallOrPut, Average):
@@ -66,7 +68,6 @@ class AsianTrade(OptionTrade):
     neutral = ("average",)
     pads_dates = True
     dates_name = "averaging_dates"
-    why_not_past = "fixings of the past are not kept: give averages that are still to begin"
 
     averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
     average: Annotated[str, one_of("arithmetic", "geometric")] = "arithmetic"
@@ -76,7 +77,83 @@ class AsianTrade(OptionTrade):
     def shape(self) -> str:
         return self.average
 
-    def payoff(self, observed: Observed) -> float:
-        spots = [observed.spot(self.underlying, day) for day in self.averaging_dates]
-        mean = statistics.geometric_mean if self.average == "geometric" else statistics.fmean
-        return self.intrinsic(mean(spots))
+    @property
+    def num_fixings(self) -> int:
+        """The number of fixings of the whole average, past ones included."""
+        return len(self.averaging_dates)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each date that is left."""
+        return (1.0 / self.num_fixings,) * len(self.averaging_dates)
+
+    def aged(self, observed: Observed) -> Aged:
+        """Return the option that the fixings so far leave: on the dates to come, with their weights.
+
+        An arithmetic average takes their weighted sum A off the strike. The option on a geometric average is
+        their weighted product G times one of strike K / G: that many contracts more or less.
+        """
+        past = tuple(day for day in self.averaging_dates if day <= observed.until)
+        if not past:
+            return Aged(0.0, self)
+        known = self._level([observed.spot(self.underlying, day) for day in past])
+        if self.expiry <= observed.until:
+            return Aged(self.intrinsic(known), None, "expired", self.expiry)
+        if self.average == "geometric":
+            rest = {"strike": self.strike / known, "quantity": self.quantity * known}
+        else:
+            rest = {"strike": self.strike - known}
+        kind = StartedAsianTrade if rest["strike"] > 0.0 else CertainAsianTrade
+        left = self.averaging_dates[len(past) :]
+        rest |= {"count": self.num_fixings, "averaging_dates": left}
+        return Aged(0.0, self._as(kind, **rest))
+
+    def _level(self, spots: Sequence[float]) -> float:
+        """Return the weighted sum, or product, of the spots on the first dates."""
+        pairs = list(zip(self.weights, spots, strict=False))
+        if self.average == "geometric":
+            return math.prod(spot**weight for weight, spot in pairs)
+        return math.fsum(weight * spot for weight, spot in pairs)
+
+
+class StartedAsianTrade(AsianTrade):
+    """The rest of an option on an average some of whose dates have passed: see `AsianTrade.aged`."""
+
+    product = AverageClaim
+
+    count: int
+
+    @property
+    def num_fixings(self) -> int:
+        return self.count
+
+    @property
+    def sign(self) -> float:
+        """+1 for a call, -1 for a put."""
+        return float(CALL_OR_PUT[self.option])
+
+    def products(self, column: Column) -> AverageClaim:
+        names = ("strike", "averaging_dates", "sign", "weights")
+        return AverageClaim(*map(column, names), average=self.average)
+
+
+class CertainAsianTrade(StartedAsianTrade):
+    """An option whose fixings so far exceed the strike: a call is sure to be exercised, a put worth nothing."""
+
+    product = AverageForward
+
+    @property
+    def shape(self) -> str:
+        return "certain"
+
+    @property
+    def level(self) -> None:
+        return None
+
+    @property
+    def units(self) -> float:
+        """1 for a call, 0 for a put."""
+        return 1.0 if self.option == "call" else 0.0
+
+    def products(self, column: Column) -> AverageForward:
+        return AverageForward(*map(column, ("strike", "averaging_dates", "weights", "units")))

@@ -10,7 +10,18 @@ from ..fields import Numeric, dates, non_negative, positive
 from ..market.observed import Observed
 from .discrete_barrier import DiscreteBarrier, Payoff
 from .product import AbstractProduct, check_levels
-from .trade import Coupons, IsoDate, IsoDates, Level, Notional, Spot, Trade, check_count, last_of
+from .trade import (
+    Aged,
+    Coupons,
+    IsoDate,
+    IsoDates,
+    Level,
+    Notional,
+    Spot,
+    Trade,
+    check_count,
+    last_of,
+)
 
 
 class Autocallable(AbstractProduct):
@@ -87,7 +98,6 @@ class AutocallableTrade(Trade):
     pads_dates = True
     dates_name = "exercise_dates"
     drops_dates = True
-    why_not_past = "take the dates out that have passed, with their coupons"
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
     coupons: Coupons = Field(description="coupons, one for each date, such as 0.05|0.1")
@@ -104,13 +114,14 @@ class AutocallableTrade(Trade):
     def check(self) -> None:
         check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
 
-    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+    def aged(self, observed: Observed) -> Aged:
         past = [day for day in self.exercise_dates if day <= observed.until]
         spots = [observed.spot(self.underlying, day) for day in past]
-        for spot, coupon in zip(spots, self.coupons, strict=False):
+        for day, spot, coupon in zip(past, spots, self.coupons, strict=False):
             if spot >= self.barrier:
-                return self.notional * (1.0 + coupon), None
+                return Aged(self.notional * (1.0 + coupon), None, "called", day)
         if self.expiry > observed.until:
-            return 0.0, self._with_dates(observed.until, coupons=self.coupons[len(past) :])
-        is_protected = spots[-1] >= self.protection
-        return self.notional * (1.0 if is_protected else spots[-1] / self.initial_spot), None
+            left = self._with_dates(observed.until, coupons=self.coupons[len(past) :])
+            return Aged(0.0, left)
+        share = 1.0 if spots[-1] >= self.protection else spots[-1] / self.initial_spot
+        return Aged(self.notional * share, None, "expired", self.expiry)

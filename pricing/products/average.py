@@ -4,11 +4,10 @@ import abc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Numeric, between, dates, positive, word
-from .product import AbstractProduct, Padded, Real, extra_dates, front
+from .product import AbstractProduct, Padded, Real, front, shared_weights
 
 if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
@@ -79,7 +78,5 @@ class AverageClaim(Average, Padded):
 
     def padded(self, num_dates: int) -> "AverageClaim":
         """Return the same contract on `num_dates` dates: the first one repeated, its weight shared."""
-        extra = extra_dates(self.dates, num_dates)
-        first = self.weights[..., :1] / (extra + 1)
-        weights = jnp.concatenate([first, self.weights[..., 1:]], axis=-1)
-        return replace(self, dates=front(self.dates, extra), weights=front(weights, extra))
+        weights, extra = shared_weights(self.dates, self.weights, num_dates)
+        return replace(self, dates=front(self.dates, extra), weights=weights)

@@ -12,12 +12,13 @@ from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
-from ..market.observed import Observed
+from ..ingestion.fields import problem
+from ..market.observed import Observed, UnknownPast
 from .barrier_option import SingleBarrier
 from .discrete_barrier import Payoff, discrete_barrier
 from .european import European, EuropeanTrade
 from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_levels
-from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade
+from .trade import Aged, IsoDate, IsoDates, Level, OptionTrade, Rebate
 
 BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
@@ -137,29 +138,59 @@ class BarrierTrade(OptionTrade):
     )
     rebate: Rebate = 0.0
     monitoring_dates: IsoDates | None = None
-
-    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
-        past = [day for day in self._watched(observed) if day <= observed.until]
-        is_over = self.expiry <= observed.until
-        if not any(self._is_hit(observed.spot(self.underlying, day)) for day in past):
-            if not is_over:
-                return 0.0, self._with_dates(observed.until)
-            return (self.rebate if self._knocks_in else self._at_expiry(observed)), None
-        if not self._knocks_in:
-            return self.rebate, None
-        return (self._at_expiry(observed), None) if is_over else (0.0, self._as(EuropeanTrade))
+    start: IsoDate | None = None
+    knocked: IsoDate | None = None
 
     @property
     def _knocks_in(self) -> bool:
         return self.barrier_type.endswith("in")
 
-    def _watched(self, observed: Observed) -> tuple[date, ...]:
-        """Return the days on which the spot is compared: the known days, if the barrier holds at all times."""
+    def check(self) -> None:
+        if self.start is not None and self.monitoring_dates is not None:
+            message = "there are monitoring_dates, and a start is given"
+            raise problem(message, "leave it empty: the barrier is watched on its dates", "start")
+
+    def aged(self, observed: Observed) -> Aged:
+        is_over = self.expiry <= observed.until
+        knock = self.knocked
+        if knock is None or knock > observed.until:
+            knock = self._first_hit(observed)
+        if knock is not None and not self._knocks_in:
+            return Aged(self.rebate, None, "knocked out", knock)
+        if is_over:
+            is_alive = knock is not None or not self._knocks_in
+            paid = self._at_expiry(observed) if is_alive else self.rebate
+            return Aged(paid, None, "expired", self.expiry)
+        if knock is not None:
+            return Aged(0.0, self._as(EuropeanTrade), "knocked in", knock)
+        return Aged(0.0, self._with_dates(observed.until))
+
+    def _first_hit(self, observed: Observed) -> date | None:
+        """Return the first known day with the spot on the barrier or beyond, or None.
+
+        A barrier that holds at all times is compared with the fixings from its start on. Today's spot is left
+        to the product, unless the option expires today.
+
+        Raises:
+            UnknownPast: A fixing is beyond the barrier, and nothing says whether that was before the trade.
+        """
         if self.monitoring_dates is not None:
-            return self.monitoring_dates
-        known = observed.days(self.underlying)
-        days = {*known[:-1], self.expiry} if self.expiry <= observed.until else known[:-1]
-        return tuple(day for day in sorted(days) if day <= self.expiry)
+            days = [day for day in self.monitoring_dates if day <= observed.until]
+        else:
+            known = {*observed.days(self.underlying)[:-1]}
+            known |= {self.expiry} if self.expiry <= observed.until else set()
+            start = self.start or date.min
+            days = [day for day in sorted(known) if start <= day <= self.expiry]
+        hits = (day for day in days if self._is_hit(observed.spot(self.underlying, day)))
+        hit = next(hits, None)
+        is_dated = self.monitoring_dates is not None or self.start is not None
+        if hit is not None and not is_dated and hit < min(observed.since, self.expiry):
+            raise UnknownPast(
+                f"{self.underlying} was beyond the barrier on {hit}, and the row does not say since when the "
+                "barrier is watched",
+                "give start, the first day, or knocked, the day of the knock",
+            )
+        return hit
 
     def _is_hit(self, spot: float) -> bool:
         is_down = self.barrier_type.startswith("down")

@@ -6,11 +6,12 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Numeric, dates, object_of
+from ..ingestion.fields import problem
 from ..market.observed import Observed
 from ..market.state import MarketState
-from .european import European
+from .european import European, EuropeanTrade
 from .exercise import EarlyExercise, SpotOption
-from .trade import Column, IsoDate, IsoDates, OptionTrade, last_of
+from .trade import Aged, Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
 _OPTION = "an option on the spot, such as European(100.0, 1.0), whose expiry is the last date"
@@ -87,6 +88,19 @@ class BermudanTrade(OptionTrade):
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-03-18|2003-06-15")
     expiry: IsoDate = last_of("exercise_dates")
+    exercised: IsoDate | None = None
+
+    def check(self) -> None:
+        if self.exercised is not None and self.exercised not in self.exercise_dates:
+            message = f"{self.exercised} is not one of the exercise_dates"
+            raise problem(message, "give the date on which it was exercised", "exercised")
+
+    def aged(self, observed: Observed) -> Aged:
+        if self.exercised is not None and self.exercised <= observed.until:
+            return self.paid_on(self.exercised, observed)
+        if sum(day > observed.until for day in self.exercise_dates) == 1:
+            return Aged(0.0, self._as(EuropeanTrade))
+        return super().aged(observed)
 
     def payoff(self, observed: Observed) -> float:
         return self.intrinsic(observed.spot(self.underlying, self.expiry))

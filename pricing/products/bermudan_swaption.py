@@ -12,9 +12,9 @@ from ..ingestion.fields import problem
 from ..market.dates import advance
 from ..market.observed import Observed
 from .exercise import EarlyExercise
-from .rate_trade import RateTrade
+from .exercised_swap import ExercisedIntoSwap
 from .swap_entry import PAYER_OR_RECEIVER, SwapOption
-from .trade import IsoDate, IsoDates, last_of
+from .trade import Aged, IsoDate, IsoDates, last_of
 
 
 class BermudanSwaption(EarlyExercise, SwapOption):
@@ -54,7 +54,7 @@ class BermudanSwaption(EarlyExercise, SwapOption):
         return self.exercise_dates
 
 
-class BermudanSwaptionTrade(RateTrade):
+class BermudanSwaptionTrade(ExercisedIntoSwap):
     """The right to enter the rest of a swap on one of some dates, each the first of one of its periods."""
 
     type = "bermudan_swaption"
@@ -75,8 +75,16 @@ class BermudanSwaptionTrade(RateTrade):
         """The exercise dates, moved to business days."""
         return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
 
+    def aged(self, observed: Observed) -> Aged:
+        if self.exercised is not None and self.exercised <= observed.until:
+            return self.exercised_into(self.exercised, observed)
+        return super().aged(observed)
+
     def check(self) -> None:
         super().check()
+        if self.exercised not in (None, *self.exercise_dates, *self.exercise_days):
+            message = f"{self.exercised} is not one of the exercise_dates"
+            raise problem(message, "give the date on which it was exercised", "exercised")
         begins = self.swap_dates[:-1]
         odd = [day for day in self.exercise_days if day not in begins]
         if odd:

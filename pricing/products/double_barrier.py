@@ -15,7 +15,7 @@ from .barrier_option import BarrierOption
 from .discrete_barrier import DiscreteBarrier, Payoff, discrete_barrier
 from .european import European
 from .product import CALL_OR_PUT, check_levels
-from .trade import IsoDate, IsoDates, Level, OptionTrade, Rebate, Trade, last_of
+from .trade import Aged, IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
 
 
 class DoubleBarrier(BarrierOption):
@@ -104,6 +104,7 @@ class DoubleBarrierTrade(OptionTrade):
         description="monitoring_dates, such as 2003-03-18|2003-06-15"
     )
     expiry: IsoDate = last_of("monitoring_dates")
+    knocked: IsoDate | None = None
 
     def check(self) -> None:
         if self.lower >= self.upper:
@@ -112,11 +113,14 @@ class DoubleBarrierTrade(OptionTrade):
             )
             raise problem(message, "give an upper barrier > lower", "upper")
 
-    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+    def aged(self, observed: Observed) -> Aged:
+        if self.knocked is not None and self.knocked <= observed.until:
+            return Aged(self.rebate, None, "knocked out", self.knocked)
         past = [day for day in self.monitoring_dates if day <= observed.until]
         spots = [observed.spot(self.underlying, day) for day in past]
-        if not all(self.lower < spot < self.upper for spot in spots):
-            return self.rebate, None
+        for day, spot in zip(past, spots, strict=True):
+            if not self.lower < spot < self.upper:
+                return Aged(self.rebate, None, "knocked out", day)
         if self.expiry <= observed.until:
-            return self.intrinsic(spots[-1]), None
-        return 0.0, self._with_dates(observed.until)
+            return Aged(self.intrinsic(spots[-1]), None, "expired", self.expiry)
+        return Aged(0.0, self._with_dates(observed.until))

@@ -134,6 +134,15 @@ def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
     return num_dates - dates.shape[-1]
 
 
+def shared_weights(
+    dates: Float[Array, "*batch dates"], weights: Float[Array, "*batch dates"], num_dates: int
+) -> tuple[Float[Array, "*batch padded"], int]:
+    """Return the weights of a list whose first date is repeated, and the number of repetitions."""
+    extra = extra_dates(dates, num_dates)
+    first = weights[..., :1] / (extra + 1)
+    return front(jnp.concatenate([first, weights[..., 1:]], axis=-1), extra), extra
+
+
 def check_levels(dates: Array | None, **levels: Array) -> None:
     """Check that no level could be meant as one for each date: a level of several numbers is a batch.
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from ..ingestion.fields import choice, number, problem
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
 from ..market.dates import schedule, year_fraction
-from ..market.observed import Observed
+from ..market.observed import Observed, UnknownPast
 from .trade import IsoDate, Name, Notional, Trade
 
 FixedRate = Annotated[float, number("fixed_rate", least=-1.0, most=1.0)]
@@ -70,7 +70,15 @@ class RateTrade(Trade, abc.ABC):
         Args:
             day: The day on which it is entered.
             observed: The later day's curve.
+
+        Raises:
+            UnknownPast: The day is before `Observed.since`, and its curve is not known.
         """
+        if day < min(observed.since, observed.until):
+            message = f"the curve {self.underlying} on {day}, when the swap could be entered, is not known"
+            raise UnknownPast(
+                message, "give exercised, that day, if it was; else take the trade out"
+            )
         if day < observed.until:
             observed.assumed.append(f"the curve {self.underlying} on {day}")
         discount = functools.partial(observed.discount, self.underlying)

@@ -1,5 +1,8 @@
 """Swaps."""
 
+import functools
+import itertools
+from collections import defaultdict
 from datetime import date
 from typing import ClassVar
 
@@ -7,9 +10,13 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, real, real_vector
+from ..market.conventions import MONTHS, DayCount, Frequency
+from ..market.dates import schedule, year_fraction
+from ..market.observed import Observed
+from .fixed_payments import FixedPayments
 from .rate_trade import RateTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
-from .trade import IsoDate
+from .trade import Aged, Column, IsoDate
 
 
 class Swap(SwapEntry):
@@ -51,23 +58,79 @@ class Swap(SwapEntry):
 
 
 class SwapTrade(RateTrade):
-    """A swap that is still to start."""
+    """A swap. Once it has started, its floating rates are fixings of its curve, each for the period it begins.
+
+    The dates of the floating leg are counted back from the maturity like those of the fixed one.
+    """
 
     type = "swap"
     product = Swap
     renamed: ClassVar[dict[str, str]] = {"start": "swap_start"}
 
     start: IsoDate = Field(description="a start, YYYY-MM-DD")
+    floating_frequency: Frequency | None = None
+    floating_day_count: DayCount = "ACT/360"
 
     @property
     def expiry(self) -> date:
         return self.maturity
 
     @property
-    def deadlines(self) -> dict[str, tuple[date, str]]:
-        remedy = "fixings of the past are not kept: give swaps that are still to start"
-        return {"start": (self.start, remedy)}
-
-    @property
     def swap_from(self) -> date:
         return self.start
+
+    def aged(self, observed: Observed) -> Aged:
+        """Return the payments that are left of a swap that has started, and the coupons it has paid.
+
+        Those to come are the fixed coupons, the floating coupon of the period that has begun, and, for the
+        floating leg from the next period on, the notional at its start less the notional at its end.
+        """
+        if self.swap_start > observed.until:
+            return Aged(0.0, self)
+        sign = self.notional * (1.0 if self.side == "payer" else -1.0)
+        flows: defaultdict[date, float] = defaultdict(float)
+        for paid, accrual in zip(self.payment_dates, self.accruals, strict=True):
+            flows[paid] -= sign * self.fixed_rate * accrual
+        days = self.floating_dates
+        for start, end in itertools.pairwise(days):
+            if observed.since < end and start <= observed.until:
+                accrual = year_fraction(start, end, self.floating_day_count)
+                rate = observed.rate(self.underlying, self.floating_months, start, end, accrual)
+                flows[end] += sign * rate * accrual
+        cash = sum(x for day, x in flows.items() if observed.since < day <= observed.until)
+        if days[-1] <= observed.until:
+            return Aged(cash, None, "expired", days[-1])
+        flows[next(day for day in days if day > observed.until)] += sign
+        flows[days[-1]] -= sign
+        left = sorted((day, amount) for day, amount in flows.items() if day > observed.until)
+        own = {"payment_days": tuple(day for day, _ in left), "amounts": tuple(x for _, x in left)}
+        return Aged(cash, self._as(StartedSwapTrade, **own))
+
+    @functools.cached_property
+    def floating_dates(self) -> tuple[date, ...]:
+        """The first days of the floating periods, and the end of the last."""
+        months = self.floating_months
+        return tuple(schedule(self.start, self.maturity, months, calendar=self.calendar))
+
+    @property
+    def floating_months(self) -> int:
+        """The months of a floating period."""
+        return MONTHS[self.floating_frequency or self.frequency]
+
+
+class StartedSwapTrade(SwapTrade):
+    """The rest of a swap that has started: see `SwapTrade.aged`. It ages as the swap does."""
+
+    product = FixedPayments
+    pads_dates = True
+    dates_name = "payment_days"
+
+    payment_days: tuple[date, ...]
+    amounts: tuple[float, ...]
+
+    @property
+    def shape(self) -> str:
+        return "started"
+
+    def products(self, column: Column) -> FixedPayments:
+        return FixedPayments(column("payment_days"), column("amounts"))

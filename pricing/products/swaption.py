@@ -7,10 +7,11 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, real, real_vector, time
+from ..ingestion.fields import problem
 from ..market.observed import Observed
-from .rate_trade import RateTrade
+from .exercised_swap import ExercisedIntoSwap
 from .swap_entry import PAYER_OR_RECEIVER, SwapOption
-from .trade import IsoDate
+from .trade import Aged, IsoDate
 
 
 class Swaption(SwapOption):
@@ -46,7 +47,7 @@ class Swaption(SwapOption):
         return self.exercise_date[..., None]
 
 
-class SwaptionTrade(RateTrade):
+class SwaptionTrade(ExercisedIntoSwap):
     """The right to enter, at the expiry, a swap that starts then."""
 
     type = "swaption"
@@ -54,6 +55,17 @@ class SwaptionTrade(RateTrade):
     renamed: ClassVar[dict[str, str]] = {"strike": "fixed_rate", "exercise_date": "swap_start"}
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+
+    def check(self) -> None:
+        super().check()
+        if self.exercised not in (None, self.expiry, self.swap_start):
+            message = f"it was exercised on {self.exercised}, and it expires on {self.expiry}"
+            raise problem(message, "give the expiry, or leave it empty", "exercised")
+
+    def aged(self, observed: Observed) -> Aged:
+        if self.exercised is not None and self.exercised <= observed.until:
+            return self.exercised_into(self.swap_from, observed)
+        return super().aged(observed)
 
     @property
     def swap_from(self) -> date:

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Hashable
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ..ingestion.fields import choice, iso_date, iso_dates, name, number, numbers, problem
+from ..market.observed import UnknownPast
 from .product import AbstractProduct
 
 if TYPE_CHECKING:
@@ -40,9 +41,27 @@ Strike = Annotated[float, number("strike", above=0.0)]
 Level = Annotated[float, number("barrier", above=0.0)]
 Rebate = Annotated[float, number("rebate", least=0.0)]
 Spot = Annotated[float, number("spot", above=0.0)]
+Lag = Annotated[float, number("settlement_lag", least=0.0, most=30.0)]
 Notional = Annotated[float, number("notional", above=0.0)]
 Coupons = Annotated[tuple[float, ...], numbers("coupon", least=0.0)]
 Option = Annotated[Literal["call", "put"], choice("call", "put")]
+
+
+class Aged(NamedTuple):
+    """A trade on a later day: the plain trade that is left, and the cash that one contract has paid.
+
+    Attributes:
+        cash: The cash paid after `Observed.since`, in currency; of a trade that ended, all of its last payment.
+            None if it is not known.
+        trade: The trade that is left, or None.
+        event: "expired", "exercised", "called", "knocked out" or "knocked in"; "" for a trade that only ages.
+        day: The day of the event.
+    """
+
+    cash: float | None
+    trade: "Trade | None"
+    event: str = ""
+    day: date | None = None
 
 
 class Trade(BaseModel):
@@ -58,14 +77,15 @@ class Trade(BaseModel):
         renamed: The product's names of fields that have another name in the row, and that name.
         neutral: Columns whose default has no effect, so that a trade of another kind may give it.
         pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all lengths.
+        is_row: Whether a row of a book may be of this kind; others are what the past leaves of one.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
         drops_dates: Whether the trade is unchanged without its dates that have passed.
-        why_not_past: The remedy for a date of the list that is not after the market's as-of date.
         line: The line of the trade in the file.
         id: The id of the trade.
         underlying: The name of an equity or a curve of the market.
         quantity: The number of contracts, negative when short.
+        settlement_lag: The business days from the day of the last payment to its settlement.
 
     Examples:
         >>> from pricing import Book
@@ -81,10 +101,10 @@ class Trade(BaseModel):
     renamed: ClassVar[dict[str, str]] = {}
     neutral: ClassVar[tuple[str, ...]] = ()
     pads_dates: ClassVar[bool] = False
+    is_row: ClassVar[bool] = True
     in_rates: ClassVar[bool] = False
     dates_name: ClassVar[str] = ""
     drops_dates: ClassVar[bool] = False
-    why_not_past: ClassVar[str] = "take the dates out that have passed"
 
     if TYPE_CHECKING:
         expiry: date
@@ -93,11 +113,14 @@ class Trade(BaseModel):
     id: Name = Field(description="an id, a text that no other trade has")
     underlying: Name = Field(description="an underlying, the name of an equity of the market")
     quantity: Quantity = 1.0
+    settlement_lag: Lag = 0.0
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any):
         super().__pydantic_init_subclass__(**kwargs)
-        if "type" not in vars(cls):  # what several kinds share
+        if (
+            "type" not in vars(cls) or not cls.is_row
+        ):  # what several kinds share, or what is left of one
             return
         TRADE_TYPES[cls.type] = cls
         own = (name for name in cls.model_fields if name not in ("line", *COLUMNS))
@@ -129,23 +152,22 @@ class Trade(BaseModel):
         return getattr(self, "strike", None)
 
     @property
-    def deadlines(self) -> dict[str, tuple[date, str]]:
-        """The dates, beside `dates`, that must be after the market's as-of date: field -> (date, remedy)."""
-        remedy = "give an expiry that is still to come, or take the trade out"
-        return {"expiry": (self.expiry, remedy)}
+    def end(self) -> date:
+        """The last day on which something may be left of the trade."""
+        return self.expiry
 
-    def aged(self, observed: "Observed") -> "tuple[float, Trade | None]":
-        """Return the cash that one contract has paid by a later day, and the trade that is left, or None.
+    def aged(self, observed: "Observed") -> Aged:
+        """Return the trade on a later day: what is left as a plain trade, and the cash it has paid.
 
-        A right to exercise before the last date was not used: the trade is still in the book. A trade whose
-        kind has no `payoff` is returned unchanged.
+        A right to exercise before the last date was not used: the trade is still in the book. A kind without
+        `payoff` has paid what is not known.
 
         Args:
-            observed: The levels up to the later day.
+            observed: The levels up to the later day. It raises `UnknownPast` where it lacks one that is needed.
         """
-        if self.expiry > observed.until or (paid := self.payoff(observed)) is None:
-            return 0.0, self._with_dates(observed.until)
-        return paid, None
+        if self.expiry > observed.until:
+            return Aged(0.0, self._with_dates(observed.until))
+        return Aged(self.payoff(observed), None, "expired", self.expiry)
 
     def payoff(self, observed: "Observed") -> float | None:
         """Return the payment of one contract at its expiry, in currency; None where the kind has none.
@@ -156,15 +178,22 @@ class Trade(BaseModel):
         del observed
 
     def _with_dates(self, after: date, **others: Any) -> "Trade":
-        """Return the trade with its dates after a day."""
+        """Return the trade with its dates after a day.
+
+        Raises:
+            UnknownPast: Dates have passed, and the kind does not say what is left without them.
+        """
         left = tuple(day for day in self.dates or () if day > after)
-        if self.dates is None or not left or left == self.dates or not self.drops_dates:
+        if self.dates is None or left == self.dates:
             return self
+        if not self.drops_dates:
+            message = f"{self.dates[0]} has passed, and a trade of type {self.type} needs all dates"
+            raise UnknownPast(message, f"give {self.dates_name} that are still to come")
         return self._as(type(self), **{self.dates_name: left, **others})
 
-    def _as(self, kind: "type[Trade]", **changes: Any) -> "Trade":
+    def _as(self, kind: "type[Trade]", **changes: Any) -> Any:
         """Return a trade of a kind with the fields of this one, and some changed."""
-        own = {name: getattr(self, name) for name in kind.model_fields}
+        own = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
         return kind.model_construct(**(own | changes))
 
     @property
@@ -180,6 +209,9 @@ class Trade(BaseModel):
                 "end the dates with the expiry",
                 "expiry",
             )
+        if self.settlement_lag % 1.0:
+            message = f"{self.settlement_lag:g} is not a whole number of business days"
+            raise problem(message, "give a settlement_lag such as 2", "settlement_lag")
         self.check()
         return self
 
@@ -223,3 +255,13 @@ class OptionTrade(Trade):
             level: The level in the units of the strike.
         """
         return max(level - self.strike if self.option == "call" else self.strike - level, 0.0)
+
+    def paid_on(self, day: date, observed: "Observed") -> Aged:
+        """Return the payment of an exercise, at the spot of its day.
+
+        Args:
+            day: The day of the exercise.
+            observed: The levels up to a later day.
+        """
+        paid = self.intrinsic(observed.spot(self.underlying, day))
+        return Aged(paid, None, "exercised", day)

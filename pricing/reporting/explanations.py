@@ -21,6 +21,7 @@ PARTS = {
     "rho": "Rates",
     "dividends": "Dividends",
     "correlation": "Correlations",
+    "events": "Trades that ended",
     "residual": "Not explained",
 }
 """Part of a change -> its name."""
@@ -87,14 +88,16 @@ def payments(explanation: Explanation, currency: str) -> TextTable:
     rows = [
         (
             payment.id,
+            payment.event or "\N{EN DASH}",
             "nothing" if payment.is_over else "the trade, with the dates to come",
             ", ".join(payment.assumed) or "\N{EN DASH}",
             text,
         )
         for payment, text in zip(explanation.payments, texts, strict=True)
     ]
-    headers = ("Trade", "What is left", "Fixings that are not in the market after", _in(currency))
-    return TextTable(headers, tuple(rows), words=3)
+    fixings = "Fixings that are not in the market after"
+    headers = ("Trade", "Event", "What is left", fixings, _in(currency))
+    return TextTable(headers, tuple(rows), words=4)
 
 
 def as_json(explanations: Mapping[str, Explanation]) -> dict[str, Any]:

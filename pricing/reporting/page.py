@@ -54,7 +54,7 @@ def risk_page(
     parts = by_currency(positions, market)
     named = stress if stress and stress.currencies else None
     names = dict.fromkeys(name for p in positions if p.figures for name in p.trade.underlyings)
-    failed = sum(not position.figures for position in positions)
+    failed = sum(not p.figures and not p.is_over for p in positions)
     context = {
         "heading": f"Risk of {counted(len(positions), 'trade')} on {', '.join(names) or 'nothing'}",
         "sources": (

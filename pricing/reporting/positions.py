@@ -43,8 +43,8 @@ COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RA
 """Of every table of positions. After them are columns that only some books have.
 
 `value:CURRENCY` is the value in the currency of the total, where some trades are in another one;
-`rounding_error` and `rounding_error:MEASURE` are of single precision; `delta:NAME` and `gamma:NAME:NAME`
-are of a basket's assets.
+`settled` is of trades that have ended; `rounding_error` and `rounding_error:MEASURE` are of single precision;
+`delta:NAME` and `gamma:NAME:NAME` are of a basket's assets.
 """
 
 _TO_QUOTES = ("vega", "theta", "rho")
@@ -59,14 +59,16 @@ class Position:
         line: The line of the row in its file.
         id: The row's id.
         type: The kind of trade.
-        trade: The trade; None if the row has none.
-        figures: Column -> figure; empty if the trade failed, and without any that would be biased.
+        trade: The trade; None if the row has none, or nothing is left of it.
+        figures: Column -> figure; empty if the trade failed or has ended, and without any that would be biased.
         method: The name of the method that valued the trade.
-        status: "ok", or "failed: " and the reason.
+        status: "ok", "failed: " and the reason, or what has become of a trade that has ended, as "expired".
         currency: The ISO code of the figures' currency.
         by_asset: For a basket, the columns that the spot of each asset alone gives.
         errors: Column -> standard error of the figure, if it is simulated; for a basket's Delta and Gamma, the
             sum of its assets' standard errors, which is a bound.
+        is_over: Whether the trade has ended, and is worth nothing.
+        settled: The last payment of a trade that has ended, to the position; None if it is not known.
     """
 
     line: int
@@ -79,6 +81,8 @@ class Position:
     currency: str
     by_asset: dict[str, dict[str, float]] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    is_over: bool = False
+    settled: float | None = None
 
     def converted(self, currency: str, rates: Mapping[str, float]) -> "Position":
         """Return the position with all figures in another currency.
@@ -119,11 +123,14 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 
     Where some trades are in another currency than the total, each has its value in the total, too.
     """
+    book = book.checked(market)
 
     def position_of(row: BookRow, risk: TradeRisk) -> Position:
+        ended = row.history if row.is_over else None
+        trade = ended.trade if ended else row.trade
         figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
         errors = _errors(risk, row.trade, market) if risk.figures else {}
-        currency = currency_of(row.trade, market) if row.trade else market.currency
+        currency = currency_of(trade, market) if trade else market.currency
         if figures and result.is_converted:
             figures[f"value:{result.currency}"] = result.fx_rates[currency] * figures["value"]
         return Position(
@@ -131,6 +138,8 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
             currency=currency,
             by_asset=by_asset,
             errors=errors,
+            is_over=ended is not None,
+            settled=ended.cash if ended else None,
         )
 
     return tuple(map(position_of, book.rows, result.trades))
@@ -210,8 +219,17 @@ def _in_proportion(figures: Measures, spots: dict[str, float]) -> dict[str, floa
 
 
 def write_positions(path: Path, positions: Sequence[Position]) -> None:
-    """Write the positions as CSV, numbers with every digit; a failed row has no figures."""
-    of_some = (name for p in positions for name in p.figures if name not in COLUMNS)
+    """Write the positions as CSV, numbers with every digit; a failed row has no figures.
+
+    A trade that has ended has the value 0, and its last payment in the column `settled`.
+    """
+    cells = [_ended(p) if p.is_over else p.figures for p in positions]
+    of_some = (name for own in cells for name in own if name not in COLUMNS)
     columns = (*COLUMNS, *dict.fromkeys(of_some))
-    rows = ({name: getattr(p, name) for name in _WORDS} | p.figures for p in positions)
-    write_csv(path, columns, rows)
+    words = ({name: getattr(p, name) for name in _WORDS} for p in positions)
+    write_csv(path, columns, (said | own for said, own in zip(words, cells, strict=True)))
+
+
+def _ended(position: Position) -> dict[str, float]:
+    settled = {} if position.settled is None else {"settled": position.settled}
+    return {"value": 0.0, "std_error": 0.0, **settled}

@@ -47,7 +47,7 @@ FIGURES = {
     "vega_1bp": Heading("Vega", "rates", "1 bp of vol"),
     "vega_rates_1volpt": Heading("Vega", "rates", "1 vol point of swaptions"),
 }
-_NO_TRADE = "unknown"
+_NO_TRADE, _ENDED = "unknown", "ended"
 _BUCKETS = (
     *(("to 1 month", 31), ("to 3 months", 92), ("to 6 months", 183), ("to 1 year", 366)),
     *(("to 2 years", 731), ("to 5 years", 1827), ("to 10 years", 3653), ("later", inf)),
@@ -172,6 +172,8 @@ def by_underlying(positions: Sequence[Position]) -> TextTable:
 
 def underlying_of(position: Position) -> str:
     """Return the name of a position's underlying."""
+    if position.is_over:
+        return _ENDED
     return position.trade.underlying.replace("|", " and ") if position.trade else _NO_TRADE
 
 
@@ -181,7 +183,7 @@ def by_expiry(positions: Sequence[Position], asof: date) -> TextTable:
 
     def bucket_of(position: Position) -> str:
         if position.trade is None:
-            return _NO_TRADE
+            return _ENDED if position.is_over else _NO_TRADE
         days = (position.trade.expiry - asof).days
         return next(name for name, last in _BUCKETS if days <= last)
 
@@ -199,7 +201,12 @@ def _grouped(
     sums = [[total(own, figure) for figure in shown] for _, own in groups]
     columns = [column(figures) for figures in zip(*sums, strict=True)]
     rows = [
-        (name, rounded(len(own)), rounded(sum(not p.figures for p in own)), *figures)
+        (
+            name,
+            rounded(len(own)),
+            rounded(sum(not p.figures and not p.is_over for p in own)),
+            *figures,
+        )
         for (name, own), figures in zip(groups, zip(*columns, strict=True), strict=True)
     ]
     headers = (title, "Trades", "Failed", *_headers(shown))
@@ -261,7 +268,9 @@ def largest_risks(positions: Iterable[Position], count: int) -> TextTable:
 
 def failed(positions: Iterable[Position], count: int) -> TextTable:
     """Return the rows without figures, and why."""
-    rows = [(str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures]
+    rows = [
+        (str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures and not p.is_over
+    ]
     headers = ("Line", "Trade", "Product", "Reason")
     return TextTable(headers, tuple(rows[:count]), words=4, left_out=max(0, len(rows) - count))
 

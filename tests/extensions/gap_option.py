@@ -5,7 +5,7 @@
 3. The row is a pydantic class with a `type`. Its fields are columns of a trades file; its descriptions are
    what an error says is needed.
 4. `payoff` is what a contract paid at its expiry, by which `explain` counts a trade that ended. Without it
-   such a trade is named, and in no number.
+   such a trade is named, and in no number. A kind whose value depends on the past overrides `aged`.
 """
 
 from typing import Annotated

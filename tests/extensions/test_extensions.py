@@ -141,7 +141,7 @@ def test_a_row_that_ended_has_paid(gap, spot, paid):
     (trade,) = Book.from_text(f"{header}\n{row}\n").trades
     assert isinstance(trade, gap.GapTrade)
     after = replace(dax().with_quotes({"EQUITY/PRICE/DAX": spot}), asof=trade.expiry)
-    assert trade.aged(Observed(dax().asof, after)) == (paid, None)
+    assert trade.aged(Observed(dax().asof, after))[:3] == (paid, None, "expired")
 
 
 @pytest.mark.parametrize("side", ["call", "put"])

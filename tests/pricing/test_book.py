@@ -206,20 +206,18 @@ def test_what_the_market_cannot_serve_is_set_aside(market):
         GOOD,
         GOOD.replace("E1", "E2").replace("DAX", "DXA"),
         GOOD.replace("E1", "E3").replace("2003-03-18", "2002-07-05"),
+        GOOD.replace("E1", "E4").replace("DAX", "DXA").replace("2003-03-18", "2002-07-04"),
     ]
     book = Book.from_text("\n".join(lines))
     trades, errors = book.check(market)
     assert book.errors == ()
     assert [trade.id for trade in trades] == ["E1"]
-    assert [(error.line, error.column, error.field) for error in errors] == [
-        (3, 3, "underlying"),
-        (4, 7, "expiry"),
-    ]
+    assert [(error.line, error.column, error.field) for error in errors] == [(3, 3, "underlying")]
     assert "did you mean 'DAX'" in errors[0].remedy
-    assert "as-of date 2002-07-05" in errors[1].message
     checked = book.checked(market)
-    assert [row.id for row in checked.rows] == ["E1", "E2", "E3"]
-    assert [row.errors for row in checked.rows] == [(), errors[:1], errors[1:]]
+    assert [row.id for row in checked.rows] == ["E1", "E2", "E3", "E4"]
+    assert [row.errors for row in checked.rows] == [(), errors, (), ()]
+    assert [row.is_over for row in checked.rows] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

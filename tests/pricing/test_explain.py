@@ -167,7 +167,7 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
         ("bermudan", {"option": "call", "strike": 99, "exercise_dates": WATCHED}, 9.0, None),
         (
             *("bermudan", {"option": "call", "strike": 99, "exercise_dates": DATES}),
-            *(0.0, {"exercise_dates": (date(2026, 6, 1),)}),
+            *(0.0, {"type": "european", "expiry": date(2026, 6, 1)}),
         ),
         ("digital", CALL | {"amount": 7}, 7.0, None),
         ("digital", CALL | {"amount": 2, "payout": "asset"}, 216.0, None),
@@ -255,9 +255,11 @@ def test_what_each_kind_of_trade_has_paid_by_a_day_and_what_is_left(kind, given,
     later = replace(
         Market.from_text(SEVERAL), fixings=((("S", date(2026, 1, 6)), 94.0),)
     ).with_quotes({SPOT: 108.0})
-    cash, found = trade.aged(Observed(date(2026, 1, 5), later))
+    cash, found, event, _ = trade.aged(Observed(date(2026, 1, 5), later))
     assert cash == pytest.approx(paid, rel=1e-12)
-    assert (found is None) == (left is None)
+    assert (found is None) == (left is None) and (event != "") == (
+        left is None or (kind == "barrier" and left["type"] == "european")
+    )
     assert {name: getattr(found, name) for name in left or ()} == (left or {})
 
 
@@ -269,12 +271,12 @@ def test_a_swaption_that_ended_paid_what_its_swap_was_worth(kind):
     cells |= {"maturity": "2028-01-07", "notional": "1000", **dates}
     (trade,) = Book.from_text(f"{','.join(cells)}\n{','.join(cells.values())}\n").trades
     flat = '{"asof": "2026-01-07", "curves": {"C": {"zero_rate": 0.03}}, "equities": {}}'
-    cash, left = trade.aged(Observed(date(2026, 1, 5), Market.from_text(flat)))
+    cash, left, event, _ = trade.aged(Observed(date(2026, 1, 5), Market.from_text(flat)))
     one, two = (np.exp(-0.03 * days / 365.0) for days in (365, 730))
-    assert left is None
+    assert left is None and event == "expired"
     assert cash == pytest.approx(1000.0 * (1.0 - two - 0.01 * (one + two)), rel=1e-6)
     receiver = trade.model_copy(update={"side": "receiver"})
-    assert receiver.aged(Observed(date(2026, 1, 5), Market.from_text(flat))) == (0.0, None)
+    assert receiver.aged(Observed(date(2026, 1, 5), Market.from_text(flat)))[:2] == (0.0, None)
 
 
 def test_fixings_are_read_and_checked():

@@ -131,11 +131,9 @@ def test_a_bad_cell_is_reported_in_its_place(case):
 @pytest.mark.parametrize(
     ("row", "column", "remedy"),
     [
-        (SWAP.replace("2002-10-05", "2002-07-05"), "start", "fixings of the past are not kept"),
+        (SWAP.replace("2002-10-05", "2002-07-03"), "", "add the row EUR 12M,2002-07-03,VALUE"),
         (SWAP.replace("EUR", "EURO"), "underlying", "did you mean 'EUR'? the curves are EUR"),
         (SWAP.replace("EUR", "DAX"), "underlying", "the curves are EUR"),
-        (SWAPTION.replace("2003", "2002"), "expiry", "still to come"),
-        (BERMUDAN.replace("2003", "2002"), "exercise_dates", "take the dates out"),
     ],
 )
 def test_what_the_market_cannot_serve_is_set_aside(row, column, remedy):

@@ -74,9 +74,11 @@ class TradeRisk:
         id: The row's id, as it is in the file.
         type: The kind of trade.
         quantity: The number of contracts, negative when short.
-        figures: The figures of one contract; None if the trade failed.
+        figures: The figures of one contract, of what the past has left of it; None if the trade failed, or has
+            ended and is worth nothing any more.
         method: The name of the method that valued it; empty if none did.
-        status: "ok", or "failed: " and the reason.
+        status: "ok", or "failed: " and the reason; of a trade that has ended "expired", "exercised", "called",
+            "knocked out" or "settled".
         std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, the difference
             to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
         rounding_errors: The rounding error of each figure, where devices compute in single precision and
@@ -93,8 +95,13 @@ class TradeRisk:
     rounding_errors: Measures | None = None
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the trade could not be valued."""
+        return self.status.startswith("failed")
+
+    @property
     def position(self) -> Measures | None:
-        """The figures times the quantity; None if the trade failed."""
+        """The figures times the quantity; None if there are none."""
         return None if self.figures is None else self.figures.scaled(self.quantity)
 
 
@@ -179,6 +186,9 @@ class TradeRisks(Sequence[TradeRisk]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     def _of_row(self, row: BookRow) -> TradeRisk:
+        if row.is_over and row.history is not None:
+            ended = row.history
+            return TradeRisk(row.id, row.type, ended.trade.quantity, None, "", ended.event)
         head = row.id, row.type, row.trade.quantity if row.trade else 0.0
         if row.trade is None:
             return TradeRisk(*head, None, "", f"failed: {'; '.join(map(str, row.errors))}")

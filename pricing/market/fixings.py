@@ -1,0 +1,146 @@
+"""Levels that were fixed on days of the past: spots of equities, rates of curves."""
+
+import csv
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict
+
+from ..ingestion.errors import InputError, show, unreadable
+from ..ingestion.fields import iso_date, name, number
+from ..ingestion.files import read_text
+from ..ingestion.validation import ValidationIssue, validate
+
+Place = tuple[str, date]
+_COLUMNS = ("name", "date", "value")
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        cells = next(csv.reader([line], skipinitialspace=True), [])
+    except csv.Error:
+        cells = line.split(",")
+    return [cell.strip() for cell in cells]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    name: Annotated[str, name]
+    date: Annotated[date, iso_date]
+    value: Annotated[float, number("value")]
+
+
+class Fixings(Mapping[Place, float]):
+    r"""The levels of equities and curves on days of the past: (name, day) -> level.
+
+    No program reads them, so that all fixings are equal: a market with one more is no other market to JAX.
+
+    Args:
+        levels: The levels, or pairs of a place and its level.
+        errors: The rows of a file that were left out.
+        file: The name of the file.
+
+    Attributes:
+        errors: The rows of a file that were left out, with the reasons.
+        file: The name of the file.
+
+    Examples:
+        >>> from datetime import date
+        >>> from pricing.market import Fixings
+        >>> fixings = Fixings.from_text("name,date,value\nDAX,2002-07-04,4412.3")
+        >>> fixings["DAX", date(2002, 7, 4)]
+        4412.3
+    """
+
+    def __init__(
+        self,
+        levels: Mapping[Place, float] | Iterable[tuple[Place, float]] = (),
+        errors: tuple[InputError, ...] = (),
+        file: str = "",
+    ):
+        self._levels: dict[Place, float] = dict(levels)
+        self.errors, self.file = errors, file
+        self._days: dict[str, list[date]] = {}
+        for known, day in sorted(self._levels):
+            self._days.setdefault(known, []).append(day)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Fixings":
+        """Return the fixings in a CSV file of the columns name, date and value (format: docs/data.md).
+
+        A bad row is left out and reported in `errors`. A file without rows is an `UnreadableFile`.
+
+        Args:
+            path: The path of the file.
+        """
+        return cls.from_text(read_text(path), os.fspath(path))
+
+    @classmethod
+    def from_text(cls, text: str, file: str = "fixings.csv") -> "Fixings":
+        """Return the fixings in a text; `file` names it in error messages.
+
+        Args:
+            text: The content of a CSV file.
+            file: The name that error messages show.
+
+        Raises:
+            unreadable: The header lacks a column; it is an `UnreadableFile`.
+        """
+        head, *lines = re.split("\r\n|\n|\r", text)
+        header = [name.lower() for name in _cells(head)]
+        if lacking := [column for column in _COLUMNS if column not in header]:
+            message = f"the header has no column {lacking[0]}"
+            raise unreadable(file, message, f"begin with the line {','.join(_COLUMNS)}")
+        levels: dict[Place, float] = {}
+        errors: list[InputError] = []
+        for line, content in enumerate(lines, start=2):
+            cells = zip(header, _cells(content), strict=False)
+            given = {column: cell for column, cell in cells if cell}
+            if not given:
+                continue
+            row, problems = validate(_Row, given, text=True)
+            if row is not None and levels.setdefault((row.name, row.date), row.value) != row.value:
+                known = levels[row.name, row.date]
+                message = f"{row.name} was {known:g} on {row.date} in an earlier row"
+                problems = (ValidationIssue(("value",), show(row.value), message, "keep one"),)
+            for problem in problems:
+                column = str(problem.path[0]) if problem.path else ""
+                cell = header.index(column) + 1 if column in header else None
+                said = column, problem.value, problem.message, problem.remedy
+                errors.append(InputError(file, line, cell, *said))
+        return cls(levels, tuple(errors), file)
+
+    @functools.cached_property
+    def identity(self) -> int:
+        """A number that two sets of the same fixings share."""
+        return hash(frozenset(self._levels.items()))
+
+    def days(self, name: str) -> tuple[date, ...]:
+        """Return the days with a level of a name, in order.
+
+        Args:
+            name: The name of an equity or a curve.
+        """
+        return tuple(self._days.get(name, ()))
+
+    def __getitem__(self, place: Place) -> float:
+        return self._levels[place]
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._levels)
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixings)
+
+    def __hash__(self) -> int:
+        return hash(Fixings)
+
+    def __repr__(self) -> str:
+        return "Fixings(...)"

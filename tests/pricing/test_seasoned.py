@@ -1,0 +1,398 @@
+"""Trades that live: what fixings, knocks and exercises leave of them, and what it is worth."""
+
+import json
+import math
+from datetime import date
+
+import jax
+import numpy as np
+import pytest
+
+from pricing import Book, Fixings, Market, explain, risk
+from pricing.ingestion.errors import UnreadableFile
+from pricing.models.surface_models import black_scholes
+from pricing.portfolio.batching import products_of
+from tests.helpers import double
+from tests.pricing.test_rate_trades import hull_white
+
+ASOF = date(2026, 1, 7)
+MARKET = {
+    "asof": str(ASOF),
+    "currency": "EUR",
+    "curves": {"EUR": {"zero_rates": [0.03, 0.03], "dates": ["2027-01-07", "2030-01-07"]}},
+    "equities": {
+        "S": {
+            "curve": "EUR",
+            "spot": 100.0,
+            "dividend_yield": 0.01,
+            "implied_vols": {
+                "expiries": ["2028-01-07"],
+                "strikes": [100],
+                "vols_by_expiry": [[0.2]],
+            },
+        }
+    },
+    "swaption_vols": {
+        "type": "normal",
+        "expiries_years": [1],
+        "tenors_years": [5],
+        "vols_by_expiry": [[0.01]],
+    },
+}
+PAST = "name,date,value\nS,2025-12-05,96\nS,2026-01-05,104\nS,2026-01-06,98\n"
+
+
+def market(fixings: str = PAST, asof: date = ASOF, spot: float = 100.0) -> Market:
+    text = json.dumps(MARKET | {"asof": str(asof)})
+    return (
+        Market.from_text(text)
+        .with_fixings(Fixings.from_text(fixings))
+        .with_quotes({"EQUITY/PRICE/S": spot})
+    )
+
+
+def book(*rows: dict) -> Book:
+    cells = [{"id": str(place), "underlying": "S", **row} for place, row in enumerate(rows)]
+    columns = list(dict.fromkeys(name for row in cells for name in row))
+    lines = [",".join(str(row.get(name, "")) for name in columns) for row in cells]
+    return Book.from_text("\n".join([",".join(columns), *lines]))
+
+
+def valued(*rows: dict, **settings):
+    return risk(book(*rows), market(**settings), black_scholes, greeks=False)
+
+
+def value(row: dict, **settings) -> float:
+    (trade,) = valued(row, **settings).trades
+    assert trade.status == "ok", trade.status
+    return trade.position.value
+
+
+DATES = "2025-12-05|2026-01-05|2026-01-06|2027-01-07"
+ASIAN = {"type": "asian", "option": "call", "strike": 95, "averaging_dates": DATES}
+PLAIN = {"type": "european", "option": "call", "expiry": "2027-01-07"}
+RATE, YIELD = 0.03, 0.01
+FORWARD = 100.0 * math.exp(RATE - YIELD)
+DISCOUNT = math.exp(-RATE)
+
+
+# --- averages -----------------------------------------------------------------------------------------
+
+
+@double
+@pytest.mark.parametrize("option", ["call", "put"])
+def test_an_average_with_one_date_left_is_an_option_on_a_quarter_of_the_spot(option):
+    """max(side (298 / 4 + S / 4 - 95), 0) = max(side (S - 82), 0) / 4."""
+    own = value(ASIAN | {"option": option})
+    vanilla = value(PLAIN | {"option": option, "strike": 82})
+    assert own == pytest.approx(0.25 * vanilla, rel=1e-12)
+
+
+@double
+def test_an_average_beyond_its_strike_is_a_forward():
+    strike = ASIAN | {"strike": 74}  # of which 74.5 is fixed
+    found = value(strike)
+    assert found == pytest.approx(DISCOUNT * (74.5 + 0.25 * FORWARD - 74.0), rel=1e-12)
+    assert value(strike | {"option": "put"}) == 0.0
+
+
+@double
+def test_a_geometric_average_is_that_of_another_library():
+    ql = pytest.importorskip("QuantLib")
+    dates = "2025-12-05|2026-01-05|2026-01-06|2026-04-07|2026-10-07|2027-01-07"
+    today = ql.Date(7, 1, 2026)
+    ql.Settings.instance().evaluationDate = today
+    flat = lambda x: ql.YieldTermStructureHandle(ql.FlatForward(today, x, ql.Actual365Fixed()))
+    vol = ql.BlackConstantVol(today, ql.NullCalendar(), 0.2, ql.Actual365Fixed())
+    process = ql.BlackScholesMertonProcess(
+        ql.QuoteHandle(ql.SimpleQuote(100.0)),
+        flat(YIELD),
+        flat(RATE),
+        ql.BlackVolTermStructureHandle(vol),
+    )
+    left = [ql.Date(7, 4, 2026), ql.Date(7, 10, 2026), ql.Date(7, 1, 2027)]
+    for option, side in (("call", ql.Option.Call), ("put", ql.Option.Put)):
+        peer = ql.DiscreteAveragingAsianOption(
+            ql.Average.Geometric,
+            96.0 * 104.0 * 98.0,
+            3,
+            left,
+            ql.PlainVanillaPayoff(side, 99.0),
+            ql.EuropeanExercise(left[-1]),
+        )
+        peer.setPricingEngine(ql.AnalyticDiscreteGeometricAveragePriceAsianEngine(process))
+        row = ASIAN | {"average": "geometric", "averaging_dates": dates, "strike": 99}
+        assert value(row | {"option": option}) == pytest.approx(peer.NPV(), rel=1e-10)
+
+
+@double
+def test_todays_fixing_is_todays_spot():
+    dates = DATES.replace("2026-01-06", "2026-01-07")
+    assert value(ASIAN | {"averaging_dates": dates}, spot=98.0) == pytest.approx(
+        value(ASIAN, spot=98.0), rel=1e-12
+    )
+
+
+def test_a_missing_fixing_is_named_with_its_remedy():
+    found = valued(ASIAN, fixings=PAST.replace("S,2026-01-05,104\n", ""))
+    (trade,) = found.trades
+    assert trade.has_failed and "there is no fixing of S on 2026-01-05" in trade.status
+    assert "add the row S,2026-01-05,VALUE to the fixings" in trade.status
+
+
+# --- barriers, notes, exercises -----------------------------------------------------------------------
+
+OUT = PLAIN | {"type": "barrier", "strike": 100, "barrier": 97, "barrier_type": "down-and-out"}
+START = {"start": "2025-12-01", "rebate": 2}
+NOTE = {"type": "autocallable", "coupons": "0.1|0.2|0.3", "barrier": 103, "protection": 80}
+NOTE |= {"initial_spot": 100, "notional": 10, "exercise_dates": "2025-12-05|2026-01-06|2027-01-07"}
+LATER = NOTE | {"coupons": "0.2|0.3", "exercise_dates": "2026-01-05|2027-01-07"}
+
+ENDED = {
+    "a call that expired": (PLAIN | {"strike": 95, "expiry": "2026-01-06"}, "expired", 3.0),
+    "a call that expires today": (PLAIN | {"strike": 95, "expiry": "2026-01-07"}, "expired", 5.0),
+    "without a fixing": (PLAIN | {"strike": 95, "expiry": "2026-01-02"}, "expired", None),
+    "an average": (
+        ASIAN | {"averaging_dates": DATES.replace("2027-01-07", "2026-01-07")},
+        "expired",
+        4.5,
+    ),
+    "a knock that the fixings show": (OUT | START, "knocked out", 2.0),
+    "a knock that the row tells": (
+        OUT | {"barrier": 50, "knocked": "2026-01-02"},
+        "knocked out",
+        0.0,
+    ),
+    "a knock on a date": (
+        OUT | {"barrier": 96.5, "monitoring_dates": "2025-12-05|2027-01-07"},
+        "knocked out",
+        0.0,
+    ),
+    "a double knock": (
+        {"type": "double_knock_out", "option": "put", "strike": 100, "lower": 90, "upper": 103}
+        | {"monitoring_dates": "2026-01-05|2027-01-07", "rebate": 1},
+        "knocked out",
+        1.0,
+    ),
+    "a call of the issuer": (LATER, "called", 12.0),
+    "an exercise": (
+        PLAIN | {"type": "american", "strike": 90, "exercised": "2026-01-05"},
+        "exercised",
+        14.0,
+    ),
+    "an exercise on a date": (
+        {"type": "bermudan", "option": "call", "strike": 90, "exercised": "2026-01-05"}
+        | {"exercise_dates": "2026-01-05|2027-01-07"},
+        "exercised",
+        14.0,
+    ),
+}
+
+
+def test_a_trade_that_has_ended_is_listed_and_has_not_failed(tmp_path):
+    from pricing.reporting import positions_of, write_positions
+
+    own = book(*(row for row, *_ in ENDED.values()))
+    found = risk(own, market(), black_scholes)
+    assert not found.errors and not found.failed and found.value == 0.0
+    assert [trade.status for trade in found.trades] == [event for _, event, _ in ENDED.values()]
+    positions = positions_of(found, own, market())
+    assert [p.settled for p in positions] == pytest.approx([cash for *_, cash in ENDED.values()])
+    write_positions(tmp_path / "npv.csv", positions)
+    head, first, *_ = (tmp_path / "npv.csv").read_text(encoding="utf-8").splitlines()
+    row = dict(zip(head.split(","), first.split(","), strict=True))
+    assert (row["status"], float(row["value"]), float(row["settled"])) == ("expired", 0.0, 3.0)
+
+
+LIVE = {
+    "a barrier that no fixing touches": (
+        OUT | {"barrier": 90, "start": "2025-12-01"},
+        OUT | {"barrier": 90},
+    ),
+    "a barrier after its start": (OUT | {"start": "2025-12-31"}, OUT | {"start": ASOF}),
+    "a knock-in that is knocked": (
+        OUT | {"barrier_type": "down-and-in", "start": "2025-12-01"},
+        PLAIN | {"strike": 100},
+    ),
+    "a note that was not called": (
+        NOTE,
+        NOTE | {"coupons": "0.3", "exercise_dates": "2027-01-07"},
+    ),
+    "a bermudan with one date": (
+        {
+            "type": "bermudan",
+            "option": "put",
+            "strike": 100,
+            "exercise_dates": "2026-01-05|2027-01-07",
+        },
+        PLAIN | {"option": "put", "strike": 100},
+    ),
+    "an american not yet exercised": (
+        PLAIN | {"type": "american", "strike": 90, "exercised": "2026-03-05"},
+        PLAIN | {"type": "american", "strike": 90},
+    ),
+}
+
+
+@double
+@pytest.mark.parametrize("case", LIVE)
+def test_what_is_left_is_the_plain_trade(case):
+    left, plain = (book(row).checked(market()).trades for row in LIVE[case])
+    assert type(left[0]).product is type(plain[0]).product
+    pairs = zip(
+        *(jax.tree.leaves(products_of(own, market())) for own in (left, plain)), strict=True
+    )
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_fixing_beyond_a_barrier_of_unknown_start_is_refused():
+    (trade,) = valued(OUT).trades
+    assert "S was beyond the barrier on 2025-12-05" in trade.status
+    assert "give start, the first day, or knocked, the day of the knock" in trade.status
+
+
+@double
+def test_a_payment_that_is_not_settled_is_discounted():
+    """Wednesday the 7th, and two business days later."""
+    today = PLAIN | {"strike": 95, "expiry": "2026-01-07", "settlement_lag": 2, "quantity": -3}
+    assert value(today) == pytest.approx(-15.0 * math.exp(-0.03 * 2 / 365), rel=1e-12)
+    (trade,) = valued(today, asof=date(2026, 1, 9), fixings=f"{PAST}S,2026-01-07,100\n").trades
+    assert trade.status == "expired"
+
+
+BAD = {
+    "an exercise on another day": (
+        ENDED["an exercise on a date"][0] | {"exercised": "2026-01-06"},
+        "not one of",
+    ),
+    "an exercise after the expiry": (
+        PLAIN | {"type": "american", "strike": 90, "exercised": "2027-03-05"},
+        "after its expiry",
+    ),
+    "half a day": (PLAIN | {"strike": 90, "settlement_lag": 1.5}, "not a whole number"),
+    "a start beside dates": (
+        OUT | {"start": "2025-12-05", "monitoring_dates": "2025-12-05|2027-01-07"},
+        "watched on its dates",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_cell_is_refused(case):
+    row, said = BAD[case]
+    (error,) = book(row).errors
+    assert said in str(error)
+
+
+# --- swaps --------------------------------------------------------------------------------------------
+
+SWAP = {"type": "swap", "underlying": "EUR", "side": "payer", "fixed_rate": 0.02, "notional": 1e6}
+SWAP |= {"start": "2025-10-06", "maturity": "2028-10-06", "floating_frequency": "semiannual"}
+SWAP |= {"frequency": "annual"}
+RATES = "name,date,value\nEUR 6M,2025-10-06,0.021\n"
+
+
+def rates_of(*rows: dict, fixings: str = RATES, asof: date = ASOF):
+    return risk(book(*rows), market(fixings, asof), hull_white, greeks=False)
+
+
+@double
+def test_a_swap_that_has_started_is_that_of_another_library():
+    ql = pytest.importorskip("QuantLib")
+    today = ql.Date(7, 1, 2026)
+    ql.Settings.instance().evaluationDate = today
+    curve = ql.YieldTermStructureHandle(ql.FlatForward(today, 0.03, ql.Actual365Fixed()))
+    calendar, roll = ql.TARGET(), ql.ModifiedFollowing
+    index = ql.IborIndex(
+        *("own", ql.Period("6M"), 0, ql.EURCurrency(), calendar, roll, False, ql.Actual360(), curve)
+    )
+    index.addFixing(ql.Date(6, 10, 2025), 0.021, True)
+    ends = ql.Date(6, 10, 2025), ql.Date(6, 10, 2028)
+    legs = [
+        ql.Schedule(*ends, ql.Period(p), calendar, roll, roll, ql.DateGeneration.Backward, False)
+        for p in ("1Y", "6M")
+    ]
+    fixed = ql.Thirty360(ql.Thirty360.European)
+    peer = ql.VanillaSwap(
+        *(ql.VanillaSwap.Payer, 1e6, legs[0], 0.02, fixed, legs[1], index, 0.0, ql.Actual360())
+    )
+    peer.setPricingEngine(ql.DiscountingSwapEngine(curve))
+    (trade,) = rates_of(SWAP).trades
+    assert (trade.status, trade.method) == ("ok", "ClosedForm")
+    assert trade.position.value == pytest.approx(peer.NPV(), rel=1e-9)
+
+
+def test_a_swap_without_its_fixing_is_named():
+    (trade,) = rates_of(SWAP, fixings="name,date,value\n").trades
+    assert "add the row EUR 6M,2025-10-06,VALUE to the fixings" in trade.status
+
+
+@double
+def test_an_exercised_swaption_is_the_swap():
+    swaption = SWAP | {"type": "swaption", "expiry": "2025-10-06", "exercised": "2025-10-06"}
+    del swaption["start"]
+    one, other = rates_of(swaption, SWAP).trades
+    assert one.position.value == pytest.approx(other.position.value, rel=1e-12)
+    (lapsed,) = rates_of(swaption | {"exercised": ""}).trades
+    assert lapsed.status == "expired"
+
+
+@double
+def test_a_coupon_leaves_no_jump():
+    """From before a floating coupon to its day, and over the next reset, whose fixing is the curve's."""
+    before, after = market(RATES, asof=date(2026, 4, 2)), market(RATES, asof=date(2026, 4, 7))
+    found = explain(book(SWAP), before, after, hull_white)  # Easter Monday, the 6th, is a day off
+    (paid,) = found.payments
+    days = (date(2026, 4, 7) - date(2025, 10, 6)).days
+    assert found.cash == pytest.approx(1e6 * 0.021 * days / 360, rel=1e-9) and not paid.is_over
+    assert abs(found.residual) < 3e-4 * abs(found.theta)
+
+
+# --- explain ------------------------------------------------------------------------------------------
+
+
+@double
+def test_expiries_are_a_part_and_leave_no_jump():
+    """One trade is paid, one is still to settle, one goes on: the others' parts are those of it alone."""
+    rows = [
+        PLAIN | {"strike": 99, "expiry": "2026-01-08", "quantity": -4},
+        PLAIN | {"strike": 94, "expiry": "2026-01-08", "settlement_lag": 3},
+        PLAIN | {"strike": 100, "quantity": 3},
+    ]
+    fixings = f"{PAST}S,2026-01-08,95.5\n"
+    before, after = market(), market(fixings, date(2026, 1, 9), spot=100.4)
+    found, alone = (explain(book(*own), before, after, black_scholes) for own in (rows, rows[2:]))
+    assert [payment.event for payment in found.payments] == ["expired", "expired"]
+    assert [payment.is_over for payment in found.payments] == [True, False]
+    (one, other, _) = risk(book(*rows), before, black_scholes).trades
+    pending = 1.5 * math.exp(-0.03 * 4 / 365)  # Tuesday, from Friday
+    known = -one.position.value + pending - other.position.value
+    assert found.cash == 0.0 and found.events == pytest.approx(known, rel=1e-9)
+    for part in ("theta", "delta", "gamma", "residual"):
+        assert getattr(found, part) == pytest.approx(getattr(alone, part), rel=1e-6)
+    assert found.change == pytest.approx(alone.change + found.events, rel=1e-9)
+    settled = market(fixings, date(2026, 1, 13), spot=100.4)
+    (paid,) = explain(book(*rows), after, settled, black_scholes).payments
+    assert (paid.id, paid.cash, paid.event) == ("1", pytest.approx(1.5), "settled")
+
+
+# --- the fixings file ---------------------------------------------------------------------------------
+
+
+def test_a_bad_row_of_fixings_is_named_and_left_out():
+    text = "date,name,value\n2026-01-05,S,ten\n\n2026-01-06,S,98\n2026-01-06,S,99\n2026-13-01,S,9\n"
+    found = Fixings.from_text(text)
+    assert dict(found) == {("S", date(2026, 1, 6)): 98.0}
+    assert [error.line for error in found.errors] == [2, 5, 6]
+    assert "S was 98 on 2026-01-06 in an earlier row" in str(found.errors[1])
+    with pytest.raises(UnreadableFile, match="the header has no column value"):
+        Fixings.from_text("name,date\nS,2026-01-05\n")
+    odd = market("name,date,value\nS,2026-01-05,-1\nEUR 6M,2026-01-05,2.1\n")
+    assert len(odd.errors) == 2 and not odd.fixings
+
+
+def test_fixings_make_no_other_market_to_jax():
+    one, other = market(), market("name,date,value\n")
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert one.fixings.identity != other.fixings.identity
