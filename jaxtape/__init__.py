@@ -5,6 +5,8 @@ from .jax_settings import startup
 startup.guard()  # before JAX is imported
 
 # ruff: noqa: E402
+from importlib.metadata import version as _version
+
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
 from .jax_settings.kernels import set_kernels as set_kernels
@@ -41,5 +43,6 @@ from .tape.plan import plan as plan
 from .tape.recording import Recording as Recording
 from .tape.tape import Tape as Tape
 
+__version__ = _version("jaxtape")
 __dir__ = _public_dir(globals(), "torch")
 _without_ynn_fusions()

@@ -223,3 +223,27 @@ def arrow(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError("tables and URLs need pyarrow: pip install 'jaxtape[many]'") from error
+
+
+def arrow_table(frame: Any) -> Any:
+    """Return the Arrow table of a data frame; the columns are shared where the frame has them in Arrow.
+
+    Args:
+        frame: A `pyarrow.Table` or `RecordBatch`, or any frame that exports Arrow's streams
+            (`__arrow_c_stream__`): of pandas from 2.2, polars, DuckDB.
+
+    Returns:
+        A `pyarrow.Table`.
+
+    Raises:
+        TypeError: It is no such frame.
+    """
+    pyarrow = arrow("pyarrow")
+    if not isinstance(frame, pyarrow.Table | pyarrow.RecordBatch) and not hasattr(
+        frame, "__arrow_c_stream__"
+    ):
+        raise TypeError(
+            f"a {type(frame).__name__} is no data frame: give one of pandas (2.2 or later), polars, pyarrow or "
+            "another that has __arrow_c_stream__"
+        )
+    return pyarrow.table(frame)

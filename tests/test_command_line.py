@@ -504,3 +504,16 @@ def test_in_a_process_of_its_own(tmp_path, expected):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["precision"] == "single"
     assert "computed in single precision" in (tmp_path / "out" / "report.html").read_text()
     assert refused == f"jaxtape: {tmp_path}: is a directory; give the path of a file\n2"
+
+
+@pytest.mark.repeat
+def test_a_shell_completes_commands_and_options():
+    def completed(words: str) -> list[str]:
+        asked = {"_JAXTAPE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "1"}
+        code = "import sys; sys.argv = ['jaxtape']; from jaxtape.cli.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True
+        )
+        return done.stdout.split()
+
+    assert completed("jaxtape ca") == ["cache", "calibrate"]

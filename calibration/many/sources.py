@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from jaxtape.object_store import Place, StoredPath, place_of
+from jaxtape.object_store import Place, StoredPath, arrow_table, place_of
 from pricing.ingestion.errors import UnreadableFile, listed, unreadable
 from pricing.market import Market, SmileQuotes
 from pricing.models import Calibratable
@@ -27,8 +27,8 @@ _HIDDEN = ".", "_"
 _NAMING = "surface="  # of a folder that names the surface of its tables
 
 
-def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job]:
-    """Yield the jobs of a file or a folder: fits of one kind of model from its usual start.
+def read_jobs(path: Any, kind: type[Calibratable]) -> Iterator[Job]:
+    """Yield the jobs of a file, a folder or a data frame: fits of one kind of model from its usual start.
 
     A table in CSV or Parquet has the columns `surface` (a name), `spot`, `rate` (continuous, per year),
     `expiry`, `strike` and `vol` (decimals; empty: no quote), and may have `dividend_yield` and `weight`. An
@@ -42,7 +42,9 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
     passed over, as Spark and Arrow do.
 
     Args:
-        path: The file or the folder; or the URL of one in an object store, such as gs://bucket/quotes.
+        path: The file or the folder; or the URL of one in an object store, such as gs://bucket/quotes; or the
+            table itself, as a frame of pandas (2.2 or later), polars, pyarrow or another that exports Arrow's
+            streams.
         kind: The class of the models; a table takes a model of one equity.
 
     Yields:
@@ -59,6 +61,8 @@ def read_jobs(path: str | os.PathLike, kind: type[Calibratable]) -> Iterator[Job
         >>> def fitted(path):
         ...     return calibrate_many(read_jobs(path, Heston))
     """
+    if not isinstance(path, str | os.PathLike):
+        return jobs_in(arrow_table(path), kind, "")
     place = place_of(path)
     if not is_folder(place):
         is_there = place.exists() if isinstance(place, StoredPath) else os.path.exists(place)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtape.object_store import arrow
+from jaxtape.object_store import arrow_table
 from pricing.models import Calibratable
 
 from ..parameters import FreeParameters
@@ -25,7 +25,8 @@ def calibrate_table(
     that the reason of a failure names the row in place of file and line.
 
     Args:
-        quotes: A `pyarrow.Table` or `RecordBatch` with the columns of `read_jobs`.
+        quotes: A `pyarrow.Table` or `RecordBatch`, or a frame of pandas (2.2 or later), polars or another that
+            exports Arrow's streams, with the columns of `read_jobs`.
         kind: The class of the models, such as `Heston`.
         source: The name of the table in the reasons of failures, such as its file.
         settings: Keyword arguments of `calibrate_many`.
@@ -44,9 +45,7 @@ def calibrate_table(
         >>> calibrate_table(pyarrow.table(quote), Heston)["status"][0].as_py()
         'failed: row 1: it has 1 quotes for 5 parameters: give at least as many'
     """
-    if isinstance(quotes, arrow("pyarrow").RecordBatch):
-        quotes = arrow("pyarrow").Table.from_batches([quotes])
-    jobs = list(jobs_in(quotes, kind, source))
+    jobs = list(jobs_in(arrow_table(quotes), kind, source))
     if any(job.model is not None for job in jobs):
         return calibrate_many(iter(jobs), **settings).table
     refused = {place: job.at_its_place(job.unreadable) for place, job in enumerate(jobs)}

@@ -89,7 +89,7 @@ def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
 
 
 def _command(name: str, function: Callable[..., None]):
-    single = _app()
+    single = _app(add_completion=False)
     single.command(name, help=_help_of(function))(function)
     return typer.main.get_command(single)
 
@@ -100,10 +100,10 @@ def _help_of(function: Callable[..., None]) -> str:
 
 
 def _app(**options) -> typer.Typer:
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, **options)
+    return typer.Typer(pretty_exceptions_enable=False, **options)
 
 
-app = _app(cls=Commands, no_args_is_help=True)
+app = _app(cls=Commands, no_args_is_help=True, add_completion=True)
 _at_end = contextlib.ExitStack()
 
 

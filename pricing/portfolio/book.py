@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jaxtape.cli.escaping import escaped
 from pricing.ingestion.errors import InputError, listed, show
@@ -15,7 +16,7 @@ from pricing.market.quote_bounds import far_from
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
 from .seasoning import History, seasoned
-from .trade_table import RawRow, TradeRows, read_table
+from .trade_table import RawRow, TradeRows, read_frame, read_table
 
 _WIDTH = 1000  # characters of a name, at most
 
@@ -97,7 +98,33 @@ class Book:
         Returns:
             The book.
         """
-        table = read_table(text, file)
+        return cls._of(read_table(text, file), file)
+
+    @classmethod
+    def from_frame(cls, frame: Any, name: str = "frame") -> "Book":
+        """Read the book in a data frame: the columns of a CSV file, with numbers, days and lists as such.
+
+        Args:
+            frame: A frame of pandas (2.2 or later), polars, pyarrow or another that exports Arrow's streams.
+            name: The name of the frame in error messages, in which a row has its number, from 1 on.
+
+        Returns:
+            The book.
+
+        `UnreadableFile` is raised if the frame has no column of a book, TypeError if it is no frame.
+
+        Examples:
+            >>> import pyarrow
+            >>> from datetime import date
+            >>> columns = {"id": ["E1"], "type": ["european"], "underlying": ["DAX"], "option": ["call"]}
+            >>> columns |= {"strike": [4400.0], "expiry": [date(2003, 3, 18)]}
+            >>> Book.from_frame(pyarrow.table(columns)).trades[0].strike
+            4400.0
+        """
+        return cls._of(read_frame(frame, name), name)
+
+    @classmethod
+    def _of(cls, table: TradeRows, file: str) -> "Book":
         missing = _missing_columns(table, file)
         first_line: dict[str, int] = {}
         rows = tuple(_row(raw, missing, first_line) for raw in table.rows)

@@ -28,6 +28,7 @@ from ..models import AbstractModel
 from ..progress import Progress
 from .batching import currency_of
 from .book import Book
+from .notebook import html_of
 from .sweep.book_sweep import sweep_book, with_grid_errors
 from .sweep.fitted_models import (
     BOOK,
@@ -77,7 +78,7 @@ class RiskResult:
         notes: Sentences on trades that do not share a law of the spot with the others, and on single precision.
     """
 
-    trades: Sequence[TradeRisk]
+    trades: TradeRisks
     value: float
     sensitivities: dict[str, float]
     models: dict[str, AbstractModel]
@@ -93,6 +94,15 @@ class RiskResult:
     def is_converted(self) -> bool:
         """Whether the total is in another currency than some of the trades."""
         return any(name != self.currency for name in self.fx_rates)
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        money = f" {self.currency}" if self.currency else ""
+        return f"RiskResult({len(self.trades):,} trades{failed}, value={self.value:.8g}{money})"
+
+    def _repr_html_(self) -> str:
+        """Return the total and the first trades, as a notebook shows them."""
+        return html_of(self.trades, repr(self).removeprefix("RiskResult(").removesuffix(")"))
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:

@@ -2,10 +2,16 @@
 
 import csv
 import functools
+import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from jaxtape.object_store import arrow_table
 
 from ..ingestion.errors import show, unreadable
 from ..ingestion.fields import closest
@@ -51,6 +57,48 @@ def read_table(text: str, file: str) -> TradeRows:
     return _read_json(text, file) if file.lower().endswith(".json") else _read_csv(text, file)
 
 
+def read_frame(frame: Any, name: str) -> TradeRows:
+    """Return the rows of a data frame, counted from 1; a null or an empty text is an empty cell.
+
+    What is no frame is a TypeError.
+
+    Raises:
+        unreadable: No column is one of a book; it is an `UnreadableFile`.
+    """
+    table = arrow_table(frame)
+    header = tuple(column.strip().lower() for column in table.column_names)
+    if not set(header) & set(COLUMNS):
+        remedy = f"give columns such as {', '.join(list(COLUMNS)[:6])}"
+        raise unreadable(
+            name, f"its columns {show(', '.join(header))} are none of a book's", remedy
+        )
+    if fault := _repeated(header):
+        raise unreadable(name, fault.message, fault.remedy, field=str(fault.path[0]))
+
+    def row(number: int, cells: tuple) -> RawRow:
+        place = lambda column: (number, header.index(column) + 1 if column in header else None)
+        named = zip(header, map(_plain, cells), strict=True)
+        values = {key: x for key, x in named if x is not None and x != "" and _is_ours(key)}
+        return RawRow(name, number, values, place, False)
+
+    columns = [table.column(index).to_pylist() for index in range(table.num_columns)]
+    rows = zip(*columns, strict=True)
+    return TradeRows(tuple(row(number, cells) for number, cells in enumerate(rows, 1)), header)
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as JSON would hold it: a day as its text, no number as None."""
+    if isinstance(cell, list):
+        return list(map(_plain, cell))
+    if isinstance(cell, datetime) and cell.time() == time():
+        cell = cell.date()
+    if isinstance(cell, date):
+        return cell.isoformat()
+    if isinstance(cell, float) and math.isnan(cell):
+        return None
+    return int(cell) if isinstance(cell, Decimal) and cell == int(cell) else cell
+
+
 def count_rows(text: str, file: str) -> int:
     """Return the number of rows that `read_table` would take apart; where it finds none, 0 or less."""
     if file.lower().endswith(".json"):
@@ -93,11 +141,16 @@ def _header(line: str) -> tuple[tuple[str, ...], ValidationIssue | None]:
             message = f"the first line, {show(line)}, is no header"
             remedy = f"begin with the line {','.join(COLUMNS)}"
         return (), ValidationIssue((), "", message, remedy)
+    return tuple(names), _repeated(names)
+
+
+def _repeated(names: Sequence[str]) -> ValidationIssue | None:
+    """Return the problem of a column that stands twice, if one does."""
     for name, count in Counter(names).items():
         if name and count > 1:
             message = f"the column {name!r} stands twice"
-            return (), ValidationIssue((name,), "", message, "keep one of them")
-    return tuple(names), None
+            return ValidationIssue((name,), "", message, "keep one of them")
+    return None
 
 
 def _cells(line: str) -> list[str]:

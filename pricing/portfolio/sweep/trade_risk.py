@@ -9,10 +9,13 @@ from typing import Any, overload
 import jax
 import numpy as np
 
+from jaxtape.object_store import arrow
+
 from ...results import RESULTS
 from ..book import Book, BookRow
 from .groups import TradeGroup
 
+_COLUMNS = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
 Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trades, assets, ...]
@@ -185,6 +188,21 @@ class TradeRisks(Sequence[TradeRisk]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
+    @property
+    def table(self) -> Any:
+        """The positions, quantity times one contract, as a `pyarrow.Table` of one row a trade, for data frames.
+
+        Delta and Gamma to the spot of one underlying are `delta` and `gamma`; to those of several they are
+        `delta:NAME` and `gamma:NAME:NAME`. Figures that a trade lacks are null.
+        """
+        rows = [table_row(trade) for trade in self]
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return arrow("pyarrow").table({name: [row.get(name) for row in rows] for name in columns})
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the Arrow stream of `table`: polars, pandas and DuckDB read it."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
     def _of_row(self, row: BookRow) -> TradeRisk:
         if row.is_over and row.history is not None:
             ended = row.history
@@ -196,3 +214,23 @@ class TradeRisks(Sequence[TradeRisk]):
             return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
         risk, index = self._places[row.id]
         return TradeRisk(*head, *risk.rows[index])
+
+
+def table_row(trade: TradeRisk) -> dict[str, Any]:
+    """Return the cells of a trade: its names, its position's figures, and the standard error of the value."""
+    head = {"id": trade.id, "type": trade.type, "quantity": trade.quantity}
+    tail = {"method": trade.method, "status": trade.status}
+    position: Any = trade.position
+    figures: dict[str, float | None] = dict.fromkeys(_COLUMNS)
+    if position is not None:
+        errors: Any = trade.std_errors
+        figures |= {name: getattr(position, name) for name in ("value", "vega", "theta", "rho")}
+        figures["std_error"] = abs(trade.quantity) * errors.value
+        if len(position.delta) == 1:
+            (figures["delta"],) = position.delta.values()
+            figures["gamma"] = next(iter(position.gamma.values()), None)
+        else:
+            figures |= {f"delta:{name}": x for name, x in position.delta.items()}
+            upper = itertools.combinations_with_replacement(position.delta, 2)
+            figures |= {f"gamma:{a}:{b}": position.gamma.get((a, b)) for a, b in upper}
+    return head | tail | figures
