@@ -22,7 +22,7 @@ from .documented import ROOT
 pytestmark = pytest.mark.repeat
 
 DOCS = ROOT / "docs"
-PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan", "xva")
+PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan", "xva", "data")
 NAMING = (*documented.PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
 PACKAGES = ("jaxtape", "pricing", "calibration")
 JAXTAPE = r"\bjaxtape ([a-z]+)\b([^\"#]*)"
