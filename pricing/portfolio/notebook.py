@@ -1,4 +1,4 @@
-"""What a notebook shows of the trades of a book."""
+"""The trades of a book as a table in a notebook."""
 
 from collections.abc import Sequence
 from html import escape
