@@ -18,6 +18,7 @@ from .programs.exported import Program as Program
 from .programs.exported import export as export
 from .programs.exported import load as load
 from .programs.no_inline import no_inline as no_inline
+from .programs.registers import Registers as Registers
 from .programs.scheduled_program import Collective as Collective
 from .programs.scheduled_program import Loop as Loop
 from .programs.stored_jit import set_program_store as set_program_store
@@ -41,6 +42,7 @@ from .tape.loops import while_loop as while_loop
 from .tape.plan import Plan as Plan
 from .tape.plan import plan as plan
 from .tape.recording import Recording as Recording
+from .tape.roofline import Roofline as Roofline
 from .tape.tape import Tape as Tape
 
 __version__ = _version("jaxtape")

@@ -97,6 +97,13 @@ class Leaf(NamedTuple):
         rows = self.stack * self.rows // self.sublanes
         return jax.ShapeDtypeStruct((rows, above * self.sublanes, *lanes), self.held)
 
+    def bytes(self, tile: Tile, paths: int) -> int:
+        """Return the bytes of the stack in memory."""
+        if self.axis is None and not self.is_sum:
+            return self.stack * self.rows * self.held.itemsize
+        written = self.written(tile, paths)
+        return written.size * self.held.itemsize
+
     def laid(self, stack: jax.Array, tile: Tile) -> jax.Array:
         """Return a stack as a kernel reads it."""
         stack = jax.random.key_data(stack) if self.words else stack.astype(self.held)

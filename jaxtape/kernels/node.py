@@ -1,6 +1,6 @@
 """A function of one node in a kernel, cut into what shared values alone decide and what each path computes."""
 
-import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import NamedTuple
@@ -11,11 +11,14 @@ import jax.core
 from ..jax_private import ClosedJaxpr, Jaxpr, Literal, dce_jaxpr, outputs_of
 from ..jax_private import primitives as p
 from .leaf import Leaf
+from .operations import count_operations
 from .pallas import Tile
 from .paths import Kind, NoKernelError, Value
 from .walk import Walk
 
-_MOST_OF_PRELUDE = 256  # operations on shared values, and entries of those that a kernel reads
+_MOST_OF_PRELUDE = 256  # operations on shared values before the nodes
+_MOST_OF_A_NODE = 32  # operations on values that paths share at a node, for each path
+_MOST_READ = 256  # entries of the shared values that those operations read
 _CALLS = {
     p.jit_p: "jaxpr",
     p.closed_call_p: "call_jaxpr",
@@ -26,16 +29,20 @@ _CALLS = {
 
 
 class NodeFunction(NamedTuple):
-    """A function `f(consts, others)` as `body(prelude(shared(consts)), others)`, on a tile of paths.
+    """A function `f(consts, others)` as `body(prelude(shared(consts)), others, at_node)`, on a tile of paths.
 
     What shared values alone decide is computed once, before the nodes. The kernel computes it, so that no other
-    kernel is started for it; if it cannot, another one does, where every operation of JAX is at hand.
+    kernel is started for it; if it cannot, another one does, where every operation of JAX is at hand. So does
+    another one for what the paths share at one node (`at_node`), such as the key of its noise, if a kernel
+    cannot, or would take many operations for each path.
 
     Attributes:
         shared: The function from the consts to the values that a kernel reads.
         prelude: The function from those to the values that the body reads, without calls.
+        of_node: The function from the consts and a node's x to the values at a node that the body reads.
         body: The function from those and the other inputs to the outputs, without calls.
         sources: The leaves of the other inputs.
+        at_node: The leaves of the values at a node.
         results: The leaves of the outputs.
         tile: The tile.
         paths: The number of paths.
@@ -43,8 +50,10 @@ class NodeFunction(NamedTuple):
 
     shared: ClosedJaxpr
     prelude: Jaxpr
+    of_node: ClosedJaxpr
     body: Jaxpr
     sources: tuple[Leaf, ...]
+    at_node: tuple[Leaf, ...]
     results: tuple[Leaf, ...]
     tile: Tile
     paths: int
@@ -53,60 +62,87 @@ class NodeFunction(NamedTuple):
     def of(
         cls,
         function: Callable,
-        tile: Tile,
-        paths: int,
         types: tuple[tuple, ...],
         sources: tuple[Leaf, ...],
         results: tuple[Leaf, ...],
+        tile: Tile,
+        paths: int,
     ) -> "NodeFunction":
-        """Trace `function(*types)`, whose first argument is the consts.
+        """Trace `function(*types)`, whose first arguments are the consts, the state and x.
 
         A value as large as the paths stays in the body.
         """
-        flat, count = _flat(jax.make_jaxpr(function)(*types)), len(types[0])
+        flat, (consts, state, x, *_) = _flat(jax.make_jaxpr(function)(*types)), types
         jaxpr, _ = dce_jaxpr(flat.jaxpr, [True] * len(flat.out_avals), True)
-        inputs = [*jaxpr.constvars, *jaxpr.invars[:count]]
-        known = set(inputs)
-        before, after = [], []
-        for eqn in jaxpr.eqns:
-            outputs: list = eqn.outvars
-            is_small = all(paths not in v.aval.shape for v in outputs)
-            is_known = is_small and not eqn.effects and known.issuperset(_variables(eqn.invars))
-            (before if is_known else after).append(eqn)
-            known |= set(eqn.outvars) if is_known else set()
-        reads = [v for eqn in after for v in _variables(eqn.invars)] + _variables(jaxpr.outvars)
-        reads = [v for v in dict.fromkeys(reads) if v in known]
-        names = jaxpr.debug_info.with_unknown_names()
-        part = functools.partial(jaxpr.replace, constvars=[], debug_info=names)
-        first = part(invars=inputs, eqns=before, outvars=reads)
-        first, used = dce_jaxpr(first, [True] * len(reads), False)
+        jaxpr = jaxpr.replace(debug_info=jaxpr.debug_info.with_unknown_names())
+        own = jaxpr.invars[len(consts) :]
+        inputs = [*jaxpr.constvars, *jaxpr.invars[: len(consts)]]
+        before, after = _cut(jaxpr.eqns, set(inputs), paths)
+        known = {*inputs, *_made(before)}
+
+        of_x = slice(len(state), len(state) + len(x))
+        pairs = [*zip(own, sources, strict=True)][of_x]
+        shared_x = {v for v, leaf in pairs if leaf.axis is None}
+        first, rest = _cut(after, known | shared_x, paths)
+        found = [v for v in _read(rest, jaxpr.outvars) if v in _made(first)]
+        node = _part(jaxpr, _read(first, ()), first, found)
+        if (count := _operations(node, tile, paths)) is not None and count <= _MOST_OF_A_NODE:
+            first, rest, found = [], after, []
+        node = _part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
+        of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *flat.consts, *consts, *x)
+        length = max((leaf.stack for _, leaf in pairs), default=1)
+
+        reads = [v for v in _read(rest, jaxpr.outvars) if v in known]
+        prelude, used = dce_jaxpr(_part(jaxpr, inputs, before, reads), [True] * len(reads), False)
         read = lambda *consts: tuple(compress((*flat.consts, *consts), used))
-        shared, prelude = read, first
-        if not _is_prelude(first, tile, paths):
-            shared = lambda *consts: jax.core.eval_jaxpr(first, [], *read(*consts))
-            prelude = part(invars=reads, eqns=[], outvars=reads)
-        body = part(invars=[*reads, *jaxpr.invars[count:]], eqns=after)
-        shared = jax.make_jaxpr(shared)(*types[0])
-        return cls(shared, prelude, body, sources, results, tile, paths)
+        shared, computed = read, prelude
+        count = _operations(prelude, tile, paths)
+        if count is None or count > _MOST_OF_PRELUDE:
+            shared = lambda *consts: jax.core.eval_jaxpr(computed, [], *read(*consts))
+            prelude = _part(jaxpr, reads, [], reads)
+        return cls(
+            jax.make_jaxpr(shared)(*consts),
+            prelude,
+            jax.make_jaxpr(of_node)(consts, x),
+            _part(jaxpr, [*reads, *own, *found], rest, jaxpr.outvars),
+            sources,
+            tuple(Leaf.of(v.aval, tile, paths, length) for v in found),
+            results,
+            tile,
+            paths,
+        )
 
     @property
-    def reads(self) -> tuple[Leaf, ...]:
-        """The leaves of the values that a kernel reads before the nodes."""
-        return tuple(Leaf.of(x, self.tile, self.paths) for x in self.shared.out_avals)
+    def read(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+        """The leaves of the shared values that a kernel reads: before the nodes, and at each node."""
+        before = tuple(Leaf.of(x, self.tile, self.paths) for x in self.shared.out_avals)
+        return before, self.at_node
 
-    def values(self, consts: tuple) -> tuple:
-        """Return stacks of those values, from the consts."""
-        found = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
-        return tuple(value[None] for value in found)
+    @property
+    def reads_source(self) -> tuple[bool, ...]:
+        """The mask of the other inputs that the body reads; the rest may be given as None."""
+        own = self.body.invars[len(self.body.invars) - len(self.sources) - len(self.at_node) :]
+        reads = set(_read(self.body.eqns, self.body.outvars))
+        return tuple(v in reads for v in own[: len(self.sources)])
+
+    def values(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+        """Return stacks of those values, from the consts and stacks of xs."""
+        before = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
+        closed, at_node = self.of_node, ()
+        if self.at_node:
+            of_node = lambda x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *consts, *x)
+            at_node = tuple(jax.vmap(of_node)(xs))
+        return tuple(value[None] for value in before), at_node
 
     def constants(self, walk: Walk, tiles: Sequence) -> list[Value]:
         """Return the values that the body reads, from the tiles of those that the kernel reads."""
-        values = [leaf.value(each) for leaf, each in zip(self.reads, tiles, strict=True)]
+        values = [leaf.value(each) for leaf, each in zip(self.read[0], tiles, strict=True)]
         return walk.evaluate(self.prelude, values)
 
     def run(self, walk: Walk, constants: Sequence[Value], tiles: Sequence) -> list[tuple]:
-        """Return the tiles of the results, from those of the sources."""
-        values = [leaf.value(each) for leaf, each in zip(self.sources, tiles, strict=True)]
+        """Return the tiles of the results, from those of the sources and of the values at the node."""
+        pairs = zip((*self.sources, *self.at_node), tiles, strict=True)
+        values = [None if each is None else leaf.value(each) for leaf, each in pairs]
         found = walk.evaluate(self.body, [*constants, *values])
         return [leaf.tiles(value) for leaf, value in zip(self.results, found, strict=True)]
 
@@ -115,18 +151,32 @@ class NodeFunction(NamedTuple):
 
         `NoKernelError` is raised if an operation has no rule.
         """
-        types = [_types(leaves, self.tile) for leaves in (self.reads, self.sources)]
+        return len(self._traced().jaxpr.eqns)
+
+    def work(self) -> Counter[str]:
+        """Return the operations of a node on one path, without what is computed once for all nodes."""
+        jaxpr = _flat(self._traced()).jaxpr
+        jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), True)
+        read = sum(leaf.rows for leaf in self.read[0])
+        once = {*jaxpr.invars[:read], jaxpr.invars[-1]}
+        return count_operations(jaxpr, once, self.tile.platform)
+
+    def _traced(self) -> ClosedJaxpr:
+        """Return the function of tiles, and of the numbers of their paths, as a jaxpr."""
+        types = [
+            _types(leaves, self.tile) for leaves in (self.read[0], (*self.sources, *self.at_node))
+        ]
 
         def run(shared, tiles, path):
             walk = Walk(self.tile, self.paths, path)
             return self.run(walk, self.constants(walk, shared), tiles)
 
         path = jax.ShapeDtypeStruct(self.tile.shape, "uint32")
-        return len(jax.make_jaxpr(run)(*types, path).jaxpr.eqns)
+        return jax.make_jaxpr(run)(*types, path)
 
 
-def _is_prelude(jaxpr: Jaxpr, tile: Tile, paths: int) -> bool:
-    """Return True if a kernel can compute a function of shared values, and it is small."""
+def _operations(jaxpr: Jaxpr, tile: Tile, paths: int) -> int | None:
+    """Return the number of operations on tiles of a function of shared values; None if a kernel has none."""
     kinds = []
 
     def run(*tiles):
@@ -137,12 +187,42 @@ def _is_prelude(jaxpr: Jaxpr, tile: Tile, paths: int) -> bool:
 
     try:
         leaves = [Leaf.of(v.aval, tile, paths) for v in jaxpr.invars]
-        if sum(leaf.rows for leaf in leaves) > _MOST_OF_PRELUDE:
-            return False
+        if sum(leaf.rows for leaf in leaves) > _MOST_READ:
+            return None
         count = len(jax.make_jaxpr(run)(*_types(leaves, tile)).jaxpr.eqns)
     except NoKernelError:
-        return False
-    return count <= _MOST_OF_PRELUDE and Kind.SUM not in kinds
+        return None
+    return None if Kind.SUM in kinds else count
+
+
+def _cut(eqns: Sequence, known: set, paths: int) -> tuple[list, list]:
+    """Return the equations that known values decide, and the others; one as large as the paths is another."""
+    first, rest, known = [], [], set(known)
+    for eqn in eqns:
+        is_small = all(paths not in v.aval.shape for v in eqn.outvars)
+        if is_small and not eqn.effects and known.issuperset(_variables(eqn.invars)):
+            first.append(eqn)
+            known |= set(eqn.outvars)
+        else:
+            rest.append(eqn)
+    return first, rest
+
+
+def _part(jaxpr: Jaxpr, inputs: list, eqns: list, outputs: list) -> Jaxpr:
+    """Return a part of a jaxpr."""
+    return jaxpr.replace(constvars=[], invars=inputs, eqns=eqns, outvars=outputs)
+
+
+def _made(eqns: Sequence) -> set:
+    """Return the variables that equations make."""
+    return {v for eqn in eqns for v in eqn.outvars}
+
+
+def _read(eqns: Sequence, outputs: Sequence) -> list:
+    """Return the variables that equations and outputs read and the equations do not make, in order."""
+    reads = [v for eqn in eqns for v in _variables(eqn.invars)] + _variables(outputs)
+    made = _made(eqns)
+    return [v for v in dict.fromkeys(reads) if v not in made]
 
 
 def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:

@@ -37,6 +37,7 @@ TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
 
 
 def call(
+    name: str,
     kernel: Callable,
     tile: Tile,
     paths: int,
@@ -50,6 +51,7 @@ def call(
     The axes of a tile are the last axes of an array, which are cut into tiles; each tile reads all of a vector.
 
     Args:
+        name: Its name, for profiles.
         kernel: The function of references to the arguments, the results and the scratch of a tile.
         tile: The tile.
         paths: The number of paths, a multiple of the tile's.
@@ -91,6 +93,7 @@ def call(
             scratch_shapes=memory,
             compiler_params=None if interpret else options,
             interpret=interpret,
+            name=name,
         )(*args)
     return list(out[: len(types)])
 

@@ -44,8 +44,8 @@ class Walk:
     path: Any = None
     interpret: bool = False
 
-    def evaluate(self, jaxpr: Jaxpr, values: Sequence[Value]) -> list[Value]:
-        """Return the outputs of a jaxpr without calls, from its inputs.
+    def evaluate(self, jaxpr: Jaxpr, values: Sequence[Value | None]) -> list[Value]:
+        """Return the outputs of a jaxpr without calls, from its inputs; one that it does not read may be None.
 
         `NoKernelError` is raised if an operation has no rule.
         """

@@ -8,8 +8,10 @@ ends it.
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import jax
@@ -19,6 +21,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .compiled_report import CompiledReport, report_of
+from .registers import TRITON, dump_options, registers_of
 from .targets import Target, target_of
 
 
@@ -65,11 +68,17 @@ def _compiled(
             jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place or whole)
             for array, place in zip(exported.in_avals, places, strict=True)
         ]
-        compiled = jax.jit(exported.call).lower(*arguments).compile()
+        lowered, registers = jax.jit(exported.call).lower(*arguments), {}
+        if TRITON.encode() in program:
+            with tempfile.TemporaryDirectory() as folder:
+                compiled = lowered.compile(compiler_options=dump_options(folder))
+                registers = registers_of(compiled.as_text() or "", Path(folder))
+        else:
+            compiled = lowered.compile()
     except Exception as error:
         return CompiledReport(target.name, f"{type(error).__name__}: {error}".strip())
     seconds = time.perf_counter() - start
-    return report_of(target, count, compiled, seconds)
+    return report_of(target, count, compiled, registers, seconds)
 
 
 if __name__ == "__main__":

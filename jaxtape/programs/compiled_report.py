@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .registers import Registers
 from .scheduled_program import Collective, Loop, ScheduledProgram
 from .targets import Target
 
@@ -29,6 +30,7 @@ class CompiledReport:
         loops: The loops.
         kernels: The number of kernels that a run starts; None if it depends on a loop of unknown length.
         collectives: The collectives by kind.
+        registers: The registers of the kernels that Pallas compiles for a GPU, by name.
         compile_seconds: The time that the compiler took.
 
     Examples:
@@ -50,6 +52,7 @@ class CompiledReport:
     loops: tuple[Loop, ...] = ()
     kernels: int | None = None
     collectives: Mapping[str, Collective] = field(default_factory=dict)
+    registers: Mapping[str, Registers] = field(default_factory=dict)
     compile_seconds: float = 0.0
 
     @property
@@ -77,6 +80,10 @@ class CompiledReport:
             f"\n  {each.count} {kind}, {each.bytes:,} bytes"
             for kind, each in self.collectives.items()
         )
+        held = "".join(
+            f"\n  {name}: {each.used} registers a thread, {each.spilled_bytes:,} bytes spilled"
+            for name, each in self.registers.items()
+        )
         return (
             f"{self.target}: compiles in {self.compile_seconds:.1f} s for {self.devices} of its devices\n"
             f"  {self.total_bytes:,} bytes a device{'' if self.fits else ', more than it has'}: "
@@ -86,7 +93,7 @@ class CompiledReport:
             f"{'an unknown number of' if self.kernels is None else format(self.kernels, ',')} kernels a run\n"
             f"  {'unknown' if self.flops is None else format(self.flops, ',.0f')} operations, with one turn "
             f"of each loop"
-            f"{'' if self.seconds is None else f', {self.seconds:.3g} s by the cost model'}{moved}"
+            f"{'' if self.seconds is None else f', {self.seconds:.3g} s by the cost model'}{moved}{held}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -97,6 +104,7 @@ class CompiledReport:
             "fits": self.fits,
             "loops": [loop._asdict() for loop in self.loops],
             "collectives": {kind: each._asdict() for kind, each in self.collectives.items()},
+            "registers": {name: each._asdict() for name, each in self.registers.items()},
         }
 
     @classmethod
@@ -105,10 +113,18 @@ class CompiledReport:
         named = {name: data[name] for name in cls.__dataclass_fields__}
         loops = tuple(Loop(**loop) for loop in data["loops"])
         collectives = {kind: Collective(**each) for kind, each in data["collectives"].items()}
-        return cls(**{**named, "loops": loops, "collectives": collectives})
+        registers = {name: Registers(**each) for name, each in data["registers"].items()}
+        found = {"loops": loops, "collectives": collectives, "registers": registers}
+        return cls(**{**named, **found})
 
 
-def report_of(target: Target, devices: int, compiled: Any, seconds: float) -> CompiledReport:
+def report_of(
+    target: Target,
+    devices: int,
+    compiled: Any,
+    registers: Mapping[str, Registers],
+    seconds: float,
+) -> CompiledReport:
     """Return the report of a program that `jax` has compiled."""
     memory = compiled.memory_analysis()
     cost = compiled.cost_analysis() or {}
@@ -126,5 +142,6 @@ def report_of(target: Target, devices: int, compiled: Any, seconds: float) -> Co
         loops=tuple(found.loops),
         kernels=found.kernels,
         collectives=found.collectives,
+        registers=registers,
         compile_seconds=seconds,
     )

@@ -5,18 +5,24 @@ from typing import Any, NamedTuple
 
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from .device_limits import BYTES, DOUBLES, FLOATS, FUNCTIONS, INTEGERS, Limit
+
 _GIB = 2**30
 _TPUS = {
-    "v3": (16, 0.94e9),
-    "v4": (32, 1.05e9),
-    "v5e": (16, 1.5e9),
-    "v5p": (95, 1.75e9),
-    "v6e": (32, 1.75e9),
+    "v3": (16, 0.94e9, 0.45e12, 0),
+    "v4": (32, 1.05e9, 1.2e12, 4),
+    "v5e": (16, 1.5e9, 0.81e12, 4),
+    "v5p": (95, 1.75e9, 2.8e12, 8),
+    "v6e": (32, 1.75e9, 1.6e12, 0),
 }
-"""The memory of a device in GiB, and its clock rate in Hz.
+"""A device's memory in GiB, its clock rate in Hz, the bytes a second of its memory, and the results that a lane
+of the vector units of all its cores gives in a cycle; 0 if nothing is published.
 
-Source: the pages of Cloud TPU's versions; the rate is that at which its matrix units reach their peak.
+Source: the pages of Cloud TPU's versions, and for the last two J. Austin et al., "How to Scale Your Model"
+(2025), chapter 2. The rate is that at which the matrix units reach their peak. A device of version 3 is half a
+chip.
 """
+_LANES = 8 * 128  # of a TPU's vector units
 
 
 class _Gpu(NamedTuple):
@@ -36,6 +42,24 @@ class _Gpu(NamedTuple):
     cache_bytes: int
     clock_ghz: float
     memory: int
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The peaks of its data sheet, from the units of a multiprocessor.
+
+        Source: NVIDIA's white papers of the A100 and the H100: half as many units for doubles as for floats, 64
+        for integers and 16 for special functions. Nothing is known of the B200's integer units, which count as
+        many as those for floats.
+        """
+        hertz = self.cores * self.clock_ghz * 1e9
+        integers = self.units_per_core if self.compute_capability >= 10 else 64
+        return (
+            Limit("memory", (BYTES,), float(self.bandwidth)),
+            Limit(FLOATS, (FLOATS,), 2.0 * hertz * self.units_per_core),
+            Limit(DOUBLES, (DOUBLES,), hertz * self.units_per_core),
+            Limit(INTEGERS, (INTEGERS,), hertz * integers),
+            Limit(FUNCTIONS, (FUNCTIONS,), hertz * 16),
+        )
 
     @property
     def description(self) -> str:
@@ -80,6 +104,7 @@ class Target(NamedTuple):
         clock: The clock rate in Hz, by which estimated cycles are a time; 0 if the compiler estimates none.
         extra: The extra of this package that installs the compiler.
         modules: The modules of which the compiler needs one.
+        limits: The most that one device does in a second.
         kind: The name of a device, and its number of cores, if programs are lowered by them.
     """
 
@@ -90,6 +115,7 @@ class Target(NamedTuple):
     clock: float
     extra: str
     modules: tuple[str, ...]
+    limits: tuple[Limit, ...]
     kind: tuple[str, int] | None = None
 
     def described(self) -> AbstractContextManager:
@@ -113,8 +139,13 @@ def target_of(name: str) -> Target:
     kind, version, size = [*name.split(":"), "", ""][:3]
     if kind == "tpu" and version in _TPUS and size and name.count(":") == 2:
         where = {"platform": "tpu", "topology_name": f"{version}:{size}"}
-        memory, clock = _TPUS[version]
-        return Target(name, "tpu", where, memory * _GIB, clock, "tpu", ("libtpu",))
+        memory, clock, bandwidth, results = _TPUS[version]
+        limits = [Limit("memory", (BYTES,), bandwidth)]
+        if results:
+            vector = "vector operations", (FLOATS, INTEGERS), clock * results * _LANES
+            limits.append(Limit(*vector))
+        size, found = memory * _GIB, tuple(limits)
+        return Target(name, "tpu", where, size, clock, "tpu", ("libtpu",), found)
     if kind == "gpu" and version in _GPUS and (size or "1").isdigit() and name.count(":") <= 2:
         gpu = _GPUS[version]
         where = {
@@ -125,7 +156,7 @@ def target_of(name: str) -> Target:
         }
         plugins = "jax_cuda13_plugin", "jax_cuda12_plugin"
         kind = gpu.name, gpu.cores
-        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins, kind)
+        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins, gpu.limits, kind)
     raise ValueError(
         f"target is {name!r}, which names no accelerator: give tpu:VERSION:TOPOLOGY, such as tpu:v5e:2x2 or "
         f"tpu:v5e:16x16 (VERSION: {', '.join(_TPUS)}), or gpu:NAME or gpu:NAME:COUNT, such as gpu:h100 (NAME: "

@@ -15,6 +15,7 @@ from jax import lax
 from ..jax_private import Var, dce_jaxpr, jaxprs_in_params
 from ..jax_settings.platform import traced_for
 from ..programs.compile_for import TargetCompiler
+from ..programs.compiled_report import CompiledReport
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import slots_within
 from .chain import AbstractExecutor, Active, Arrays, Chain
@@ -90,11 +91,19 @@ class Measure:
         needed = needed_state(chain, active, arrays)
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
 
-    def in_kernels(self, executor: AbstractExecutor, kind: str) -> str:
-        """Return a description of the chain's kernels under an executor, or the reason why it has none."""
-        chain = dataclasses.replace(self._chain, executor=executor, pulled=self._active)
-        found = kernels_or_reason(chain, avals(tuple(self._arrays)), kind)
-        return f"no kernel: {found}" if isinstance(found, str) else str(found)
+    def kernels(self, executor: AbstractExecutor, kind: str) -> Any:
+        """Return the `KernelSweeps` of the chain under an executor, or the reason why it has none."""
+        return kernels_or_reason(self._scheduled(executor), avals(tuple(self._arrays)), kind)
+
+    def compiled(self, executor: AbstractExecutor) -> CompiledReport | None:
+        """Return the compiler's report of both sweeps under an executor; None without a target."""
+        if (compiler := _compiler.get()) is None:
+            return None
+        sweeps = _sweeps(self._scheduled(executor), self._active)
+        return compiler.compile(sweeps, Arrays(*map(shapes, self._arrays)))
+
+    def _scheduled(self, executor: AbstractExecutor) -> Chain:
+        return dataclasses.replace(self._chain, executor=executor, pulled=self._active)
 
     def stored_within(self, budget: int) -> tuple[StoreAll, Footprint] | None:
         """Return the result of `stored_within` for this chain."""
@@ -151,15 +160,20 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
         return Footprint(work, state, any(chain.needed))
     executor = chain.executor.short(min(chain.length, _NODES), min(chain.length, _SLOTS))
     few = dataclasses.replace(chain, executor=executor)
+    on_device = executor.table.slots - host_slots(executor)
+    work = _temporaries(_sweeps(few, active), few, arrays) - on_device * state
+    return Footprint(work, state, any(chain.needed))
+
+
+def _sweeps(chain: Chain, active: Active) -> Callable:
+    """Return the function of both sweeps, whose cotangents come from the values."""
 
     def sweeps(arrays: Arrays):
-        out, ys, kept = few.first_sweep(arrays)
+        out, ys, kept = chain.first_sweep(arrays)
         bars = pick(active.state, out), pick(active.ys, ys)
-        return out, ys, few.reverse_sweep(active, arrays, kept, bars)
+        return out, ys, chain.reverse_sweep(active, arrays, kept, bars)
 
-    on_device = executor.table.slots - host_slots(executor)
-    work = _temporaries(sweeps, few, arrays) - on_device * state
-    return Footprint(work, state, any(chain.needed))
+    return sweeps
 
 
 def stored_footprint(

@@ -118,6 +118,7 @@ def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
 @functools.lru_cache(maxsize=64)
 def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws: bool) -> Any:
     del draws  # the walk asks for it, where a step draws
+    from ..kernels.layout import ChainTypes
     from ..kernels.paths import NoKernelError
     from ..kernels.sweeps import KernelSweeps
 
@@ -134,9 +135,7 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
             kind,
             chain.step,
             pull,
-            types.consts,
-            types.init,
-            first_node(types.xs),
+            ChainTypes(types.consts, types.init, first_node(types.xs), tuple(chain.y_avals)),
             length=chain.length,
             slots=chain.executor.table.slots,
             reverse=chain.reverse,

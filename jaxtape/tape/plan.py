@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from ..jax_settings.kernels import kernels_are_on
+from ..programs.targets import target_of
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
 from ..schedules.table import ScheduleTable, check_count, revolve_table
 from ..sweeps.footprint import FixedMeasure, Footprint, Measure, measured_for, peak_bytes
@@ -24,6 +25,7 @@ from .budget import (
     resolve_budgets,
     shared_slots,
 )
+from .roofline import Roofline
 from .segment import Segment, operation_name
 from .tape import Tape
 
@@ -47,6 +49,7 @@ class Part:
         table: The table that the sweeps follow; None for an empty segment.
         kernels: The kernels of its sweeps, or the reason why it has none; "" unless `jt.set_kernels` is on and
             the plan is for a GPU or a TPU.
+        roofline: The least time of those kernels, if the plan is for a target and there are some.
     """
 
     operation: str
@@ -60,6 +63,7 @@ class Part:
     footprint: Footprint
     table: ScheduleTable | None
     kernels: str = ""
+    roofline: Roofline | None = None
 
     @property
     def kept_bytes(self) -> int:
@@ -153,7 +157,11 @@ class Plan:
             text.add_row(part.operation, repr(part.schedule), *figures)
         written = io.StringIO()
         Console(file=written, width=120).print(text)
-        kernels = "".join(f"\n{p.operation}: {p.kernels}" for p in self.parts if p.kernels)
+        kernels = "".join(
+            f"\n{p.operation}: {p.kernels}{f'{chr(10)}{p.roofline}' if p.roofline else ''}"
+            for p in self.parts
+            if p.kernels
+        )
         host = f", and {self.host_bytes:,} bytes on the host" if self.host_bytes else ""
         return (
             f"{written.getvalue()}{self.evaluations:,} evaluations of a step: {self.advanced:,} advanced "
@@ -217,14 +225,34 @@ def plan(
         parts = zip(
             found.parts, tape.with_schedule(found.schedules).segments, measures, strict=True
         )
-        return Plan(tuple(_with_kernels(*part, kind) for part in parts)) if kind else found
+        if kind is None:
+            return found
+        return Plan(tuple(_with_kernels(*part, kind, target) for part in parts))
 
 
-def _with_kernels(part: Part, segment: Segment, measure: Measure | FixedMeasure, kind: str) -> Part:
-    """Return a part with its kernels on a kind of accelerator."""
+def _with_kernels(
+    part: Part, segment: Segment, measure: Measure | FixedMeasure, kind: str, target: str | None
+) -> Part:
+    """Return a part with its kernels on a kind of accelerator, and their least time on a target."""
     if isinstance(measure, FixedMeasure) or segment.edits is not None:
         return dataclasses.replace(part, kernels="no kernel: its nodes are kept, edited or none")
-    return dataclasses.replace(part, kernels=measure.in_kernels(segment.executor, kind))
+    kernels = measure.kernels(segment.executor, kind)
+    if isinstance(kernels, str):
+        return dataclasses.replace(part, kernels=f"no kernel: {kernels}")
+    part = dataclasses.replace(part, kernels=str(kernels))
+    if target is None:
+        return part
+    report, work = measure.compiled(segment.executor), dict(kernels.work())
+    if report is not None and not report.compiles:
+        return dataclasses.replace(part, kernels=f"{kernels}, refused: {report.reason}")
+    roofline = Roofline(
+        target,
+        work,
+        {limit.name: limit.seconds(work) for limit in target_of(target).limits},
+        kernels.tile_bytes() if kind == "tpu" else 0,
+        report.registers if report is not None else {},
+    )
+    return dataclasses.replace(part, roofline=roofline)
 
 
 def _planned(tape: Tape, x: Any, slots: int | None) -> tuple[Plan, Measures]:

@@ -34,7 +34,15 @@ def main() -> int:
 
     start = time.perf_counter()
     head = environment() | {"command": command_of("tests.accelerators", sys.argv[1:])}
-    rows = []
+    rows: list[dict] = []
+
+    def compile_one(compiler: TargetCompiler, name: str, lowered: tuple | CompiledReport) -> None:
+        """Compile a program, and write all rows: a run that is ended keeps what it has found."""
+        rows.append({"precision": options.precision, **_compiled(compiler, name, lowered)})
+        if options.out:
+            taken = {"seconds": round(time.perf_counter() - start)}
+            write_json(options.out, {**head, **taken, "rows": rows})
+
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(1))
         compilers = [stack.enter_context(TargetCompiler(name)) for name in options.targets]
@@ -45,12 +53,9 @@ def main() -> int:
                 with traced_for([compiler.target.platform]), matmul_precision_context():
                     for program in programs:
                         lowered = _lowered(compiler, program)
-                        waiting.append(pool.submit(_compiled, compiler, program.name, lowered))
+                        waiting.append(pool.submit(compile_one, compiler, program.name, lowered))
                 for each in waiting:
-                    rows.append({"precision": options.precision, **each.result()})
-                    if options.out:
-                        taken = {"seconds": round(time.perf_counter() - start)}
-                        write_json(options.out, {**head, **taken, "rows": rows})
+                    each.result()
     failed = [row for row in rows if not row["compiles"]]
     seconds = time.perf_counter() - start
     print(f"{len(rows) - len(failed)} of {len(rows)} compile, in {seconds:.0f} s")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
+from jaxtape.programs.device_limits import DOUBLES, FLOATS, INTEGERS
 from jaxtape.programs.recorded import recorded_programs
+from jaxtape.programs.registers import registers_in
 from jaxtape.programs.scheduled_program import ScheduledProgram
 from jaxtape.programs.targets import target_of
 
@@ -96,6 +98,40 @@ def test_length_of_another_loop_is_unknown(before, after):
     assert (found.kernels, found.cycles) == (None, None)
 
 
+SAID = """ptxas info    : Compiling entry function 'first_sweep' for 'sm_90a'
+ptxas info    : Function properties for first_sweep
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 28 registers, used 0 barriers
+ptxas info    : Compiling entry function 'reverse_sweep' for 'sm_90a'
+ptxas info    : Function properties for reverse_sweep
+    8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 8 bytes cumulative stack size
+"""
+
+
+def test_registers_as_the_assembler_says_them():
+    expected = {"first_sweep": (28, 0), "reverse_sweep": (255, 20)}
+    assert registers_in(SAID) == expected
+
+
+def test_limits_are_those_of_data_sheets():
+    """TFLOPS in single and double, TB/s; what is unknown is no limit."""
+    sheets = {
+        "a100": (19.5, 9.7, 2.04),
+        "h100": (67, 34, 3.35),
+        "h200": (67, 34, 4.8),
+        "b200": (75, 37, 7.7),
+    }
+    for name, (single, double, bandwidth) in sheets.items():
+        found = {limit.name: limit.per_second for limit in target_of(f"gpu:{name}").limits}
+        expected = {FLOATS: single, DOUBLES: double, "memory": bandwidth}
+        for limit, tera in expected.items():
+            assert found[limit] == pytest.approx(1e12 * tera, rel=0.02)
+    assert [limit.name for limit in target_of("tpu:v6e:2x2").limits] == ["memory"]
+    vector = target_of("tpu:v5e:2x2").limits[1]
+    assert vector.seconds({FLOATS: 4096, INTEGERS: 4096, "bytes": 1}) == pytest.approx(2 / 1.5e9)
+
+
 def test_names_of_targets():
     assert target_of("tpu:v5e:16x16").topology["topology_name"] == "v5e:16x16"
     assert target_of("gpu:h100:8").topology["topology"] == "1x1x8"
@@ -141,8 +177,12 @@ def test_programs_of_a_block():
 
 def test_reports_as_plain_data():
     report = jt.CompiledReport(
-        "gpu:h100", loops=(jt.Loop(3, 2, 1),), collectives={"all-reduce": jt.Collective(1, 8)}
+        "gpu:h100",
+        loops=(jt.Loop(3, 2, 1),),
+        collectives={"all-reduce": jt.Collective(1, 8)},
+        registers={"first_sweep": jt.Registers(28, 0)},
     )
+    assert "first_sweep: 28 registers a thread, 0 bytes spilled" in str(report)
     assert jt.CompiledReport.from_json(report.as_json()) == report
     assert not jt.CompiledReport("gpu:h100", "refused").compiles
     assert not jt.CompiledReport("gpu:h100", temporary_bytes=9, device_bytes=8).fits

@@ -1,5 +1,6 @@
 """Chains of independent paths as kernels, which GPUs and TPUs run: here Pallas interprets them."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -15,10 +16,12 @@ from jaxtape.jax_private import primitives
 from jaxtape.kernels.draws import threefry
 from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, erf_inv, expm1, function_on
 from jaxtape.kernels.leaf import Leaf, summed
+from jaxtape.kernels.operations import count_operations
 from jaxtape.kernels.pallas import TILES, call
 from jaxtape.kernels.paths import Kind, Value
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk
+from jaxtape.programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
 from jaxtape.programs.targets import target_of
 from jaxtape.sweeps import by_platform, kernel_executor
 from jaxtape.sweeps.chain import Chain
@@ -168,11 +171,40 @@ def test_noise_drawn_in_a_kernel(kind, interpreted):
         for scan in (functools.partial(jt.scan, schedule=jt.Revolve(2)), lax.scan)
     )
     assert decisions and all(isinstance(each, KernelSweeps) for each in decisions), decisions
+    assert all(each.step.at_node and each.pull.at_node for each in decisions), "keys are folded"
     (value, drawn), gradient = found
     for a, b in zip(drawn, expected[0][1], strict=True):
         np.testing.assert_array_equal(a, b)
     rtol = 1e-12 if kind == "gpu" else 3e-6
     np.testing.assert_allclose((value, gradient), (expected[0][0], expected[1]), rtol=rtol)
+
+
+@KINDS
+def test_what_paths_share_at_a_node(kind, interpreted):
+    """A look-up and a key are computed outside of the kernels, which do not read what only those read."""
+    decisions, paths, dtype = interpreted(kind), TILES[kind].size, DTYPES[kind]
+    table, start = jnp.linspace(0.5, 1.5, 5, dtype=dtype), jnp.linspace(0.5, 1.0, paths)
+    n, times = 5, jnp.linspace(0.0, 1.0, 5)
+
+    def loss(scan, speed, start, times, weights):
+        def node(x, at):
+            time, place, weight = at
+            held = lax.stop_gradient(time)
+            level = table[place] + jnp.interp(
+                held, jnp.linspace(0.0, 1.0, 4, dtype=dtype), table[:4]
+            )
+            decay = jnp.exp(-speed * held) * level
+            return decay * jnp.sin(x) + weight, jnp.where(level > 1.0, x, 0.5 * x)
+
+        xs = times, jnp.arange(n, dtype=jnp.int32)[::-1], weights
+        x, ys = scan(node, start, xs, reverse=True)
+        return jnp.mean(x**2) + jnp.sum(ys) / paths
+
+    weights = 0.1 * jnp.ones((n, paths))
+    transform = functools.partial(jax.value_and_grad, argnums=(0, 1, 3))
+    compared(loss, kind, decisions, jnp.float64(0.3), start, times, weights, transform=transform)
+    assert all(each.step.at_node for each in decisions)
+    assert {each._reads_x(each.step) for each in decisions} == {(False, False, True)}
 
 
 def test_hash_of_a_counter():
@@ -341,7 +373,51 @@ def test_plan():
         )
         few = jt.Tape().append(lambda z, s: s * z, NOISE[:, 1:]).with_schedule(jt.Revolve(3))
         assert "no kernel: 255 paths" in str(jt.plan(few, ONES[1:]))
+        patch.setattr("jaxtape.tape.plan.measured_for", lambda target: contextlib.nullcontext())
+        plan = jt.plan(tape, ONES, target="gpu:h100")
     assert measured() is None
+    (part,) = plan.parts
+    assert part.roofline is not None and "ms on gpu:h100, by its" in str(plan)
+    work, limits = part.roofline.work, part.roofline.limits
+    # per sweep and leaf: 7 nodes of z, the states at both ends, the slots, their cotangents
+    assert work["bytes"] == 256 * 8 * (1 + 7 + 1 + part.slots + 1 + 7 + part.slots + 1 + 1 + 7)
+    blocks = -(-7 // -(-7 // part.slots))
+    # sin and a product; the same again; sin, cos and two products of the pullback
+    doubles = 7 * (8 + 1) + (7 - blocks) * (8 + 1) + 7 * (8 + 8 + 3)
+    assert work["double-precision operations"] == 256 * doubles
+    assert limits["memory"] == pytest.approx(work["bytes"] / 3.35e12, rel=1e-3)
+    assert limits["double-precision operations"] == pytest.approx(256 * doubles / 33.5e12, rel=1e-2)
+    assert part.roofline.seconds == max(limits.values()) == limits[part.roofline.binding]
+
+
+COUNTS = {
+    "select": (lambda x: jnp.where(x > 1.0, -x, x * x), 1.0, {FLOATS: 3}),
+    "power": (lambda x: x**5, 1.0, {FLOATS: 3}),
+    "double": (lambda x: jnp.exp(x) + 1.0, np.float64(1.0), {DOUBLES: 9}),
+    "functions": (lambda x: jnp.exp(x) / jnp.sqrt(x), 1.0, {FUNCTIONS: 3}),
+    "rotation": (lambda x: x << np.uint32(7) | x >> np.uint32(25), np.uint32(1), {INTEGERS: 1}),
+    "flags": (lambda x: (x > 1.0) & (x < 3.0), 1.0, {FLOATS: 2}),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_operations_are_counted(name):
+    function, x, expected = COUNTS[name]
+    x = jnp.asarray(x, None if isinstance(x, np.generic) else jnp.float32)
+    assert count_operations(jax.make_jaxpr(function)(x).jaxpr, (), "gpu") == expected
+
+
+def test_operations_of_a_hash_and_of_a_normal_variate():
+    """Twenty rounds of an addition, a rotation and an exclusive or; polynomials of nine terms each."""
+    word = jax.ShapeDtypeStruct((), "uint32")
+    hashed = jax.make_jaxpr(lambda a, b: threefry((a, b), (a, b), False))(word, word).jaxpr
+    on_gpu, on_tpu = (count_operations(hashed, (), kind)[INTEGERS] for kind in ("gpu", "tpu"))
+    assert 60 <= on_gpu <= 80 and on_tpu == on_gpu + 40
+    known = count_operations(hashed, hashed.invars, "gpu")
+    assert not known, "it does not depend on a node"
+    normal = jax.make_jaxpr(lax.erf_inv)(jax.ShapeDtypeStruct((), "float32")).jaxpr
+    found = count_operations(normal, (), "gpu")
+    assert found[FUNCTIONS] == 2 and 36 <= found[FLOATS] <= 50
 
 
 @KINDS
@@ -368,7 +444,7 @@ def test_arrays_as_a_kernel_sees_them(kind):
 
     args = [each.laid(jnp.asarray(array), tile) for each, array in zip(leaves, arrays, strict=True)]
     types = [each.written(tile, paths) for each in (*leaves, total)]
-    found = call(kernel, tile, paths, args, types, [], True)
+    found = call("copy", kernel, tile, paths, args, types, [], True)
     *copies, sums = summed((*leaves, total), found)
     for each, copied, array in zip(leaves, copies, arrays, strict=True):
         np.testing.assert_array_equal(each.taken(copied, tile), array)
@@ -449,7 +525,7 @@ def test_compilers_know_each_function(kind, name, dtype):
         out[0, 0] = found.entries.item()
 
     one = jax.ShapeDtypeStruct((1, 1, *tile.folded(2 * tile.size)), dtype)
-    run = lambda x: call(kernel, tile, 2 * tile.size, [x], [one], [], False)
+    run = lambda x: call("all", kernel, tile, 2 * tile.size, [x], [one], [], False)
     with target.described():
         jax.jit(run).trace(one).lower(lowering_platforms=(target.platform,))
 
@@ -502,10 +578,10 @@ def test_compiled_for_an_accelerator(target, dtype, states):
 
 
 @pytest.mark.parametrize(
-    ("target", "kernels", "states"), [("gpu:h100", 11, 20), ("tpu:v5e:2x2", 14, 2)]
+    ("target", "kernels", "states"), [("gpu:h100", 12, 20), ("tpu:v5e:2x2", 23, 2)]
 )
 def test_draws_compiled_for_an_accelerator(target, kernels, states):
-    """The same with its noise drawn: one more kernel numbers the nodes."""
+    """The same with its noise drawn: the key of each node comes from one more kernel, on a TPU from ten."""
     p = jax.tree.map(jnp.float32, heston)
 
     def price(p, key):
@@ -528,6 +604,9 @@ def test_draws_compiled_for_an_accelerator(target, kernels, states):
     assert not report.loops
     assert report.kernels <= kernels
     assert report.temporary_bytes <= states * 2 * 65536 * 4
+    if target == "gpu:h100":
+        assert report.registers.keys() == {"first_sweep", "reverse_sweep"}
+        assert all(0 < each.used <= 255 for each in report.registers.values())
 
 
 def test_setting_changes_programs_of_accelerators_alone():
