@@ -159,15 +159,15 @@ def real(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     return _field(_bounded(name, -_MOST, _MOST, "a finite number", False, optional), **kwargs)
 
 
-def positive(name: str, *, missing: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a finite real above zero, or NaN where it may be `missing`."""
-    convert = _bounded(name, 0.0, _MOST, "a finite number above 0", True, missing=missing)
+def positive(name: str, *, missing: bool = False, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a finite real above zero, NaN where it may be `missing`, None if `optional`."""
+    convert = _bounded(name, 0.0, _MOST, "a finite number above 0", True, optional, missing)
     return _field(convert, **kwargs)
 
 
-def above_zero(name: str, **kwargs: Any) -> Any:
-    """Return a field holding a real above zero, or infinity."""
-    return _field(_bounded(name, 0.0, np.inf, "a number above 0", True), **kwargs)
+def above_zero(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a real above zero, or infinity; None if that is `optional`."""
+    return _field(_bounded(name, 0.0, np.inf, "a number above 0", True, optional), **kwargs)
 
 
 def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:

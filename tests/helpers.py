@@ -147,6 +147,42 @@ all_products: dict[str, Callable] = {
     "autocallable": lambda: Autocallable(
         [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 85.0, 100.0, 50.0
     ),
+    "phoenix": lambda: Autocallable(
+        [0.2, 0.3, 0.55, 0.8],
+        [0.02, 0.0, 0.04, 0.03],
+        103.0,
+        95.0,
+        100.0,
+        50.0,
+        [1.2, 1.0, 0.98, 1.0],
+        coupon_barrier=90.0,
+        memory="yes",
+        missed=0.01,
+        knock_in=85.0,
+    ),
+    "phoenix, knock-in watched always": lambda: Autocallable(
+        [0.2, 0.3, 0.55, 0.8],
+        [0.02, 0.03, 0.04, 0.03],
+        103.0,
+        95.0,
+        100.0,
+        50.0,
+        coupon_barrier=90.0,
+        knock_in=85.0,
+        watched="always",
+    ),
+    "phoenix on the worst of three": lambda: Autocallable(
+        [0.2, 0.3, 0.55, 0.8],
+        [0.02, 0.03, 0.04, 0.03],
+        103.0,
+        95.0,
+        100.0,
+        50.0,
+        coupon_barrier=80.0,
+        memory="yes",
+        knock_in=75.0,
+        other_initial_spots=[95.0, 100.0],
+    ),
     "american put": lambda: American(105.0, 0.8, "put"),
     "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
@@ -209,7 +245,7 @@ def restruck(product, scales):
     inner = getattr(product, "payoff_product", None)
     if inner is not None:
         return dataclasses.replace(product, payoff_product=restruck(inner, scales))
-    names = "strike", "call_level", "fixed_rate", "numbers", "amounts"
+    names = "strike", "protection", "fixed_rate", "numbers", "amounts"
     name = next(name for name in names if hasattr(product, name))
     if name in ("numbers", "amounts"):
         scaled = jnp.multiply.outer(jnp.array(scales), getattr(product, name))

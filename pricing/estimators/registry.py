@@ -3,6 +3,7 @@
 from .average import ArithmeticAverage, GeometricAverage
 from .best_of import BestOf
 from .bridged import BridgedBarrier
+from .callable_note import WorstNote
 from .estimator import AbstractEstimator
 from .one_step_survival import OneStepSurvival
 from .path_payoff import PathPayoffEstimator
@@ -15,5 +16,7 @@ ESTIMATORS: tuple[AbstractEstimator, ...] = (
     BestOf(),
     OneStepSurvival(),
     BridgedBarrier(),
+    WorstNote(),
+    WorstNote(all_times=True),
     PathPayoffEstimator(),
 )

@@ -15,6 +15,7 @@ from .average import AverageClaim as AverageClaim
 from .average_forward import AverageForward as AverageForward
 from .discrete_barrier import DiscreteBarrier as DiscreteBarrier
 from .discrete_barrier import Payoff as Payoff
+from .callable_note import CallableNote as CallableNote
 from .exercise import EarlyExercise as EarlyExercise
 from .exercise import Exercisable as Exercisable
 from .exercise import SpotOption as SpotOption

@@ -1,15 +1,31 @@
-"""Autocallable notes."""
+"""Autocallable notes, with coupons above a barrier and a knock-in, on one asset or the worst of several."""
 
-from typing import ClassVar
+from collections.abc import Iterator
+from datetime import date
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
-from pydantic import Field
+import numpy as np
+from jaxtyping import Array, Float, Int8
+from pydantic import Field, field_validator
 
-from ..fields import Numeric, dates, non_negative, positive
+from ..fields import (
+    Numeric,
+    Word,
+    above_zero,
+    choice,
+    dates,
+    is_traced,
+    non_negative,
+    positive,
+    word,
+)
+from ..ingestion.fields import choice as one_of
+from ..ingestion.fields import number, numbers, problem
 from ..market.observed import Observed
+from .callable_note import CallableNote
 from .discrete_barrier import DiscreteBarrier, Payoff
-from .product import AbstractProduct, check_levels
+from .product import AbstractProduct, Real, check_levels
 from .trade import (
     Aged,
     Coupons,
@@ -21,7 +37,11 @@ from .trade import (
     Trade,
     check_count,
     last_of,
+    split_names,
 )
+
+NO_OR_YES = {"no": 0, "yes": 1}
+WATCHED = ("dates", "always")
 
 
 class Autocallable(AbstractProduct):
@@ -31,16 +51,35 @@ class Autocallable(AbstractProduct):
     redeemed it pays, at the last date, the notional where spot >= protection, and notional * spot /
     initial_spot below.
 
+    With a `coupon_barrier` (a phoenix) it pays notional * coupons[k] at every date up to its end with spot >=
+    coupon_barrier, called or not; with memory, the coupons that were missed before as well. With a `knock_in`
+    capital is lost below the protection only if the spot has touched that level. On several assets the worst
+    one counts: the spot of asset i is scaled by initial_spot over its own initial spot.
+
     Attributes:
         dates: When the spot is compared with the call level, in years, increasing, of shape (dates,).
-        coupons: The coupon at each date as a fraction of the notional, of shape (dates,).
+        coupons: The coupon at each date as a fraction of the notional, of shape (dates,). A date with a coupon
+            of 0 is no coupon date: what was missed is paid there only at redemption.
         call_level: The level of the early redemption in units of the spot, above 0.
         protection: The level below which capital is lost, in units of the spot, above 0.
-        initial_spot: The spot that the loss is measured from, above 0.
+        initial_spot: The spot that the loss is measured from, above 0; of several assets the first one's.
         notional: The notional in currency, above 0.
+        call_steps: The call level at each date in units of `call_level`, of shape (dates,), infinity for no
+            redemption; None for 1 on all dates.
+        coupon_barrier: The level of the coupons in units of the spot, not above the call level of any coupon
+            date; None for the call level.
+        memory: The word "no" or "yes": whether a coupon pays those missed before as well, kept as a code.
+        missed: The coupons already missed, as a fraction of the notional.
+        knock_in: The level of the knock-in in units of the spot, below all call levels; None if capital is lost
+            without one.
+        watched: The word "dates" or "always", when the knock-in is watched: another word is another program.
+            "always" is for one asset; a spot that is below it today has touched it.
+        other_initial_spots: The initial spots of all assets but the first, of shape (assets - 1,); None for a
+            note on one asset.
 
     Raises:
-        ValueError: If coupons and dates differ in number, or a level is given for each date.
+        ValueError: If coupons or steps and dates differ in number, a level is given for each date, a level is
+            not below the call level as it must be, or a knock-in of several assets is watched always.
 
     Examples:
         >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
@@ -50,25 +89,98 @@ class Autocallable(AbstractProduct):
 
     dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
     coupons: Numeric[Float[Array, "*batch dates"]] = non_negative("coupons", core=1)
-    call_level: Numeric[Float[Array, "..."]] = positive("call_level")
-    protection: Numeric[Float[Array, "..."]] = positive("protection")
-    initial_spot: Numeric[Float[Array, "..."]] = positive("initial_spot")
-    notional: Numeric[Float[Array, "..."]] = positive("notional", default=1.0)
+    call_level: Numeric[Real] = positive("call_level")
+    protection: Numeric[Real] = positive("protection")
+    initial_spot: Numeric[Real] = positive("initial_spot")
+    notional: Numeric[Real] = positive("notional", default=1.0)
+    call_steps: Numeric[Float[Array, "*batch dates"] | None] = above_zero(
+        "call_steps", core=1, optional=True, default=None
+    )
+    coupon_barrier: Numeric[Real | None] = positive("coupon_barrier", optional=True, default=None)
+    memory: Word[Int8[Array, "..."]] = choice("memory", NO_OR_YES, default="no")
+    missed: Numeric[Real] = non_negative("missed", default=0.0)
+    knock_in: Numeric[Real | None] = positive("knock_in", optional=True, default=None)
+    watched: str = word("watched", WATCHED, default="dates")
+    other_initial_spots: Numeric[Float[Array, "*batch others"] | None] = positive(
+        "other_initial_spots", core=1, optional=True, default=None
+    )
 
     def __check_init__(self):
-        check_levels(self.dates, call_level=self.call_level, protection=self.protection)
-        if self.coupons.shape[-1:] != self.dates.shape[-1:]:
+        levels = {"call_level": self.call_level, "protection": self.protection}
+        optional = {"coupon_barrier": self.coupon_barrier, "knock_in": self.knock_in}
+        levels |= {name: level for name, level in optional.items() if level is not None}
+        check_levels(self.dates, **levels)
+        for name, what in (("coupons", "coupon"), ("call_steps", "step")):
+            given = getattr(self, name)
+            if given is not None and given.shape[-1:] != self.dates.shape[-1:]:
+                raise ValueError(
+                    f"{name} of shape {list(given.shape)} and dates of shape {list(self.dates.shape)}: "
+                    f"give one {what} for each date"
+                )
+        if self.watched == "always" and self.multi_asset and self.knock_in is not None:
             raise ValueError(
-                f"coupons of shape {list(self.coupons.shape)} and dates of shape {list(self.dates.shape)}: "
-                "give one coupon for each date"
+                "the knock-in of a note on several assets cannot be watched always: between dates the law of "
+                "the worst is not known; give watched='dates' and more dates, of coupon 0 and call step inf"
             )
+        if is_traced(tuple(vars(self).values())):
+            return
+        if self.coupon_barrier is None and np.any((self.memory != 0) | (self.missed > 0.0)):
+            raise ValueError(
+                "memory and missed coupons need a coupon_barrier: give call_level for coupons that are paid "
+                "at redemption alone"
+            )
+        steps = 1.0 if self.call_steps is None else np.asarray(self.call_steps)
+        called = np.asarray(self.call_level)[..., None] * steps
+        paying = np.where(np.asarray(self.coupons) > 0.0, called, np.inf)
+        _check_below("coupon_barrier", self.coupon_barrier, paying, "not above")
+        _check_below("knock_in", self.knock_in, called, "below")
 
     @property
     def expiry(self) -> Float[Array, "..."]:
         return self.dates[..., -1]
 
     @property
-    def canonical(self) -> DiscreteBarrier:
+    def multi_asset(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.other_initial_spots is not None
+
+    @property
+    def _call_levels(self) -> Float[Array, "*batch dates"]:
+        steps = jnp.ones_like(self.dates) if self.call_steps is None else self.call_steps
+        return self.call_level[..., None] * steps
+
+    @property
+    def canonical(self) -> AbstractProduct:
+        if self.coupon_barrier is None and self.knock_in is None and not self.multi_asset:
+            return self._barrier_on_dates  # a coupon that is missed then is lost: the note goes on
+        call = self._call_levels
+        level = call if self.coupon_barrier is None else self.coupon_barrier[..., None]
+        pays = self.coupons > 0.0
+        nothing = jnp.zeros_like(self.initial_spot)
+        knock_in = nothing if self.knock_in is None else self.knock_in
+        first = self.initial_spot[..., None]
+        others = () if self.other_initial_spots is None else (first / self.other_initial_spots,)
+        one = jnp.ones_like(first)
+        shapes = [x.shape[:-1] for x in others]
+        one = jnp.broadcast_to(one, (*jnp.broadcast_shapes(one.shape[:-1], *shapes), 1))
+        return CallableNote(
+            self.dates,
+            call_levels=call,
+            coupon_levels=jnp.where(pays, level, call),
+            coupons=self.notional[..., None] * self.coupons,
+            memory=self.memory.astype(self.dates.dtype),
+            missed=self.notional * self.missed,
+            knock_in=knock_in[..., None] + jnp.zeros_like(call),
+            needs_knock_in=nothing + (0.0 if self.knock_in is None else 1.0),
+            protection=self.protection,
+            initial=self.initial_spot,
+            notional=self.notional,
+            scales=jnp.concatenate([one, *others], axis=-1),
+            all_times=self.watched == "always" and self.knock_in is not None,
+            multi_asset=self.multi_asset,
+        )
+
+    @property
+    def _barrier_on_dates(self) -> DiscreteBarrier:
         one = jnp.ones_like(self.notional)
         zero = 0.0 * one
         redeemed = self.notional[..., None] * (1.0 + self.coupons)
@@ -78,7 +190,7 @@ class Autocallable(AbstractProduct):
         return DiscreteBarrier(
             self.dates,
             lower=nowhere,
-            upper=self.call_level[..., None] + nowhere,
+            upper=self._call_levels + nowhere,
             paid_below=nowhere,
             paid_above=redeemed,
             alive=Payoff.sum(lost, kept),
@@ -86,15 +198,34 @@ class Autocallable(AbstractProduct):
         )
 
 
-class AutocallableTrade(Trade):
-    """A note that is redeemed with a coupon on the first date with the spot at `barrier` or above.
+def _check_below(name: str, level: Array | None, tops: np.ndarray, relation: str) -> None:
+    """Check that a level is below the call levels, or not above them.
 
-    At maturity it pays the notional if the spot is at `protection` or above, else its share of `initial_spot`.
+    Raises:
+        ValueError: It is not.
+    """
+    if level is None:
+        return
+    apart = np.asarray(level)[..., None]
+    if np.any(apart > tops if relation == "not above" else apart >= tops):
+        raise ValueError(
+            f"{name} must be {relation} the call level of each date, got {level} and {np.min(tops):g}: lower "
+            "it, or raise call_level or call_steps"
+        )
+
+
+class AutocallableTrade(Trade):
+    """A note that is redeemed on the first date with the spot, or the worst of several, at `barrier` or above.
+
+    Coupons are paid at redemption, or at every date at `coupon_barrier` or above. At maturity it pays the
+    notional if the spot is at `protection` or above, or never touched `knock_in`, else its share of
+    `initial_spot`.
     """
 
     type = "autocallable"
     product = Autocallable
     renamed: ClassVar[dict[str, str]] = {"dates": "exercise_dates", "call_level": "barrier"}
+    neutral = ("memory", "missed", "watched")
     pads_dates = True
     dates_name = "exercise_dates"
     drops_dates = True
@@ -105,23 +236,99 @@ class AutocallableTrade(Trade):
     protection: Level = Field(description="a protection > 0, the level below which capital is lost")
     initial_spot: Spot = Field(description="an initial_spot > 0")
     notional: Notional = 1.0
+    call_steps: Annotated[tuple[float, ...], numbers("call step", above=0.0)] | None = None
+    coupon_barrier: Level | None = None
+    memory: Annotated[str, one_of(*NO_OR_YES)] = "no"
+    missed: Annotated[float, number("missed coupon", least=0.0)] = 0.0
+    knock_in: Level | None = None
+    watched: Annotated[str, one_of(*WATCHED)] = "dates"
+    other_initial_spots: Annotated[tuple[float, ...], numbers("spot", above=0.0)] | None = None
     expiry: IsoDate = last_of("exercise_dates")
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        return split_names(self.underlying)
 
     @property
     def level(self) -> float:
         return self.barrier
 
-    def check(self) -> None:
-        check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
+    @property
+    def shape(self) -> Any:
+        kinds = (self.call_steps, self.coupon_barrier, self.knock_in)
+        return len(self.underlyings), self.watched, *(kind is None for kind in kinds)
 
-    def aged(self, observed: Observed) -> Aged:
+    @field_validator("underlying", mode="after")
+    @classmethod
+    def _are_named(cls, value: str) -> str:
+        return "|".join(split_names(value))
+
+    def check(self) -> None:
+        others = self.underlyings[1:]
+        check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
+        check_count(self.call_steps, self.exercise_dates, "call_steps", "exercise_dates")
+        if others or self.other_initial_spots:
+            check_count(
+                self.other_initial_spots or (), others, "other_initial_spots", "other equities"
+            )
+        if self.coupon_barrier is None and (self.memory == "yes" or self.missed):
+            message = "coupons at redemption alone have no memory"
+            raise problem(
+                message, "give a coupon_barrier, such as that of the redemption", "memory"
+            )
+        if others and self.knock_in is not None and self.watched == "always":
+            message = "the knock-in of several equities cannot be watched always"
+            raise problem(message, "give watched = dates, and the dates", "watched")
+        steps = self.call_steps or (1.0,) * len(self.exercise_dates)
+        for step, coupon in zip(steps, self.coupons, strict=True):
+            called = step * self.barrier
+            if self.coupon_barrier is not None and coupon and self.coupon_barrier > called:
+                message = f"the coupon_barrier is above a call level, {called:g}"
+                raise problem(message, "give one that is not above", "coupon_barrier")
+            if self.knock_in is not None and self.knock_in >= called:
+                message = f"the knock_in is not below a call level, {called:g}"
+                raise problem(message, "give one below", "knock_in")
+
+    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
+        paid, missed = 0.0, self.missed
+        knocked = self.knock_in is None or any(
+            self._worst(observed, day) <= self.knock_in for day in self._days_watched(observed)
+        )
         past = [day for day in self.exercise_dates if day <= observed.until]
-        spots = [observed.spot(self.underlying, day) for day in past]
-        for day, spot, coupon in zip(past, spots, self.coupons, strict=False):
-            if spot >= self.barrier:
-                return Aged(self.notional * (1.0 + coupon), None, "called", day)
-        if self.expiry > observed.until:
-            left = self._with_dates(observed.until, coupons=self.coupons[len(past) :])
-            return Aged(0.0, left)
-        share = 1.0 if spots[-1] >= self.protection else spots[-1] / self.initial_spot
-        return Aged(self.notional * share, None, "expired", self.expiry)
+        level = 0.0
+        for day, called, coupon in zip(past, self._call_levels(), self.coupons, strict=False):
+            level = self._worst(observed, day)
+            is_called = level >= called
+            pays = coupon > 0.0 and self.coupon_barrier is not None
+            if is_called or (pays and level >= self.coupon_barrier):  # pyright: ignore
+                paid, missed = paid + coupon + missed, 0.0
+            elif self.memory == "yes":
+                missed += coupon
+            if is_called:
+                return self.notional * (1.0 + paid), None
+        if self.expiry <= observed.until:
+            is_whole = level >= self.protection or not knocked
+            return self.notional * (paid + (1.0 if is_whole else level / self.initial_spot)), None
+        later = {name: getattr(self, name) for name in ("coupons", "call_steps")}
+        later = {name: values and values[len(past) :] for name, values in later.items()}
+        changes = {"missed": missed, "knock_in": None if knocked else self.knock_in, **later}
+        left = self._with_dates(observed.until, **changes)
+        if left is self and (knocked and self.knock_in is not None):
+            left = self._as(type(self), knock_in=None)
+        return self.notional * paid, left
+
+    def _worst(self, observed: Observed, day: date) -> float:
+        """Return the least of the spots, each in units of its initial spot, times that of the first."""
+        firsts = (self.initial_spot, *(self.other_initial_spots or ()))
+        spots = zip(self.underlyings, firsts, strict=True)
+        return min(observed.spot(name, day) * self.initial_spot / first for name, first in spots)
+
+    def _call_levels(self) -> Iterator[float]:
+        steps = self.call_steps or (1.0,) * len(self.exercise_dates)
+        return (step * self.barrier for step in steps)
+
+    def _days_watched(self, observed: Observed) -> tuple[date, ...]:
+        """Return the days up to the later one on which the knock-in is watched: the known ones, if always."""
+        if self.watched == "dates":
+            return tuple(day for day in self.exercise_dates if day <= observed.until)
+        return tuple(day for day in observed.days(self.underlying) if day <= self.expiry)

@@ -14,7 +14,7 @@ from ..market.observed import Observed
 from .average import Average
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import IsoDate, OptionTrade, check_count
+from .trade import IsoDate, OptionTrade, check_count, split_names
 
 MEANS = ("arithmetic", "geometric", "max", "min")
 
@@ -97,9 +97,7 @@ class BasketTrade(OptionTrade):
         names = [name.strip() for name in value.split("|")]
         if len(names) < 2 or not all(names):
             raise problem(f"{value!r} is no basket", "give two equities or more, such as DAX|SX5E")
-        if len(set(names)) < len(names):
-            raise problem(f"{value!r} names an equity twice", "give every equity once")
-        return "|".join(names)
+        return "|".join(split_names(value))
 
     def check(self) -> None:
         check_count(self.weights, self.underlyings, "weights", "equities")

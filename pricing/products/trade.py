@@ -224,6 +224,20 @@ def last_of(dates_name: str):
     return Field(default_factory=lambda data: data[dates_name][-1])
 
 
+def split_names(value: str) -> tuple[str, ...]:
+    """Return the names of equities in a text with bars between them, such as DAX|SX5E.
+
+    Raises:
+        problem: A name is empty, or stands twice; a `PydanticCustomError` with a remedy.
+    """
+    names = tuple(name.strip() for name in value.split("|"))
+    if not all(names):
+        raise problem(f"{value!r} has an equity without a name", "give names such as DAX|SX5E")
+    if len(set(names)) < len(names):
+        raise problem(f"{value!r} names an equity twice", "give every equity once")
+    return names
+
+
 def check_count(
     values: tuple[float, ...] | None, places: tuple[str | date, ...], label: str, place: str
 ) -> None:

@@ -286,6 +286,45 @@ def test_a_bad_object_is_reported_and_set_aside(change, field, remedy):
     assert "is not an object" in book.errors[-1].message
 
 
+NOTE = {"type": "autocallable", "underlying": "DAX", "exercise_dates": "2002-12-17|2003-03-18"}
+NOTE |= {"coupons": "0.05|0.05", "barrier": 4400, "protection": 3000, "initial_spot": 4400}
+PHOENIX = NOTE | {"coupon_barrier": 3500}
+
+
+@pytest.mark.parametrize(
+    ("good", "change", "field", "remedy"),
+    [
+        (NOTE, {"memory": "yes"}, "memory", "give a coupon_barrier"),
+        (PHOENIX, {"coupon_barrier": 4500}, "coupon_barrier", "give one that is not above"),
+        (PHOENIX, {"call_steps": "1|0.7"}, "coupon_barrier", "give one that is not above"),
+        (PHOENIX, {"call_steps": "1"}, "call_steps", "as many call_steps as exercise_dates"),
+        (PHOENIX, {"call_steps": "1|0"}, "call_steps", "give a call step > 0"),
+        (PHOENIX, {"knock_in": 4400}, "knock_in", "give one below"),
+        (PHOENIX, {"knock_in": -1}, "knock_in", "give a barrier > 0"),
+        (PHOENIX, {"watched": "never"}, "watched", "dates, always"),
+        (PHOENIX, {"missed": -0.1}, "missed", "give a missed coupon >= 0"),
+        (PHOENIX, {"underlying": "DAX|SMI"}, "other_initial_spots", "as many other_initial_spots"),
+        (PHOENIX, {"other_initial_spots": "7"}, "other_initial_spots", "as many"),
+        (PHOENIX, {"underlying": "DAX|DAX"}, "underlying", "give every equity once"),
+        (PHOENIX, {"underlying": "DAX|"}, "underlying", "give names such as"),
+        (
+            PHOENIX | {"underlying": "DAX|SMI", "other_initial_spots": "5000"},
+            {"watched": "always", "knock_in": 3000},
+            "watched",
+            "give watched = dates",
+        ),
+    ],
+)
+def test_a_bad_term_of_an_exotic_trade_is_reported_and_set_aside(good, change, field, remedy):
+    names = dict.fromkeys(("id", *good, *change))
+    rows = {"id": "good", **good}, {"id": "bad", **good, **change}
+    cells = [",".join(str(row.get(name, "")) for name in names) for row in rows]
+    book = Book.from_text("\n".join([",".join(names), *cells]), "trades.csv")
+    assert [trade.id for trade in book.trades] == ["good"]
+    assert book.errors[0].field == field
+    assert remedy in book.errors[0].remedy
+
+
 UNREADABLE = {
     "an empty file": (b"", "is empty", None),
     "white space": (b" \n\n ", "is empty", None),

@@ -145,6 +145,13 @@ COLUMNS = [
     "protection",
     "initial_spot",
     "notional",
+    "call_steps",
+    "coupon_barrier",
+    "memory",
+    "missed",
+    "knock_in",
+    "watched",
+    "other_initial_spots",
     "kind",
     "weights",
     "side",
@@ -154,6 +161,9 @@ COLUMNS = [
 WATCHED, DATES = "2026-01-06|2026-01-07", "2026-01-06|2026-06-01"
 ON = {"expiry": "2026-01-07", "strike": 100}
 CALL = {"option": "call", **ON}
+PHOENIX = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10, "missed": 0.03}
+PHOENIX |= {"coupon_barrier": 90, "memory": "yes", "knock_in": 94, "watched": "always"}
+PHOENIX |= {"call_steps": "1.1|1"}
 NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
 
 
@@ -234,6 +244,28 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
         (
             *("autocallable", NOTE | {"exercise_dates": DATES, "coupons": "0.1|0.2"}),
             *(0.0, {"exercise_dates": (date(2026, 6, 1),), "coupons": (0.2,)}),
+        ),
+        (
+            *("autocallable", PHOENIX | {"exercise_dates": WATCHED, "coupons": "0.1|0.2"}),
+            *(10.0 * (0.1 + 0.2 + 0.03 + 1.0), None),
+        ),
+        (
+            "autocallable",
+            PHOENIX | {"exercise_dates": DATES, "coupons": "0.1|0.2", "coupon_barrier": 95},
+            *(0.0, {"coupons": (0.2,), "missed": 0.13, "knock_in": None}),
+        ),
+        (
+            "autocallable",
+            PHOENIX | {"exercise_dates": DATES, "coupons": "0.1|0.2", "memory": "no"},
+            *(10.0 * 0.13, {"coupons": (0.2,), "missed": 0.0, "call_steps": (1.0,)}),
+        ),
+        (
+            "autocallable",
+            PHOENIX
+            | {"underlying": "S|T", "other_initial_spots": 50, "watched": "dates", "barrier": 130}
+            | {"exercise_dates": WATCHED, "coupons": "0.1|0.2"},
+            # T is at 40 of 50: the worst level is 88
+            *(10.0 * 88.0 / 110.0, None),
         ),
         ("basket", CALL | {"underlying": "S|T", "strike": 60}, 0.5 * (108.0 + 40.0) - 60.0, None),
         ("basket", CALL | {"underlying": "S|T", "average": "min", "option": "put"}, 60.0, None),

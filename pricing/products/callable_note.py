@@ -1,0 +1,96 @@
+"""Notes that are called early, with conditional coupons and a knock-in: their general form."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Numeric, above_zero, between, dates, non_negative, positive
+from .product import Padded, Real, extra_dates, front
+
+
+class CallableNote(Padded):
+    """A note on the worst of some assets: coupons above a level, early redemption above another.
+
+    With P_k the least of scales[i] * (spot of asset i) at dates[k], until the note is called it pays
+    coupons[k] if P_k >= coupon_levels[k], with all coupons missed before if there is memory. If P_k >=
+    call_levels[k] it pays the notional and ends. If it was never called it pays, at the last date, the
+    notional, or notional * P / initial if P < protection there and the note was knocked in. Every autocallable
+    note with coupons or a knock-in has this form (`canonical`).
+
+    Attributes:
+        dates: The dates in years, not decreasing, of shape (dates,); the last is the expiry and comes once.
+        call_levels: The level of redemption at each date, infinity where there is none, of shape (dates,).
+        coupon_levels: The level of the coupon at each date, not above the call level, of shape (dates,).
+        coupons: The coupon at each date, in currency, of shape (dates,).
+        memory: 1 if missed coupons are paid with the next one, 0 if they are lost.
+        missed: The coupons already missed, in currency.
+        knock_in: The level of the knock-in at each date, below the call levels, 0 where it is not watched, of
+            shape (dates,).
+        needs_knock_in: 1 if capital is lost after a knock-in alone, 0 if it needs none.
+        protection: The level below which capital is lost at the last date.
+        initial: The level that the loss is measured from.
+        notional: The notional in currency.
+        scales: The scale of each asset's spot, of shape (assets,).
+        all_times: Whether `knock_in`, then the same on all dates, is watched at all times, for one asset.
+        multi_asset: Whether the note is on several assets.
+
+    Examples:
+        >>> from pricing import Autocallable
+        >>> note = Autocallable([0.5, 1.0], [0.03, 0.03], 105.0, 80.0, 100.0, coupon_barrier=90.0)
+        >>> note.canonical.coupon_levels.tolist()
+        [90.0, 90.0]
+    """
+
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", repeated=True)
+    call_levels: Numeric[Float[Array, "*batch dates"]] = above_zero("call_levels", core=1)
+    coupon_levels: Numeric[Float[Array, "*batch dates"]] = above_zero("coupon_levels", core=1)
+    coupons: Numeric[Float[Array, "*batch dates"]] = non_negative("coupons", core=1)
+    memory: Numeric[Real] = between("memory", 0.0, 1.0)
+    missed: Numeric[Real] = non_negative("missed")
+    knock_in: Numeric[Float[Array, "*batch dates"]] = non_negative("knock_in", core=1)
+    needs_knock_in: Numeric[Real] = between("needs_knock_in", 0.0, 1.0)
+    protection: Numeric[Real] = positive("protection")
+    initial: Numeric[Real] = positive("initial")
+    notional: Numeric[Real] = positive("notional")
+    scales: Numeric[Float[Array, "*batch assets"]] = positive("scales", core=1)
+    all_times: bool = eqx.field(static=True, default=False, kw_only=True)
+    multi_asset: bool = eqx.field(static=True, default=False, kw_only=True)  # pyright: ignore
+
+    @property
+    def smile_point(self) -> tuple[Real, Real]:
+        return self.dates[..., -1], self.protection
+
+    def padded(self, num_dates: int) -> "CallableNote":
+        """Return the same note on `num_dates` dates: the first one repeated, where nothing is decided.
+
+        Raises:
+            ValueError: If the note has more dates already, or has one date and more are asked for.
+        """
+        extra = extra_dates(self.dates, num_dates)
+        if extra and self.dates.shape[-1] == 1:
+            raise ValueError("a note of one date cannot be padded")
+
+        def idle(level: Array, nothing: float) -> Array:
+            none = jnp.full((*level.shape[:-1], extra), nothing, level.dtype)
+            return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
+
+        levels = {name: idle(getattr(self, name), x) for name, x in _NOTHING.items()}
+        again = front(self.knock_in, extra)
+        return replace(self, dates=front(self.dates, extra), knock_in=again, **levels)
+
+    def refined(self, times: Float[Array, " times"]) -> "CallableNote":
+        """Return one note with equally many times to each date, at which the knock-in alone is watched."""
+        substeps = times.size // self.dates.size - 1
+
+        def spread(level: Array, nothing: float) -> Array:
+            idle = jnp.full((level.size, substeps), nothing, level.dtype)
+            return jnp.concatenate([idle, level[:, None]], axis=1).ravel()
+
+        decided = {name: spread(getattr(self, name), x) for name, x in _NOTHING.items()}
+        watched = jnp.repeat(self.knock_in, substeps + 1)
+        return replace(self, dates=times, knock_in=watched, **decided)
+
+
+_NOTHING = {"call_levels": jnp.inf, "coupon_levels": jnp.inf, "coupons": 0.0}
