@@ -9,7 +9,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
-from .estimators.path_payoff import PathPayoffEstimator, log_spot_steps, spots_of
+from .estimators.path_claim import PathClaimEstimator, log_spot_steps, spots_of
 from .fields import in_working_precision
 from .methods import MonteCarlo
 from .models import AbstractModel, ConditionallyGaussian
@@ -73,7 +73,7 @@ def simulate(
 def _spots(
     product: PathPayoff, model: ConditionallyGaussian, method: MonteCarlo, key: PRNGKeyArray
 ) -> Float[Array, "paths dates *assets"]:
-    estimator = PathPayoffEstimator()
+    estimator = PathClaimEstimator()
 
     def spots(product, model, method, key) -> Array:
         def of_block(index: Array) -> Array:

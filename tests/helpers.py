@@ -22,6 +22,7 @@ from pricing import (
     Asian,
     Autocallable,
     AverageForward,
+    AverageStrike,
     Barrier,
     Basket,
     Bates,
@@ -29,26 +30,32 @@ from pricing import (
     BermudanSwaption,
     BlackScholes,
     Book,
+    Cliquet,
     ClosedForm,
     Digital,
     DoubleBarrier,
     European,
     FiniteDifference,
     FixedPayments,
+    ForwardStart,
     Fourier,
     Heston,
     HullWhite,
     IntegralEquation,
     LeastSquares,
     LocalVol,
+    Lookback,
     Market,
     MonteCarlo,
     NeuralLocalVol,
     PathPayoff,
     Quadrature,
     Sabr,
+    Spread,
     Swap,
     Swaption,
+    Touch,
+    VarianceSwap,
     VolCurve,
     VolSurface,
     ZeroCurve,
@@ -149,7 +156,7 @@ all_products: dict[str, Callable] = {
     ),
     "phoenix": lambda: Autocallable(
         [0.2, 0.3, 0.55, 0.8],
-        [0.02, 0.0, 0.04, 0.03],
+        [0.02, 0.01, 0.04, 0.03],
         103.0,
         95.0,
         100.0,
@@ -183,6 +190,20 @@ all_products: dict[str, Callable] = {
         knock_in=75.0,
         other_initial_spots=[95.0, 100.0],
     ),
+    "one touch": lambda: Touch(120.0, 0.8, "one-touch-at-expiry", amount=20.0),
+    "no touch": lambda: Touch(85.0, 0.8, "no-touch", "above", amount=20.0),
+    "lookback": lambda: Lookback(0.8, 105.0, extreme=103.0),
+    "lookback on dates": lambda: Lookback(0.8, 102.0, "put", [0.3, 0.55, 0.8]),
+    "forward start": lambda: ForwardStart(1.05, 0.3, 0.8, "put"),
+    "cliquet": lambda: Cliquet(
+        [0.3, 0.55, 0.8], -0.03, 0.05, notional=50.0, initial_spot=98.0, accrued=0.1
+    ),
+    "average strike": lambda: AverageStrike([0.3, 0.55, 0.8], "put", "geometric"),
+    "variance swap": lambda: VarianceSwap(
+        0.1, 0.8, [0.3, 0.55, 0.8], 99.0, annualization=4.0, initial_spot=97.0
+    ),
+    "spread": lambda: Spread(5.0, 0.8, weights=[1.0, -0.5, -0.5]),
+    "exchange": lambda: Spread(2.0, 0.8),
     "american put": lambda: American(105.0, 0.8, "put"),
     "american call": lambda: American(95.0, 0.8, "call"),
     "asian": lambda: Asian(102.0, [0.3, 0.55, 0.8]),
@@ -246,7 +267,9 @@ def restruck(product, scales):
     if inner is not None:
         return dataclasses.replace(product, payoff_product=restruck(inner, scales))
     names = "strike", "protection", "fixed_rate", "numbers", "amounts"
-    name = next(name for name in names if hasattr(product, name))
+    names += "moneyness", "local_cap", "barrier"
+    own = {field.name for field in dataclasses.fields(product)}
+    name = next(name for name in names if name in own)
     if name in ("numbers", "amounts"):
         scaled = jnp.multiply.outer(jnp.array(scales), getattr(product, name))
         return dataclasses.replace(product, **{name: scaled})

@@ -11,7 +11,15 @@ from typing import Any
 from calibration.validation.fit_checks import fits
 from jaxtape.cli.check import Check, Group
 from pricing import Heston
-from pricing.validation.price_tables import american, averages, barriers, european, heston, rates
+from pricing.validation.price_tables import (
+    american,
+    averages,
+    barriers,
+    european,
+    exotics,
+    heston,
+    rates,
+)
 from pricing.validation.smile_checks import sabr
 from tests.helpers import dax
 
@@ -20,6 +28,7 @@ GROUPS: dict[str, Group] = {
     "barriers": barriers,
     "american": american,
     "averages": averages,
+    "exotics": exotics,
     "heston": heston,
     "rates": rates,
     "sabr": sabr,

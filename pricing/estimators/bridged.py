@@ -72,8 +72,11 @@ def _values(product, model, walk, times, shocks) -> Float[Array, " paths"]:
     touch = jnp.where(moves, bridge, at_once)
     survival = jnp.cumprod(1.0 - touch, axis=0)
 
-    terminal = product.barrier * jnp.exp(position[-1])
-    payoff = larger(product.side * (terminal - product.strike), 0.0)
+    if product.cash is None:
+        terminal = product.barrier * jnp.exp(position[-1])
+        payoff = larger(product.side * (terminal - product.strike), 0.0)
+    else:
+        payoff = jnp.broadcast_to(product.cash, position[-1].shape)
     discounts = jax.vmap(model.discount)(times)
     alive = survival[-1]
     earlier = jnp.concatenate([jnp.ones_like(survival[:1]), survival[:-1]], axis=0)

@@ -171,12 +171,13 @@ def _values(
         weight = weight.at[1].multiply((start > _log(note.knock_in[0])).astype(weight.dtype))
     uniforms = draw.uniforms[: note.dates.size - 1]
     (moved, weight, before), paid = jaxtape.scan(step, (still, weight, before), (*early, uniforms))
-    low, high, ended = left(*last[:4], moved)
-    spared = _lost(note, last[0], moved[1], low[1], high[1])
+    law, legs, coupon, level, _ = last
+    low, high, ended = left(law, legs, coupon, level, moved)
+    spared = _lost(note, law, moved[1], low[1], high[1])
     if product.all_times:
-        spared = spared - _lost_after_a_touch(note, *last[:2], moved[1], before)
+        spared = spared - _lost_after_a_touch(note, law, legs, moved[1], before)
     at_end = note.notional * normal_law.cdf(high[0])
-    at_end = at_end - _lost(note, last[0], moved[0], low[0], high[0])
+    at_end = at_end - _lost(note, law, moved[0], low[0], high[0])
     total = jnp.sum(paid, axis=(0, 1)) + jnp.sum(weight * ended, axis=0)
     saved = note.needs_knock_in * weight[1] * spared
     return total + discount[-1] * (weight[0] * at_end + saved)

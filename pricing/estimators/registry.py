@@ -6,7 +6,7 @@ from .bridged import BridgedBarrier
 from .callable_note import WorstNote
 from .estimator import AbstractEstimator
 from .one_step_survival import OneStepSurvival
-from .path_payoff import PathPayoffEstimator
+from .path_claim import PathClaimEstimator
 from .terminal import Terminal
 
 ESTIMATORS: tuple[AbstractEstimator, ...] = (
@@ -18,5 +18,5 @@ ESTIMATORS: tuple[AbstractEstimator, ...] = (
     BridgedBarrier(),
     WorstNote(),
     WorstNote(all_times=True),
-    PathPayoffEstimator(),
+    PathClaimEstimator(),
 )

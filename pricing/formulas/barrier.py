@@ -9,7 +9,7 @@ for CPUs are three times as fast. Terms that a contract does not need are desele
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..numerics.normal_law import cdf, scaled_cdf
 from ..numerics.safe_math import safe_sqrt
@@ -31,10 +31,15 @@ def barrier_value(
     mu = (rate - dividend_yield) * t * jnp.square(per_std) - 0.5
     law = _Law(std, per_std, mu, jnp.log(product.barrier / inside))
 
-    forwards = spot * jnp.exp(-dividend_yield * t), product.strike * discount
-    vanilla, survivor = _claims(product, law, forwards, jnp.log(product.strike / spot), alive)
+    if product.cash is None:
+        forwards = spot * jnp.exp(-dividend_yield * t), product.strike * discount
+        vanilla, survivor = _claims(product, law, forwards, jnp.log(product.strike / spot), alive)
+    else:
+        at_end = _cash_unit(product, law, rate * t, discount, jnp.ones_like(product.knocks_in))
+        vanilla, survivor = product.cash * discount, product.cash * at_end
     living_value = jnp.where(product.knocks_in, vanilla - survivor, survivor)
-    living_value = living_value + product.rebate * _rebate_unit(product, law, rate * t, discount)
+    rebate_unit = _cash_unit(product, law, rate * t, discount, product.knocks_in)
+    living_value = living_value + product.rebate * rebate_unit
     return jnp.where(alive, living_value, jnp.where(product.knocks_in, vanilla, product.rebate))
 
 
@@ -81,13 +86,15 @@ def _claims(
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
 
 
-def _rebate_unit(product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar) -> Scalar:
-    """Return the value of a rebate of 1: Haug's F, at the hit, of a knock-out; E, at expiry, of a knock-in.
+def _cash_unit(
+    product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar, into: Bool[Array, ""]
+) -> Scalar:
+    """Return the value of cash of 1: Haug's F, at the hit; or E, at expiry if there is no hit.
 
-    interest: rate * expiry.
+    interest: rate * expiry; into: whether E, the rebate of a knock-in, is meant.
     """
     std, per_std, mu, h = law
-    into, eta = product.knocks_in, product.barrier_direction
+    eta = product.barrier_direction
     square = jnp.square(mu) + 2.0 * interest * jnp.square(per_std)
     lam = safe_sqrt(square)
     away = h * per_std

@@ -21,7 +21,7 @@ from ..models import LognormalSpots
 from ..numerics.safe_math import larger
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import SingleBarrier
-from .stencil import averaged_vanilla, interpolation, rounded
+from .stencil import averaged_payoff, interpolation, rounded
 
 Scalar = Float[Array, ""]
 Nodes = Float[Array, " nodes"]
@@ -50,8 +50,12 @@ def lognormal_barrier_value(
     coarse = _living_value(product, model, spot, num_nodes // 2, num_steps // 2, schedule)
     solution = fine + (fine - coarse) / 3.0
     t = product.expiry
-    std = jnp.sqrt(model.state_variance(t))
-    vanilla = model.discount(t) * black(model.forward(t), product.strike, std, product.side)
+    if product.cash is None:
+        std = jnp.sqrt(model.state_variance(t))
+        vanilla = black(model.forward(t), product.strike, std, product.side)
+    else:
+        vanilla = product.cash
+    vanilla = model.discount(t) * vanilla
     living_value = jnp.where(product.knocks_in, vanilla + solution, solution)
     return jnp.where(alive, living_value, jnp.where(product.knocks_in, vanilla, product.rebate))
 
@@ -81,7 +85,9 @@ def _living_value(
     growth = discounts[0] * jnp.exp(log_growth[0] - log_growth)
 
     def exercised(y: Scalar) -> Array:
-        """Return today's value, at all times, of exercising for sure or not at all."""
+        """Return today's value, at all times, of exercising for sure or not at all, or of the cash."""
+        if product.cash is not None:
+            return jnp.broadcast_to(discounts[0] * product.cash, growth.shape)
         spots = product.barrier * jnp.exp(side * y)
         return larger(product.side * (spots * growth - to_strike), 0.0)
 
@@ -91,7 +97,7 @@ def _living_value(
     at_barrier = jnp.where(product.knocks_in, 0.0, product.rebate * discounts)
     low = jnp.where(first > 0.0, less_rebate(exercised(y[0])), at_barrier)
     high = less_rebate(exercised(y[-1]))
-    payoff = averaged_vanilla(y, product.barrier, side, product.strike, product.side)
+    payoff = averaged_payoff(product, y)
     start = less_rebate(discounts[0] * payoff).at[0].set(low[0]).at[-1].set(high[0])
 
     interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)[:, None]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..numerics.safe_math import clipped
+from ..products import SingleBarrier
 
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
@@ -74,3 +75,11 @@ def averaged_vanilla(
     end = jnp.where(pays_above, high, clipped(kink, low, high))
     spots = anchor * living * (jnp.exp(living * end) - jnp.exp(living * start))
     return side * (spots - strike * (end - start)) / (high - low)
+
+
+def averaged_payoff(product: SingleBarrier, y: Nodes) -> Nodes:
+    """Return the payoff at log(S / barrier) = direction y of a contract whose barrier was not hit."""
+    if product.cash is not None:
+        return jnp.broadcast_to(product.cash, y.shape)
+    anchor, living = product.barrier, product.barrier_direction
+    return averaged_vanilla(y, anchor, living, product.strike, product.side)

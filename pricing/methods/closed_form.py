@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..formulas.barrier import barrier_value
 from ..formulas.forward import forward_value
 from ..formulas.geometric_average import geometric_average_value
+from ..formulas.registry import formula_of
 from ..formulas.swap import swap_value, swaption_value
 from ..formulas.terminal import reads_spot_once, terminal_value
 from ..models import (
@@ -73,6 +74,9 @@ class ClosedForm(AbstractMethod):
         if isinstance(product, SwapEntry):
             known = isinstance(model, AbstractRateModel)
             return None if known else missing_ability("curve of bonds", model)
+        if formula := formula_of(product):
+            lack = formula.missing(product, model)
+            return lack and missing_ability(lack, model)
         if not isinstance(model, BlackVol):
             return missing_ability("Black volatility (lognormal terminal spots)", model)
         if reads_spot_once(product.form, model):
@@ -97,6 +101,8 @@ class ClosedForm(AbstractMethod):
         del key
         if isinstance(product, FixedPayments | AverageForward):
             return forward_value(product, model)
+        if formula := formula_of(product):
+            return formula.value(product, model)
         if isinstance(product, SwapOption):
             return swaption_value(product, model)
         if isinstance(product, SwapEntry):

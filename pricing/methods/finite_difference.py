@@ -28,7 +28,7 @@ from ..grids.alternating_directions import (
 from ..grids.dupire import local_vol_value
 from ..grids.exercise_periods import ExercisePeriods, exercise_periods
 from ..grids.lognormal_barrier import lognormal_barrier_value
-from ..grids.stencil import averaged_vanilla, interpolation, rounded, sinh_grid
+from ..grids.stencil import averaged_payoff, averaged_vanilla, interpolation, rounded, sinh_grid
 from ..models import (
     AbstractModel,
     CharacteristicFunction,
@@ -159,7 +159,10 @@ class FiniteDifference(AbstractMethod):
     # --- continuous barriers ----------------------------------------------------------------------------
 
     def _barrier(self, product: SingleBarrier, model: Any) -> Scalar:
-        vanilla = Fourier().samples(product.vanilla, model)
+        if product.cash is None:
+            vanilla = Fourier().samples(product.vanilla, model)
+        else:
+            vanilla = product.cash * model.discount(product.expiry)
         living = product.barrier_direction
         alive = living * (model.spot - product.barrier) > 0.0
         spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
@@ -279,9 +282,7 @@ def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance:
 @jaxtape.no_inline
 def _terminal(product: SingleBarrier, y: Array) -> Array:
     """Return the payoff averaged over each node's cell; the rebate or nothing on a barrier that is a node."""
-    vanilla = averaged_vanilla(
-        y, product.barrier, product.barrier_direction, product.strike, product.side
-    )
+    vanilla = averaged_payoff(product, y)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     touched = jnp.where(product.knocks_in, 0.0, product.rebate)
     return payoff.at[0].set(jnp.where(y[0] <= 0.0, touched, payoff[0]))

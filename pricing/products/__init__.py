@@ -16,6 +16,7 @@ from .average_forward import AverageForward as AverageForward
 from .discrete_barrier import DiscreteBarrier as DiscreteBarrier
 from .discrete_barrier import Payoff as Payoff
 from .callable_note import CallableNote as CallableNote
+from .path_claim import PathClaim as PathClaim
 from .exercise import EarlyExercise as EarlyExercise
 from .exercise import Exercisable as Exercisable
 from .exercise import SpotOption as SpotOption
@@ -33,6 +34,13 @@ from .double_barrier import DoubleBarrier as DoubleBarrier
 from .autocallable import Autocallable as Autocallable
 from .basket import Basket as Basket
 from .fixed_payments import FixedPayments as FixedPayments
+from .touch import Touch as Touch
+from .lookback import Lookback as Lookback
+from .variance_swap import VarianceSwap as VarianceSwap
+from .forward_start import ForwardStart as ForwardStart
+from .cliquet import Cliquet as Cliquet
+from .average_strike import AverageStrike as AverageStrike
+from .spread import Spread as Spread
 from .path_payoff import PathPayoff as PathPayoff
 from .swap import Swap as Swap
 from .swaption import Swaption as Swaption

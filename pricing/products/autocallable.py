@@ -39,6 +39,7 @@ from .trade import (
     last_of,
     split_names,
 )
+from .watched import first_touch
 
 NO_OR_YES = {"no": 0, "yes": 1}
 WATCHED = ("dates", "always")
@@ -69,7 +70,7 @@ class Autocallable(AbstractProduct):
         coupon_barrier: The level of the coupons in units of the spot, not above the call level of any coupon
             date; None for the call level.
         memory: The word "no" or "yes": whether a coupon pays those missed before as well, kept as a code.
-        missed: The coupons already missed, as a fraction of the notional.
+        missed: The coupons already missed, as a fraction of the notional; 0 without memory.
         knock_in: The level of the knock-in in units of the spot, below all call levels; None if capital is lost
             without one.
         watched: The word "dates" or "always", when the knock-in is watched: another word is another program.
@@ -124,11 +125,12 @@ class Autocallable(AbstractProduct):
             )
         if is_traced(tuple(vars(self).values())):
             return
-        if self.coupon_barrier is None and np.any((self.memory != 0) | (self.missed > 0.0)):
+        if self.coupon_barrier is None and np.any(self.memory != 0):
             raise ValueError(
-                "memory and missed coupons need a coupon_barrier: give call_level for coupons that are paid "
-                "at redemption alone"
+                "memory needs a coupon_barrier: give call_level for coupons that are paid at redemption alone"
             )
+        if np.any((self.missed > 0.0) & (self.memory == 0)):
+            raise ValueError("missed coupons need memory: give memory='yes', or no missed coupons")
         steps = 1.0 if self.call_steps is None else np.asarray(self.call_steps)
         called = np.asarray(self.call_level)[..., None] * steps
         paying = np.where(np.asarray(self.coupons) > 0.0, called, np.inf)
@@ -243,6 +245,8 @@ class AutocallableTrade(Trade):
     knock_in: Level | None = None
     watched: Annotated[str, one_of(*WATCHED)] = "dates"
     other_initial_spots: Annotated[tuple[float, ...], numbers("spot", above=0.0)] | None = None
+    start: IsoDate | None = None
+    knocked: IsoDate | None = None
     expiry: IsoDate = last_of("exercise_dates")
 
     @property
@@ -271,11 +275,14 @@ class AutocallableTrade(Trade):
             check_count(
                 self.other_initial_spots or (), others, "other_initial_spots", "other equities"
             )
-        if self.coupon_barrier is None and (self.memory == "yes" or self.missed):
+        if self.coupon_barrier is None and self.memory == "yes":
             message = "coupons at redemption alone have no memory"
             raise problem(
                 message, "give a coupon_barrier, such as that of the redemption", "memory"
             )
+        if self.missed and self.memory == "no":
+            message = "coupons were missed, and the note has no memory"
+            raise problem(message, "give memory = yes, or no missed coupons", "missed")
         if others and self.knock_in is not None and self.watched == "always":
             message = "the knock-in of several equities cannot be watched always"
             raise problem(message, "give watched = dates, and the dates", "watched")
@@ -289,33 +296,39 @@ class AutocallableTrade(Trade):
                 message = f"the knock_in is not below a call level, {called:g}"
                 raise problem(message, "give one below", "knock_in")
 
-    def aged(self, observed: Observed) -> tuple[float, Trade | None]:
-        paid, missed = 0.0, self.missed
-        knocked = self.knock_in is None or any(
-            self._worst(observed, day) <= self.knock_in for day in self._days_watched(observed)
-        )
+    def aged(self, observed: Observed) -> Aged:
+        knock = self.knocked
+        if knock is None or knock > observed.until:
+            knock = self._first_knock(observed)
+        cash, missed, level = 0.0, self.missed, 0.0
         past = [day for day in self.exercise_dates if day <= observed.until]
-        level = 0.0
         for day, called, coupon in zip(past, self._call_levels(), self.coupons, strict=False):
             level = self._worst(observed, day)
             is_called = level >= called
             pays = coupon > 0.0 and self.coupon_barrier is not None
             if is_called or (pays and level >= self.coupon_barrier):  # pyright: ignore
-                paid, missed = paid + coupon + missed, 0.0
-            elif self.memory == "yes":
-                missed += coupon
+                paid, missed = self.notional * (coupon + missed), 0.0
+            else:
+                paid = 0.0
+                missed += coupon if self.memory == "yes" else 0.0
+            is_last = is_called or day == self.expiry
+            cash += paid if is_last or day > observed.since else 0.0
             if is_called:
-                return self.notional * (1.0 + paid), None
+                return Aged(cash + self.notional, None, "called", day)
+        is_lost = level < self.protection and (self.knock_in is None or knock is not None)
         if self.expiry <= observed.until:
-            is_whole = level >= self.protection or not knocked
-            return self.notional * (paid + (1.0 if is_whole else level / self.initial_spot)), None
-        later = {name: getattr(self, name) for name in ("coupons", "call_steps")}
-        later = {name: values and values[len(past) :] for name, values in later.items()}
-        changes = {"missed": missed, "knock_in": None if knocked else self.knock_in, **later}
-        left = self._with_dates(observed.until, **changes)
-        if left is self and (knocked and self.knock_in is not None):
-            left = self._as(type(self), knock_in=None)
-        return self.notional * paid, left
+            share = level / self.initial_spot if is_lost else 1.0
+            return Aged(cash + self.notional * share, None, "expired", self.expiry)
+        changes: dict[str, Any] = {"missed": missed}
+        if self.knock_in is not None and knock is not None:
+            changes |= {"knock_in": None, "knocked": None, "start": None, "watched": "dates"}
+        left = self._as(type(self), **changes)
+        if past:
+            steps = self.call_steps and self.call_steps[len(past) :]
+            rest = {"coupons": self.coupons[len(past) :], "call_steps": steps}
+            left = left._with_dates(observed.until, **rest)
+        event = "knocked in" if "knock_in" in changes else ""
+        return Aged(cash, left, event, knock if event else None)
 
     def _worst(self, observed: Observed, day: date) -> float:
         """Return the least of the spots, each in units of its initial spot, times that of the first."""
@@ -327,8 +340,13 @@ class AutocallableTrade(Trade):
         steps = self.call_steps or (1.0,) * len(self.exercise_dates)
         return (step * self.barrier for step in steps)
 
-    def _days_watched(self, observed: Observed) -> tuple[date, ...]:
-        """Return the days up to the later one on which the knock-in is watched: the known ones, if always."""
-        if self.watched == "dates":
-            return tuple(day for day in self.exercise_dates if day <= observed.until)
-        return tuple(day for day in observed.days(self.underlying) if day <= self.expiry)
+    def _first_knock(self, observed: Observed) -> date | None:
+        """Return the first known day on which the knock-in was touched, or None."""
+        level = self.knock_in
+        if level is None:
+            return None
+        if self.watched == "always":
+            touches = lambda spot: spot <= level
+            return first_touch(observed, self.underlying, self.start, self.expiry, touches)
+        days = (day for day in self.exercise_dates if day <= observed.until)
+        return next((day for day in days if self._worst(observed, day) <= level), None)

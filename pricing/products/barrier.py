@@ -13,12 +13,13 @@ from pydantic import Field
 from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import problem
-from ..market.observed import Observed, UnknownPast
+from ..market.observed import Observed
 from .barrier_option import SingleBarrier
 from .discrete_barrier import Payoff, discrete_barrier
 from .european import European, EuropeanTrade
 from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_levels
 from .trade import Aged, IsoDate, IsoDates, Level, OptionTrade, Rebate
+from .watched import first_touch
 
 BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
@@ -170,27 +171,12 @@ class BarrierTrade(OptionTrade):
 
         A barrier that holds at all times is compared with the fixings from its start on. Today's spot is left
         to the product, unless the option expires today.
-
-        Raises:
-            UnknownPast: A fixing is beyond the barrier, and nothing says whether that was before the trade.
         """
-        if self.monitoring_dates is not None:
-            days = [day for day in self.monitoring_dates if day <= observed.until]
-        else:
-            known = {*observed.days(self.underlying)[:-1]}
-            known |= {self.expiry} if self.expiry <= observed.until else set()
-            start = self.start or date.min
-            days = [day for day in sorted(known) if start <= day <= self.expiry]
+        if self.monitoring_dates is None:
+            return first_touch(observed, self.underlying, self.start, self.expiry, self._is_hit)
+        days = (day for day in self.monitoring_dates if day <= observed.until)
         hits = (day for day in days if self._is_hit(observed.spot(self.underlying, day)))
-        hit = next(hits, None)
-        is_dated = self.monitoring_dates is not None or self.start is not None
-        if hit is not None and not is_dated and hit < min(observed.since, self.expiry):
-            raise UnknownPast(
-                f"{self.underlying} was beyond the barrier on {hit}, and the row does not say since when the "
-                "barrier is watched",
-                "give start, the first day, or knocked, the day of the knock",
-            )
-        return hit
+        return next(hits, None)
 
     def _is_hit(self, spot: float) -> bool:
         is_down = self.barrier_type.startswith("down")

@@ -67,6 +67,11 @@ class SingleBarrier(BarrierOption):
         """+1 if the region is above the barrier, -1 if below."""
 
     @property
+    def cash(self) -> Real | None:
+        """The cash, in currency, that is paid in place of the option; None where it is the option."""
+        return None
+
+    @property
     def knocked_out(self) -> "SingleBarrier":
         """The knock-outs of the same barrier in place of knock-ins; the product itself where all are."""
         return self

@@ -10,12 +10,12 @@ from jaxtyping import Array, Float
 
 from ..argument_kinds import check_kind
 from ..fields import Numeric, dates, real
-from .product import AbstractProduct
+from .path_claim import PathClaim
 
 FUNCTION = Callable, "a function of the spots, such as lambda spots: spots[-1]"
 
 
-class PathPayoff(AbstractProduct):
+class PathPayoff(PathClaim):
     """A custom payoff: a function of the spots on some dates, paid on the last one.
 
     `MonteCarlo` values it. A payoff may jump, as that of a digital option does. The samples of all Greeks are

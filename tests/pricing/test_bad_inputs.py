@@ -289,12 +289,23 @@ def test_a_bad_object_is_reported_and_set_aside(change, field, remedy):
 NOTE = {"type": "autocallable", "underlying": "DAX", "exercise_dates": "2002-12-17|2003-03-18"}
 NOTE |= {"coupons": "0.05|0.05", "barrier": 4400, "protection": 3000, "initial_spot": 4400}
 PHOENIX = NOTE | {"coupon_barrier": 3500}
+_ON = {"underlying": "DAX", "expiry": "2003-03-18"}
+_DATED = {"underlying": "DAX", "monitoring_dates": "2002-12-17|2003-03-18"}
+TOUCH = {"type": "touch", **_ON, "barrier": 5000, "touch_kind": "no-touch", "touched_from": "below"}
+FORWARD_START = {"type": "forward_start", **_ON, "option": "call", "moneyness": 1}
+FORWARD_START |= {"start": "2002-12-17"}
+LOOKBACK = {"type": "lookback", **_ON, "option": "put"}
+CLIQUET = {"type": "cliquet", **_DATED}
+SWAP = {"type": "variance_swap", **_ON, "vol_strike": 0.2}
+SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
 
 
 @pytest.mark.parametrize(
     ("good", "change", "field", "remedy"),
     [
         (NOTE, {"memory": "yes"}, "memory", "give a coupon_barrier"),
+        (PHOENIX, {"missed": 0.1}, "missed", "give memory = yes"),
+        (SWAP, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give two at least"),
         (PHOENIX, {"coupon_barrier": 4500}, "coupon_barrier", "give one that is not above"),
         (PHOENIX, {"call_steps": "1|0.7"}, "coupon_barrier", "give one that is not above"),
         (PHOENIX, {"call_steps": "1"}, "call_steps", "as many call_steps as exercise_dates"),
@@ -313,6 +324,24 @@ PHOENIX = NOTE | {"coupon_barrier": 3500}
             "watched",
             "give watched = dates",
         ),
+        (TOUCH, {"touch_kind": "two-touch"}, "touch_kind", "one-touch, one-touch-at-expiry"),
+        (TOUCH, {"touched_from": ""}, "touched_from", "below"),
+        (TOUCH, {"amount": 0}, "amount", "give an amount > 0"),
+        (LOOKBACK, {"extreme": 0}, "extreme", "give an extreme > 0"),
+        (LOOKBACK, {"strike": -1}, "strike", "give a strike > 0"),
+        (LOOKBACK, {"monitoring_dates": "2002-12-17"}, "expiry", "end the dates with the expiry"),
+        (FORWARD_START, {"start": "2003-06-15"}, "start", "give a start before the expiry"),
+        (FORWARD_START, {"moneyness": 0}, "moneyness", "give a moneyness > 0"),
+        (CLIQUET, {"local_floor": -1}, "local_floor", "give a return > -1"),
+        (CLIQUET, {"local_floor": 0.1, "local_cap": 0.1}, "local_floor", "local_floor < local_cap"),
+        (CLIQUET, {"floor": 1, "cap": 0}, "floor", "give a floor < cap"),
+        (CLIQUET, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give two at least"),
+        (SWAP, {"vol_strike": 20}, "vol_strike", "give a decimal"),
+        (SWAP, {"measure": "skew"}, "measure", "variance, volatility"),
+        (SWAP, {"annualization": 0}, "annualization", "give an annualization > 0"),
+        (SWAP, {"past_returns": -1}, "past_returns", "number of past_returns >= 0"),
+        (SPREAD, {"underlying": "DAX"}, "underlying", "give two equities or more"),
+        (SPREAD, {"weights": "1"}, "weights", "as many weights as equities"),
     ],
 )
 def test_a_bad_term_of_an_exotic_trade_is_reported_and_set_aside(good, change, field, remedy):

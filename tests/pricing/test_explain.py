@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import date, timedelta
+from math import log
 
 import jax
 import numpy as np
@@ -152,6 +153,17 @@ COLUMNS = [
     "knock_in",
     "watched",
     "other_initial_spots",
+    "touch_kind",
+    "touched_from",
+    "start",
+    "extreme",
+    "moneyness",
+    "local_floor",
+    "local_cap",
+    "accrued",
+    "vol_strike",
+    "past_returns",
+    "spread_strike",
     "kind",
     "weights",
     "side",
@@ -161,6 +173,7 @@ COLUMNS = [
 WATCHED, DATES = "2026-01-06|2026-01-07", "2026-01-06|2026-06-01"
 ON = {"expiry": "2026-01-07", "strike": 100}
 CALL = {"option": "call", **ON}
+TOUCH = {"touch_kind": "one-touch", "touched_from": "below", "amount": 7, "expiry": "2026-01-07"}
 PHOENIX = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10, "missed": 0.03}
 PHOENIX |= {"coupon_barrier": 90, "memory": "yes", "knock_in": 94, "watched": "always"}
 PHOENIX |= {"call_steps": "1.1|1"}
@@ -256,8 +269,8 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
         ),
         (
             "autocallable",
-            PHOENIX | {"exercise_dates": DATES, "coupons": "0.1|0.2", "memory": "no"},
-            *(10.0 * 0.13, {"coupons": (0.2,), "missed": 0.0, "call_steps": (1.0,)}),
+            PHOENIX | {"exercise_dates": DATES, "coupons": "0.1|0.2", "memory": "no", "missed": 0},
+            *(10.0 * 0.1, {"coupons": (0.2,), "missed": 0.0, "call_steps": (1.0,)}),
         ),
         (
             "autocallable",
@@ -266,6 +279,78 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
             | {"exercise_dates": WATCHED, "coupons": "0.1|0.2"},
             # T is at 40 of 50: the worst level is 88
             *(10.0 * 88.0 / 110.0, None),
+        ),
+        ("touch", TOUCH | {"barrier": 107}, 7.0, None),
+        ("touch", TOUCH | {"barrier": 109}, 0.0, None),
+        ("touch", TOUCH | {"barrier": 109, "expiry": "2026-06-01"}, 0.0, {"barrier": 109.0}),
+        ("touch", TOUCH | {"barrier": 95, "touched_from": "above"}, 7.0, None),
+        ("touch", TOUCH | {"barrier": 109, "touch_kind": "no-touch"}, 7.0, None),
+        ("touch", TOUCH | {"barrier": 107, "touch_kind": "no-touch"}, 0.0, None),
+        (
+            "touch",
+            TOUCH
+            | {"barrier": 95, "touched_from": "above", "touch_kind": "one-touch-at-expiry"}
+            | {"expiry": "2026-06-01"},
+            *(0.0, {"type": "pending", "amounts": (7.0,)}),
+        ),
+        ("lookback", {"option": "call", "expiry": "2026-01-07"}, 108.0 - 94.0, None),
+        ("lookback", {"option": "put", "expiry": "2026-01-07", "extreme": 110}, 2.0, None),
+        ("lookback", CALL | {"monitoring_dates": WATCHED}, 8.0, None),
+        (
+            "lookback",
+            {"option": "put", "strike": 100, "monitoring_dates": DATES, "expiry": "2026-06-01"},
+            *(0.0, {"extreme": 94.0, "monitoring_dates": (date(2026, 6, 1),)}),
+        ),
+        (
+            "forward_start",
+            {"option": "call", "moneyness": 1.1, "start": "2026-01-06", "expiry": "2026-01-07"},
+            *(108.0 - 1.1 * 94.0, None),
+        ),
+        (
+            "forward_start",
+            {"option": "call", "moneyness": 0.5, "start": "2026-01-06", "expiry": "2026-06-01"},
+            *(0.0, {"type": "european", "strike": 47.0}),
+        ),
+        (
+            "cliquet",
+            {"monitoring_dates": WATCHED, "local_cap": 0.1, "initial_spot": 100, "notional": 10},
+            *(10.0 * (-0.06 + 0.1), None),
+        ),
+        (
+            "cliquet",
+            {"monitoring_dates": DATES, "initial_spot": 100, "local_floor": -0.05, "accrued": 0.1},
+            *(0.0, {"accrued": 0.05, "initial_spot": 94.0}),
+        ),
+        (
+            "average_strike",
+            {"option": "call", "averaging_dates": WATCHED, "moneyness": 0.5},
+            *(108.0 - 0.5 * 101.0, None),
+        ),
+        (
+            "variance_swap",
+            {"monitoring_dates": WATCHED, "expiry": "2026-01-07", "vol_strike": 0.2},
+            *(252.0 * log(108.0 / 94.0) ** 2 - 0.04, None),
+        ),
+        (
+            "average_strike",
+            {"option": "put", "averaging_dates": DATES},
+            *(0.0, {"past_sum": 94.0, "num_past": 1.0, "averaging_dates": (date(2026, 6, 1),)}),
+        ),
+        (
+            "variance_swap",
+            {"expiry": "2026-06-01", "vol_strike": 0.2, "start": "2026-01-06"},
+            *(0.0, {"accrued": log(108.0 / 94.0) ** 2, "past_returns": 252.0 / 365.0}),
+        ),
+        (
+            "variance_swap",
+            {"monitoring_dates": DATES, "expiry": "2026-06-01", "vol_strike": 0.2}
+            | {"initial_spot": 90, "accrued": 0.01, "past_returns": 3},
+            *(0.0, {"initial_spot": 94.0, "past_returns": 4.0}),
+        ),
+        (
+            "spread",
+            {"option": "call", "underlying": "S|T", "spread_strike": 60, "expiry": "2026-01-07"},
+            *(108.0 - 40.0 - 60.0, None),
         ),
         ("basket", CALL | {"underlying": "S|T", "strike": 60}, 0.5 * (108.0 + 40.0) - 60.0, None),
         ("basket", CALL | {"underlying": "S|T", "average": "min", "option": "put"}, 60.0, None),
@@ -289,9 +374,9 @@ def test_what_each_kind_of_trade_has_paid_by_a_day_and_what_is_left(kind, given,
     ).with_quotes({SPOT: 108.0})
     cash, found, event, _ = trade.aged(Observed(date(2026, 1, 5), later))
     assert cash == pytest.approx(paid, rel=1e-12)
-    assert (found is None) == (left is None) and (event != "") == (
-        left is None or (kind == "barrier" and left["type"] == "european")
-    )
+    assert (found is None) == (left is None)
+    knocks_in = kind in ("barrier", "autocallable", "touch") and left is not None
+    assert event == "knocked in" if knocks_in and event else (event != "") == (left is None)
     assert {name: getattr(found, name) for name in left or ()} == (left or {})
 
 

@@ -16,12 +16,14 @@ from pricing import (
     RESULTS,
     American,
     Bermudan,
+    ClosedForm,
     European,
     FiniteDifference,
     LeastSquares,
     Quadrature,
     price,
 )
+from pricing.products import PathClaim, SingleBarrier
 from pricing.sensitivities import with_gamma
 from tests.cases import cover, others_later
 from tests.helpers import (
@@ -44,9 +46,15 @@ registries = (all_products, all_models, all_methods)
 
 @functools.cache
 def types(triple):
-    """Those of the product in its canonical form, of the model and of the method."""
+    """Those of the product in its canonical form, of the model and of the method.
+
+    Products of one ability are one to a method that prices all of them in the same way.
+    """
     product, *others = (r[name]() for r, name in zip(registries, triple, strict=True))
-    return type(product.form), *map(type, others)
+    kind, method = type(product.form), type(others[-1])
+    if method is not ClosedForm:
+        kind = next((each for each in (PathClaim, SingleBarrier) if issubclass(kind, each)), kind)
+    return kind, *map(type, others)
 
 
 def _one_of_a_kind():

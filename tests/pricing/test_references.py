@@ -77,6 +77,11 @@ def test_no_row_is_lost():
         ("averages", "Clewlow"): 2,  # by two methods
         ("averages", "Levy"): 2,
         ("averages", "best and the worst"): 39,
+        ("exotics", "Lookbacks"): 49,
+        ("exotics", "touches"): 104,
+        ("exotics", "Forward starts"): 26,
+        ("exotics", "average strikes"): 4,
+        ("exotics", "Margrabe"): 39,
         ("barriers", "Haug"): 72,
         ("barriers", "BENCHOP"): 8,
         ("barriers", "fifty dates"): 6,

@@ -1,4 +1,6 @@
-"""Custom payoffs: any function of the spots on some dates."""
+"""Payoffs that are a function of the spots on some dates."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..models import ConditionallyGaussian, LocalVolatility, LogSpotSteps
 from ..numerics.safe_math import safe_sqrt
-from ..products import AbstractProduct, PathPayoff
+from ..products import AbstractProduct, PathClaim
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .score import Gaussian, by_score, pathwise_then_score
 
@@ -14,7 +16,7 @@ Paths = Float[Array, " paths"]
 Walks = Float[Array, "dates *assets paths"]
 
 
-class PathPayoffEstimator(AbstractEstimator):
+class PathClaimEstimator(AbstractEstimator):
     """Given the variance path, the steps of the log-spots are Gaussian with a known density.
 
     The derivatives of a payoff without jumps are taken along paths, and second ones by the score
@@ -23,26 +25,26 @@ class PathPayoffEstimator(AbstractEstimator):
     """
 
     def last_step_is_enough(self, product: AbstractProduct) -> bool:
-        assert isinstance(product, PathPayoff)
+        assert isinstance(product, PathClaim)
         return not product.has_jumps
 
     def applies(self, product: AbstractProduct) -> bool:
-        return isinstance(product, PathPayoff)
+        return isinstance(product, PathClaim) and not product.all_times
 
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
         return frozenset() if isinstance(model, LocalVolatility) else smooth(model)
 
-    def dates(self, product: PathPayoff, num_steps: int) -> Float[Array, " dates"]:
+    def dates(self, product: Any, num_steps: int) -> Float[Array, " dates"]:
         del num_steps
         return product.dates
 
-    def needs(self, product: PathPayoff, model: ConditionallyGaussian, num_dates: int) -> Needs:
+    def needs(self, product: PathClaim, model: ConditionallyGaussian, num_dates: int) -> Needs:
         del product
         return Needs((num_dates, *model.underlying.shape))
 
-    def values(self, product: PathPayoff, model: ConditionallyGaussian, draw: Draw) -> Paths:
+    def values(self, product: Any, model: ConditionallyGaussian, draw: Draw) -> Paths:
         law = log_spot_steps(product.dates, model, draw.walk)
-        terms = product, model.discount(product.expiry)
+        terms = product, model.discount(product.dates[-1])
         if isinstance(model, LocalVolatility):
             return _discounted_payoff(terms, law.at(draw.normals))
         samples = by_score if product.has_jumps else pathwise_then_score

@@ -1,0 +1,89 @@
+"""Forward starts, cliquets, average strikes and realized variances under lognormal spots.
+
+A spot at one date over that at an earlier one is lognormal and independent of the past, so that a forward start
+is Black's formula times the forward of the start (Rubinstein 1991), and a cliquet a sum of call spreads. The
+geometric average and the last spot are lognormal together, and their difference is Margrabe's (1978) option.
+E[log(S_i / S_(i-1))^2] is the variance of the step plus the square of its mean.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel, LognormalSpots
+from ..numerics.safe_math import safe_sqrt
+from ..products import AverageStrike, Cliquet, ForwardStart
+from .black import black
+from .formula import Formula, lacks_lognormal
+
+Scalar = Float[Array, ""]
+Steps = Float[Array, " steps"]
+
+
+def steps_of(
+    model: LognormalSpots, dates: Float[Array, " dates"], initial: Scalar | None
+) -> tuple[Steps, Steps]:
+    """Return the forward of S_i / S_(i-1) of each period, and the variance of its logarithm.
+
+    initial: the spot that the first period is from; None if it starts at the first date.
+    """
+    forwards, variances = jax.vmap(model.forward)(dates), model.state_variance(dates)
+    if initial is not None:
+        forwards = jnp.concatenate([initial[None], forwards])
+        variances = jnp.concatenate([jnp.zeros_like(initial)[None], variances])
+    return forwards[1:] / forwards[:-1], jnp.diff(variances)
+
+
+def _no_surface(product: object, model: AbstractModel) -> str | None:
+    del product
+    return lacks_lognormal(model)
+
+
+def _forward_start(product: ForwardStart, model: LognormalSpots) -> Scalar:
+    growth, variance = (x[0] for x in steps_of(model, product.dates, None))
+    value = black(growth, product.moneyness, safe_sqrt(variance), product.side)
+    return model.discount(product.expiry) * model.forward(product.start) * value
+
+
+def _no_limits_of_the_sum(product: Cliquet, model: AbstractModel) -> str | None:
+    if product.floor is not None or product.cap is not None:
+        return "closed form of a sum with a floor or a cap"
+    return lacks_lognormal(model)
+
+
+def _cliquet(product: Cliquet, model: LognormalSpots) -> Scalar:
+    growth, variance = steps_of(model, product.dates, product.initial_spot)
+    std, one = safe_sqrt(variance), jnp.ones_like(growth)
+    floor, cap = product.local_floor, product.local_cap
+    returns = growth - 1.0 if floor is None else floor + black(growth, one + floor, std, one)
+    if cap is not None:
+        returns = returns - black(growth, one + cap, std, one)
+    total = product.accrued + jnp.sum(returns)
+    return model.discount(product.dates[-1]) * product.notional * total
+
+
+def _geometric_alone(product: AverageStrike, model: AbstractModel) -> str | None:
+    if product.average != "geometric":
+        return "closed form of an arithmetic average"
+    return lacks_lognormal(model)
+
+
+def _average_strike(product: AverageStrike, model: LognormalSpots) -> Scalar:
+    dates = product.dates
+    variances = model.state_variance(dates)
+    shared = jnp.minimum(variances[:, None], variances[None, :])
+    count = product.num_past + dates.size
+    log_sum = jnp.sum(jnp.log(jax.vmap(model.forward)(dates)) - 0.5 * variances)
+    log_mean = (product.past_sum + log_sum) / count
+    of_mean, together = jnp.sum(shared) / count**2, jnp.sum(variances) / count
+    variance = variances[-1] + of_mean - 2.0 * together
+    mean = jnp.exp(log_mean + 0.5 * of_mean)
+    value = black(
+        model.forward(dates[-1]), product.moneyness * mean, safe_sqrt(variance), product.side
+    )
+    return model.discount(dates[-1]) * value
+
+
+FORWARD_START = Formula(ForwardStart, _no_surface, _forward_start)
+CLIQUET = Formula(Cliquet, _no_limits_of_the_sum, _cliquet)
+AVERAGE_STRIKE = Formula(AverageStrike, _geometric_alone, _average_strike)

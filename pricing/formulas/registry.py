@@ -1,0 +1,22 @@
+"""The closed forms that hold for one kind of product each."""
+
+from ..products import AbstractProduct
+from .formula import Formula
+from .lookback import LOOKBACK
+from .paths import AVERAGE_STRIKE, CLIQUET, FORWARD_START
+from .spread import SPREAD
+from .variance import VARIANCE_SWAP
+
+FORMULAS: tuple[Formula, ...] = (
+    LOOKBACK,
+    FORWARD_START,
+    CLIQUET,
+    AVERAGE_STRIKE,
+    VARIANCE_SWAP,
+    SPREAD,
+)
+
+
+def formula_of(product: AbstractProduct) -> Formula | None:
+    """Return the closed form of the product's kind, or None."""
+    return next((found for found in FORMULAS if isinstance(product, found.product)), None)

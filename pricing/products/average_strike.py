@@ -1,0 +1,98 @@
+"""Asian options whose strike is the average."""
+
+import math
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int8
+from pydantic import Field
+
+from ..fields import Numeric, Word, choice, dates, non_negative, positive, word
+from ..ingestion.fields import choice as one_of
+from ..ingestion.fields import number
+from ..market.observed import Observed
+from ..numerics.safe_math import larger
+from .path_claim import PathClaim
+from .product import CALL_OR_PUT, Real, side_of
+from .trade import Aged, IsoDate, IsoDates, Trade, last_of
+
+
+class AverageStrike(PathClaim):
+    """Pays max(side * (S_T - moneyness * A), 0) at its last date T, A the average spot of all dates.
+
+    Fixings of the past are in the average by their sum, or the sum of their logarithms if it is geometric.
+
+    Attributes:
+        dates: When the spot is read, in years, increasing, of shape (dates,).
+        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        average: The word "arithmetic" or "geometric": another word is another program.
+        moneyness: The share of the average that is the strike, above 0.
+        past_sum: The sum of past fixings, or of their logarithms.
+        num_past: The number of past fixings.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> float(AverageStrike([0.5, 1.0]).payoff(jnp.array([90.0, 110.0])))
+        10.0
+    """
+
+    has_jumps: ClassVar[bool] = False
+
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
+    option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
+    average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
+    moneyness: Numeric[Real] = positive("moneyness", default=1.0)
+    past_sum: Numeric[Real] = non_negative("past_sum", default=0.0)
+    num_past: Numeric[Real] = non_negative("num_past", default=0.0)
+
+    @property
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
+        return side_of(self.option, self.moneyness)
+
+    def payoff(self, spots: Float[Array, "*dates"]) -> Float[Array, ""]:
+        count = self.num_past + spots.shape[0]
+        if self.average == "geometric":
+            mean = jnp.exp((self.past_sum + jnp.sum(jnp.log(spots))) / count)
+        else:
+            mean = (self.past_sum + jnp.sum(spots)) / count
+        return larger(self.side * (spots[-1] - self.moneyness * mean), 0.0)
+
+
+class AverageStrikeTrade(Trade):
+    """A call or put on the last spot of some dates, struck at their average."""
+
+    type = "average_strike"
+    product = AverageStrike
+    renamed: ClassVar[dict[str, str]] = {"dates": "averaging_dates"}
+    neutral = ("average", "moneyness", "past_sum", "num_past")
+    dates_name = "averaging_dates"
+
+    option: Annotated[str, one_of("call", "put")] = Field(description="an option, call or put")
+    averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
+    average: Annotated[str, one_of("arithmetic", "geometric")] = "arithmetic"
+    moneyness: Annotated[float, number("moneyness", above=0.0)] = 1.0
+    past_sum: Annotated[float, number("past_sum", least=0.0)] = 0.0
+    num_past: Annotated[float, number("number of past fixings", least=0.0)] = 0.0
+    expiry: IsoDate = last_of("averaging_dates")
+
+    @property
+    def shape(self) -> tuple[int, str]:
+        return len(self.averaging_dates), self.average
+
+    def aged(self, observed: Observed) -> Aged:
+        past = [day for day in self.averaging_dates if day <= observed.until]
+        if not past:
+            return Aged(0.0, self)
+        spots = [observed.spot(self.underlying, day) for day in past]
+        is_geometric = self.average == "geometric"
+        total = self.past_sum + math.fsum(map(math.log, spots) if is_geometric else spots)
+        count = self.num_past + len(spots)
+        if self.expiry > observed.until:
+            left = self.averaging_dates[len(past) :]
+            changes = {"past_sum": total, "num_past": count, "averaging_dates": left}
+            return Aged(0.0, self._as(type(self), **changes))
+        mean = math.exp(total / count) if is_geometric else total / count
+        side = 1.0 if self.option == "call" else -1.0
+        paid = max(side * (spots[-1] - self.moneyness * mean), 0.0)
+        return Aged(paid, None, "expired", self.expiry)

@@ -1,0 +1,55 @@
+"""Levels that are watched at all times, on days that have passed."""
+
+from collections.abc import Callable
+from datetime import date
+
+from ..market.observed import Observed, UnknownPast
+
+
+def days_watched(
+    observed: Observed, name: str, start: date | None, expiry: date
+) -> tuple[date, ...]:
+    """Return the days with a known spot on which a level is compared, in order.
+
+    From the start on, or, without one, from the first fixing on. Today's spot is left to the product, unless
+    today is the expiry.
+
+    Args:
+        observed: The levels.
+        name: The equity.
+        start: The first day; None if it is not known.
+        expiry: The last day.
+    """
+    known = {*observed.days(name)[:-1]}
+    known |= {expiry} if expiry <= observed.until else set()
+    return tuple(day for day in sorted(known) if (start or date.min) <= day <= expiry)
+
+
+def first_touch(
+    observed: Observed,
+    name: str,
+    start: date | None,
+    expiry: date,
+    touches: Callable[[float], bool],
+) -> date | None:
+    """Return the first known day on which a spot touches a level, or None.
+
+    Args:
+        observed: The levels.
+        name: The equity.
+        start: The first day on which the level is watched; None if it is not known.
+        expiry: The last day.
+        touches: Whether a spot touches the level.
+
+    Raises:
+        UnknownPast: A fixing touches it, and nothing says whether that was before the trade.
+    """
+    days = days_watched(observed, name, start, expiry)
+    hit = next((day for day in days if touches(observed.spot(name, day))), None)
+    if hit is not None and start is None and hit < min(observed.since, expiry):
+        raise UnknownPast(
+            f"{name} was beyond the barrier on {hit}, and the row does not say since when the barrier is "
+            "watched",
+            "give start, the first day, or knocked, the day of the knock",
+        )
+    return hit

@@ -1,0 +1,203 @@
+"""Touches, lookbacks, forward starts, cliquets, average strikes, variance swaps and spreads, by two methods.
+
+Known values stand in the table `exotics` of `jaxtape validate`.
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from pricing import (
+    AverageStrike,
+    BlackScholes,
+    Cliquet,
+    ClosedForm,
+    FiniteDifference,
+    ForwardStart,
+    Heston,
+    Lookback,
+    MonteCarlo,
+    PathPayoff,
+    Sobol,
+    Spread,
+    Touch,
+    VarianceSwap,
+    VolCurve,
+    VolSurface,
+    ZeroCurve,
+    greeks,
+    price,
+)
+from pricing.valuation import unsupported_reason
+from tests.helpers import double
+
+pytestmark = double
+
+DATES = [0.3, 0.55, 0.8]
+CURVE = ZeroCurve([0.0, 0.5, 2.0], [0.02, 0.03, 0.05])
+TERMS = BlackScholes(100.0, CURVE, VolCurve([0.5, 2.0], [0.2, 0.25]), 0.02)
+PAIR = BlackScholes(
+    [22.0, 20.0], 0.1, [0.2, 0.15], [0.06, 0.04], asset_correlation=[[1, 0.5], [0.5, 1]]
+)
+KEY = jax.random.key(0)
+METHOD = MonteCarlo(2**14, 4, 2**13, sampler=Sobol())
+
+CASES = {
+    "forward start": (ForwardStart(1.1, 0.25, 1.0, "put"), TERMS),
+    "cliquet": (Cliquet(DATES, -0.03, 0.05, notional=100.0, accrued=0.01), TERMS),
+    "started cliquet": (Cliquet(DATES, None, 0.05, notional=100.0, initial_spot=98.0), TERMS),
+    "average strike": (AverageStrike(DATES, "put", "geometric", 0.98), TERMS),
+    "variance swap": (
+        VarianceSwap(0.1, 0.8, DATES, 1000.0, initial_spot=97.0, accrued=0.02, past_returns=2.0),
+        TERMS,
+    ),
+    "spread": (Spread(1.0, 0.5), PAIR),
+    "spread the other way": (Spread(-3.0, 0.5, "put", [-1.5, 1.5]), PAIR),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_closed_form_is_what_paths_pay(name):
+    product, model = CASES[name]
+    exact = price(product, model, ClosedForm())
+    found = price(product, model, METHOD, key=KEY)
+    assert abs(found.value - exact.value) < 4.0 * found.std_error
+    assert found.std_error < 5e-3 * max(1.0, abs(exact.value))
+
+
+@pytest.mark.repeat
+def test_gamma_of_paths_is_right_where_two_spots_have_a_kink():
+    exact = greeks(Spread(1.0, 0.5), PAIR, ClosedForm())
+    found = greeks(Spread(1.0, 0.5), PAIR, METHOD, key=KEY)
+    for figure in ("delta", "gamma", "vega", "vanna"):
+        error = getattr(found.std_errors, figure)
+        np.testing.assert_array_less(
+            np.abs(getattr(found, figure) - getattr(exact, figure)), 4.0 * error + 1e-12
+        )
+        assert np.all(error < 0.05 * np.max(np.abs(getattr(exact, figure))))
+
+
+def test_touched_and_never_touched_add_up_to_the_cash():
+    """On a curve, by finite differences."""
+    model = BlackScholes(100.0, CURVE, 0.25, 0.02)
+    both = Touch([120.0, 120.0], 0.8, ["one-touch-at-expiry", "no-touch"], amount=20.0)
+    found = price(both, model, FiniteDifference(10, 4, 4))
+    bond = 20.0 * model.discount(jnp.asarray(0.8))
+    np.testing.assert_allclose(jnp.sum(found.value), bond, rtol=1e-12)
+
+
+@pytest.mark.parametrize("spot", [120.0, 121.0])
+def test_a_spot_on_or_beyond_the_barrier_has_touched_it(spot):
+    model = BlackScholes(spot, 0.05, 0.25)
+    kinds = ["one-touch", "one-touch-at-expiry", "no-touch"]
+    found = price(Touch(jnp.full(3, 120.0), 0.8, kinds, amount=20.0), model).value
+    bond = 20.0 * np.exp(-0.05 * 0.8)
+    np.testing.assert_allclose(found, [20.0, bond, 0.0], atol=1e-12)
+
+
+def test_a_lookback_on_dates_is_a_function_of_the_path():
+    """Of the same paths as a user's own function of the spots."""
+    model = BlackScholes(100.0, 0.02, 0.2)
+    product = Lookback(1.0, None, "put", [0.5, 1.0], extreme=104.0)
+
+    def paid(spots):
+        return jnp.maximum(jnp.max(spots), 104.0) - spots[-1]
+
+    own = PathPayoff(paid, [0.5, 1.0], has_jumps=False)
+    found, expected = (price(each, model, METHOD, key=KEY) for each in (product, own))
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-12)
+
+
+def test_a_lookback_on_more_and_more_dates_becomes_the_continuous_one():
+    """Broadie, Glasserman and Kou (1999): to first order the extreme is .5826 sigma sqrt(dt) away."""
+    model, count = BlackScholes(100.0, 0.05, 0.3), 64
+    exact = price(Lookback(1.0, None, "put", extreme=110.0), model)
+    shift = np.exp(0.5826 * 0.3 * np.sqrt(1.0 / count))
+    dated = Lookback(1.0, None, "put", np.arange(1, count + 1) / count, extreme=110.0 / shift)
+    found = price(dated, model, MonteCarlo(2**13, 1, 2**12, sampler=Sobol()), key=KEY)
+    forward_part = 100.0  # discounted forward: the put pays the extreme less the last spot
+    highest = shift * (found.value + forward_part) - forward_part
+    assert abs(highest - exact.value) < 4.0 * shift * found.std_error + 0.03
+
+
+def test_the_mean_variance_of_heston_is_that_of_its_paths():
+    model = Heston(100.0, 0.0, 0.04, 1.5, 0.06, 0.6, -0.7)
+    exact = price(VarianceSwap(0.0, 1.0), model, ClosedForm())
+    np.testing.assert_allclose(exact.value, model.total_variance(jnp.asarray(1.0)), rtol=1e-12)
+    days = np.arange(1, 65) / 64.0
+    swap = VarianceSwap(0.0, 1.0, days, annualization=64.0, initial_spot=100.0)
+    found = price(swap, model, MonteCarlo(2**13, 64, 2**12), key=KEY)
+    assert abs(found.value - exact.value) < 4.0 * found.std_error + 0.01 * exact.value
+
+
+def test_the_variance_of_a_surface_is_that_of_options_of_all_strikes():
+    surface = VolSurface(
+        [0.5, 2.0], [80.0, 100.0, 125.0], [[0.28, 0.22, 0.2], [0.26, 0.225, 0.205]]
+    )
+    model = BlackScholes(100.0, 0.03, surface, 0.01)
+    found = price(VarianceSwap(0.0, 0.5), model, ClosedForm()).value * np.exp(0.03 * 0.5)
+    forward = 100.0 * np.exp(0.02 * 0.5)
+
+    def option(strike):
+        vol = np.interp(strike, [80.0, 100.0, 125.0], [0.28, 0.22, 0.2])
+        side, std = (1.0 if strike > forward else -1.0), vol * np.sqrt(0.5)
+        d1 = np.log(forward / strike) / std + 0.5 * std
+        share, cash = norm.cdf(side * d1), norm.cdf(side * (d1 - std))
+        return side * (forward * share - strike * cash) / strike**2
+
+    pieces = [20.0, 80.0, 100.0, forward, 125.0, 400.0]
+    total = sum(quad(option, a, b)[0] for a, b in itertools.pairwise(pieces))
+    np.testing.assert_allclose(found, 2.0 * total / 0.5, rtol=1e-5)
+
+
+def test_a_variance_of_past_and_future_returns_is_their_mean():
+    model = BlackScholes(100.0, 0.0, 0.3)
+    swap = VarianceSwap(0.2, 1.0, notional=10.0, accrued=0.5 * 0.2**2, past_returns=126.0)
+    expected = 10.0 * ((0.5 * 0.2**2 + 0.3**2) / 1.5 - 0.2**2)
+    np.testing.assert_allclose(price(swap, model).value, expected, rtol=1e-12)
+    of_vol = dataclasses.replace(swap, measure="volatility")
+    expected = 10.0 * (np.sqrt((0.5 * 0.2**2 + 0.3**2) / 1.5) - 0.2)
+    np.testing.assert_allclose(price(of_vol, model).value, expected, rtol=1e-12)
+
+
+SURFACE = VolSurface([0.5, 2.0], [80.0, 125.0], [[0.3, 0.2], [0.28, 0.22]])
+
+
+@pytest.mark.parametrize(
+    ("product", "model", "reason"),
+    [
+        (ForwardStart(1.0, 0.5, 1.0), BlackScholes(100.0, 0.0, SURFACE), "one law for all strikes"),
+        (Lookback(1.0, None, "put"), TERMS, "constant rate and volatility"),
+        (Cliquet(DATES, floor=0.0), TERMS, "sum with a floor or a cap"),
+        (AverageStrike(DATES), TERMS, "arithmetic average"),
+        (VarianceSwap(0.2, 0.8, DATES, measure="volatility"), TERMS, "volatility on dates"),
+        (Spread(1.0, 0.5), Heston([1.0, 1.0], 0.0, *[[0.1, 0.1]] * 5), "lognormal spots"),
+    ],
+)
+def test_a_closed_form_that_does_not_hold_is_refused_by_name(product, model, reason):
+    assert reason in str(unsupported_reason(product, model, ClosedForm()))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Lookback(1.0, dates=[0.5, 0.9]), "must be its expiry"),
+        (lambda: ForwardStart(1.0, 1.0, 0.5), "start must be before the expiry"),
+        (lambda: Cliquet([0.5]), "two at least"),
+        (lambda: Cliquet([0.5, 1.0], -1.0), "local_floor must be above -1"),
+        (lambda: Cliquet([0.5, 1.0], 0.1, 0.05), "local_floor must be below local_cap"),
+        (lambda: VarianceSwap(0.2, 1.0, [1.0]), "two at least"),
+        (lambda: VarianceSwap(-0.2, 1.0), "strike must be a finite number, not below 0"),
+        (lambda: price(Spread(1.0, 1.0, weights=[1.0]), PAIR), "one weight for each asset"),
+        (lambda: Touch(100.0, 1.0, "two-touch"), "kind must be one of"),
+    ],
+)
+def test_terms_that_make_no_contract_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
