@@ -4,9 +4,9 @@ import csv
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -58,7 +58,7 @@ class Fixings(Mapping[Place, float]):
 
     def __init__(
         self,
-        levels: Mapping[Place, float] | Iterable[tuple[Place, float]] = (),
+        levels: Any = (),
         errors: tuple[InputError, ...] = (),
         file: str = "",
     ):
