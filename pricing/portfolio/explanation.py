@@ -1,7 +1,7 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from .book_risk import RiskResult, risk
 from .seasoning import seasoned
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
+from .totals import CurrencyRisk
 
 _DAYS_PER_YEAR = 365.0
 _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "events")
@@ -211,15 +212,15 @@ def explain_by_currency(
         two = _of_rows(two, kept)
     if skipped:
         then, now = valued(two)
-    else:
-        then, now = _at(then, kept), _at(now, kept)
+        kept = range(len(kept))
+    days = [_Day([day.trades[place] for place in kept], day.by_currency) for day in (then, now)]
     ended = [place for place, payment in two.payments.items() if payment.event]
     of_ended = risk(_of_rows(two, ended).before, before, fit, **settings) if ended else None
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
     return {
-        currency: _explanation(currency, two, then, now, of_ended, moves, before, after, skipped)
+        currency: _explanation(currency, two, *days, of_ended, moves, before, after, skipped)
         for currency in then.by_currency
     }
 
@@ -263,15 +264,18 @@ def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
     return AgedBook(part(two.before), part(two.after), kept)
 
 
-def _at(result: RiskResult, places: Sequence[int]) -> RiskResult:
-    return replace(result, trades=[result.trades[place] for place in places])
+class _Day(NamedTuple):
+    """The figures of the trades that are explained, on one of the two days."""
+
+    trades: list[TradeRisk]
+    by_currency: Mapping[str, CurrencyRisk]
 
 
 def _explanation(
     currency: str,
     two: AgedBook,
-    then: RiskResult,
-    now: RiskResult,
+    then: _Day,
+    now: _Day,
     of_ended: RiskResult | None,
     moves: Market,
     market: Market,
@@ -322,7 +326,7 @@ def _explanation(
     )
 
 
-def _change(two: AgedBook, then: RiskResult, now: RiskResult, place: int) -> float:
+def _change(two: AgedBook, then: _Day, now: _Day, place: int) -> float:
     """Return the value after of one trade, with what it paid, less its value before."""
     return two.payments[place].cash + _value(now.trades[place]) - _value(then.trades[place])
 
