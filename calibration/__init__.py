@@ -2,6 +2,7 @@ from jaxtape.public_names import public_dir as _public_dir
 from pricing.models import Exp as Exp
 from pricing.models import ForwardVols as ForwardVols
 from pricing.models import Identity as Identity
+from pricing.models import Logistic as Logistic
 from pricing.models import Tanh as Tanh
 
 from .calibration import Calibration as Calibration

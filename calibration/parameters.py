@@ -72,6 +72,10 @@ class FreeParameters(eqx.Module):
         pairs = zip(self.names, self.transforms, strict=True)
         return _raveled(transform.to_free(_numbers(model, name)) for name, transform in pairs)
 
+    def numbers(self, model: AbstractModel) -> Vector:
+        """Return the model's free parameters themselves, in the order of `names`."""
+        return _raveled(_numbers(model, name) for name in self.names)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The name of each number of the vector: its field, and its index if the field is an array."""

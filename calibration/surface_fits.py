@@ -33,9 +33,7 @@ def squares_of(calibration: Calibration, quotes: Quotes) -> tuple[VolUnit, float
 def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
     """Return parameter -> (value, standard error)."""
     parameters = FreeParameters.of(calibration.model)
-    values = np.concatenate(
-        [np.ravel(getattr(calibration.model, name)) for name in parameters.names]
-    )
+    values = np.asarray(parameters.numbers(calibration.model))
     errors = np.sqrt(np.diag(np.asarray(calibration.stats["covariance"])))
     pairs = zip(values.tolist(), errors.tolist(), strict=True)
     return dict(zip(parameters.labels, pairs, strict=True))

@@ -24,6 +24,7 @@ from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
 from .models import NeuralLocalVol as NeuralLocalVol
 from .models import Sabr as Sabr
+from .models import Ssvi as Ssvi
 from .portfolio.book import Book as Book
 from .portfolio.book_risk import RiskEngine as RiskEngine
 from .portfolio.book_risk import RiskResult as RiskResult

@@ -52,6 +52,7 @@ from pricing import (
     Quadrature,
     Sabr,
     Spread,
+    Ssvi,
     Swap,
     Swaption,
     Touch,
@@ -112,6 +113,9 @@ all_models: dict[str, Callable] = {
     "neural local vol": neural,
     "sabr on curve": lambda: Sabr(
         100.0, curve(), [0.25, 1.5], [1.1, 0.9], [-0.6, -0.4], [1.2, 0.6], 0.7, 0.02
+    ),
+    "ssvi on curve": lambda: Ssvi(
+        100.0, curve(), VolCurve([0.5, 2.0], [0.22, 0.2]), -0.6, 0.5, 0.4, 0.02
     ),
     "heston on curve": lambda: Heston(100.0, curve(), *_HESTON),
     "bates on curve": lambda: Bates(100.0, curve(), *_HESTON[:5], 0.4, -0.1, 0.15, 0.01),

@@ -87,6 +87,7 @@ def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypat
     [
         ("DAX", "bates", 8, 41.64, RESULTS.converged),
         ("DAX", "sabr", 24, 18.67, RESULTS.converged),
+        pytest.param("DAX", "ssvi", 11, 61.20, RESULTS.converged, marks=pytest.mark.repeat),
         pytest.param("EUR", "g2", 5, 18.11, RESULTS.not_identified, marks=pytest.mark.repeat),
     ],
 )

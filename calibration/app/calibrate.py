@@ -14,7 +14,7 @@ from jaxtape.object_store import Place, place_of
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
-from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr
+from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr, Ssvi
 
 from ..calibration import Calibration
 from ..market_models import calibrate_precisely, standard_start, too_few
@@ -25,11 +25,12 @@ from .rounds_watch import RoundsWatch
 from .several import calibrate_all, holds_many
 
 Log = Literal["text", "json"]
-Model = Literal["heston", "bates", "sabr", "hull-white", "g2"]
+Model = Literal["heston", "bates", "sabr", "ssvi", "hull-white", "g2"]
 _KINDS: dict[Model, type[Calibratable]] = {
     "heston": Heston,
     "bates": Bates,
     "sabr": Sabr,
+    "ssvi": Ssvi,
     "hull-white": HullWhite,
     "g2": G2,
 }

@@ -25,11 +25,13 @@ from .parameters import Exp as Exp
 from .parameters import ForwardVols as ForwardVols
 from .parameters import FreeParameter as FreeParameter
 from .parameters import Identity as Identity
+from .parameters import Logistic as Logistic
 from .parameters import Tanh as Tanh
 from .rates import AbstractRateModel as AbstractRateModel
 from .rates import BondState as BondState
 from .rates import GaussianFactors as GaussianFactors
 from .sabr import Sabr as Sabr
 from .sabr_formula import sabr_vol as sabr_vol
+from .ssvi import Ssvi as Ssvi
 from .stochastic_variance import MeanVariance as MeanVariance
 from .stochastic_variance import StochasticVariance as StochasticVariance

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -61,6 +62,29 @@ class Tanh(AbstractTransform):
 
     def to_free(self, parameter: Real) -> Real:
         return jnp.arctanh(parameter)
+
+
+class Logistic(AbstractTransform):
+    """(low, high): parameter = low + (high - low) / (1 + exp(-free)).
+
+    Attributes:
+        low: The lower end.
+        high: The upper end.
+
+    Examples:
+        >>> from calibration import Logistic
+        >>> f"{Logistic(0.0, 0.5).to_parameter(0.0):.2f}"
+        '0.25'
+    """
+
+    low: float = eqx.field(static=True, default=0.0)
+    high: float = eqx.field(static=True, default=1.0)
+
+    def to_parameter(self, free: Real) -> Real:
+        return self.low + (self.high - self.low) * jax.nn.sigmoid(free)
+
+    def to_free(self, parameter: Real) -> Real:
+        return jnp.log((parameter - self.low) / (self.high - parameter))
 
 
 class Identity(AbstractTransform):
