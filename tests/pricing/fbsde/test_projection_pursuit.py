@@ -10,6 +10,7 @@ from pricing import Basket, Bermudan, BlackScholes
 from pricing.fbsde import Problem, ProjectionPursuit, Tolerance, certify, from_product, solve
 from pricing.fbsde.dynamics.ridge_functions import hermite_row, linearization
 from pricing.fbsde.dynamics.step_weights import polynomial_weights
+from pricing.fbsde.error_bars.exercise_rule import PairedPaths, earned_after, improved
 
 COUNT, DIM, RATE, PATHS = 5, 3, 0.05, 32768
 DATES = np.array([0.25, 0.5, 0.75, 1.0])
@@ -68,6 +69,25 @@ def test_figures_are_exact_within_their_standard_errors(certificate, exact):
         off = np.abs(mean - true) / error
         assert np.max(off) < 4.0
         assert np.mean(off < 2.0) > 0.75
+
+
+def test_the_rule_of_a_crude_fit_is_improved(exact):
+    """By polynomials of degree 2 the rule forgoes .1 % and more of the value."""
+    crude = solve(book(), ProjectionPursuit(2048, degree=2), key=OWN)
+    pairs, blocks = 512, jnp.asarray(32)
+    rule = improved(crude, pairs, blocks, jax.random.key(7))
+    own = rule._replace(correction=None)
+
+    def gains(index):
+        paths = PairedPaths.of(crude.problem, pairs, jax.random.fold_in(FRESH, index))
+        (after, before), _ = earned_after(crude, paths, (rule, own))
+        return jnp.mean(paths.discounts[0][None] * (after - before), axis=1)
+
+    found = jnp.mean(jax.lax.map(gains, jnp.arange(32)), axis=0)
+    certificate = certify(crude, key=FRESH, num_paths=PATHS)
+    assert np.all(found > 5e-4 * exact[0])
+    assert np.all(np.abs(certificate.value.mean - exact[0]) < 4.0 * certificate.value.std_error)
+    assert np.all(certificate.value.std_error > 0.9 * found)  # what was gained is told
 
 
 def test_the_solution_itself_is_near(solution, exact):
