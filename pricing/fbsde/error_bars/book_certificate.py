@@ -37,12 +37,12 @@ def book_figures(
 ) -> BookFigures:
     """Return the figures of every contract of a `ProjectionPursuit`, or of a portfolio of them.
 
-    The solution's rule of exercise is improved once on other paths (`exercise_rule`). What that gained is told
-    as a standard error of the value, as the rule may forgo as much still. A path's cash flow by the rule, less
-    its martingale, is multiplied by the Hermite polynomials of the first step's normals. The solution's own
-    moments of this kind are known, and the rest are means over fresh paths, whose first steps are opposite
-    pairs. Derivatives are combinations of these moments. Blocks of paths are independent, and their means show
-    the noise; with few blocks Student's law widens it.
+    The solution's rule of exercise is improved once on other paths (`exercise_rule`). The gain is part of the
+    value's standard error, as the rule may forgo as much still. A path's cash flow by the rule, less its
+    martingale, is multiplied by the Hermite polynomials of the first step's normals. The solution's own moments
+    of this kind are known, and the rest are means over fresh paths, whose first steps are opposite pairs.
+    Derivatives are combinations of these moments. Blocks of paths are independent, and their means show the
+    noise; with few blocks Student's law widens it.
     """
     contracts = math.prod(solution.problem.contracts)
     pairs = max(1, min(num_paths // (2 * _FEWEST_BLOCKS), _NUMBERS // (2 * contracts)))

@@ -111,7 +111,7 @@ def certify(
     *Many contracts.* The solution of `ProjectionPursuit` brings its own martingale as a control variate. Value,
     Delta and Gamma of every contract are then combinations of moments of the first step's noise, on the same
     paths; standard errors are those of means over blocks of paths. The rule of exercise is the solution's own,
-    improved once on a quarter as many other paths. What that gained is part of the value's standard error.
+    improved once on other paths, a quarter of `num_paths`. The gain is part of the value's standard error.
 
     The driver over the first step is the mean of both ends in the value. In Delta and Gamma it is taken at the
     end alone where it reads z or Gamma.

@@ -27,7 +27,7 @@ class ExerciseRule(NamedTuple):
     """Exercise where it pays more than the fit, corrected where both are near, and more than the floor.
 
     Attributes:
-        floor: What waiting is worth at least (`exercise_floor`).
+        floor: The least that waiting is worth (`exercise_floor`).
         width: The difference of payment and fit that is near.
         correction: Coefficients of `_Near.functions`, in units of `width`; None for the solution's own rule.
     """
@@ -43,14 +43,14 @@ class ExerciseRule(NamedTuple):
         return cls(floor, jnp.ones((problem.num_steps, floor.size), floor.dtype))
 
     def near(self, date: Array, value: Values, pays: Values) -> "_Near":
-        """Return what exercise pays above the fit, and functions of it."""
+        """Return the excess of the payment over the fit, and functions of it."""
         width = self.width[date][:, None]
         excess = (pays - value) / width
         weight = jnp.where(pays > self.floor[:, None], jnp.exp(-0.5 * excess**2), 0.0)
         return _Near(excess, weight, (jnp.ones_like(excess), excess, pays / width))
 
     def exercises(self, date: Array, value: Values, pays: Values) -> Bool[Array, "contracts paths"]:
-        """Return whether to exercise, on a date on which one may."""
+        """Test where the rule exercises, on a date on which one may."""
         if self.correction is None:
             return pays > jnp.maximum(value, self.floor[:, None])
         near = self.near(date, value, pays)
@@ -60,7 +60,7 @@ class ExerciseRule(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """What exercise pays above the fit, in units of the rule's width, and functions of the states nearby."""
+    """The excess of the payment over the fit, in units of the rule's width, and functions nearby."""
 
     excess: Values
     weight: Values
@@ -131,7 +131,7 @@ class PairedPaths(NamedTuple):
 def earned_after(
     solution: Solution, paths: PairedPaths, rules: tuple[ExerciseRule, ...], with_sums: bool = False
 ) -> tuple[tuple[Values, ...], Any]:
-    """Return what each rule earns after today, less the martingale, and sums of the first (`improved`).
+    """Return the earnings by each rule after today, less the martingale, and sums of the first (`improved`).
 
     A rule is held from the second date on. The sums are of every such date.
     """
