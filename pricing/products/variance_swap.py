@@ -114,6 +114,12 @@ class VarianceSwapTrade(Trade):
         dated = self.monitoring_dates
         if dated is not None and len(dated) < 2 and self.initial_spot is None:
             raise problem("one date has no return", "give two at least", "monitoring_dates")
+        if dated is not None and len(dated) > 1:
+            a_year = 365.0 * (len(dated) - 1) / (dated[-1] - dated[0]).days
+            if not 0.25 < a_year / self.annualization < 4.0:
+                message = f"there are {a_year:.3g} returns a year, and the annualization is "
+                remedy = "give the number of returns in a year as annualization"
+                raise problem(f"{message}{self.annualization:g}", remedy, "annualization")
         if dated is not None and self.start is not None:
             message = "there are monitoring_dates, and a start is given"
             raise problem(message, "leave it empty: the first date is the start", "start")

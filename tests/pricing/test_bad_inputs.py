@@ -339,6 +339,7 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
         (SWAP, {"vol_strike": 20}, "vol_strike", "give a decimal"),
         (SWAP, {"measure": "skew"}, "measure", "variance, volatility"),
         (SWAP, {"annualization": 0}, "annualization", "give an annualization > 0"),
+        (SWAP, _DATED, "annualization", "give the number of returns in a year"),
         (SWAP, {"past_returns": -1}, "past_returns", "number of past_returns >= 0"),
         (SPREAD, {"underlying": "DAX"}, "underlying", "give two equities or more"),
         (SPREAD, {"weights": "1"}, "weights", "as many weights as equities"),

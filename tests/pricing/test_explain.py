@@ -163,6 +163,7 @@ COLUMNS = [
     "accrued",
     "vol_strike",
     "past_returns",
+    "annualization",
     "spread_strike",
     "kind",
     "weights",
@@ -343,7 +344,12 @@ NOTE = {"barrier": 105, "protection": 95, "initial_spot": 110, "notional": 10}
         ),
         (
             "variance_swap",
-            {"monitoring_dates": DATES, "expiry": "2026-06-01", "vol_strike": 0.2}
+            {
+                "monitoring_dates": DATES,
+                "expiry": "2026-06-01",
+                "vol_strike": 0.2,
+                "annualization": 2,
+            }
             | {"initial_spot": 90, "accrued": 0.01, "past_returns": 3},
             *(0.0, {"initial_spot": 94.0, "past_returns": 4.0}),
         ),
