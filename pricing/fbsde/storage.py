@@ -2,17 +2,21 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 from jaxtape.output_folder import AtomicOutput, local_path
 
+from .dynamics.simulation import simulate
 from .functions import differing, identity, with_traced_functions
 from .problem import Problem
 from .solution import Solution
@@ -22,6 +26,8 @@ from .stages import init, postprocess, with_note
 _MARK = b'{"solution of": '
 _NUMBERS = "settings", "maturity", "x0"
 _LONGEST_HEADER = 2**26
+_FIGURES = "value", "delta", "gamma"
+_PATHS_OF_REACH = 4096
 
 
 def save(solution: Solution, path: Path) -> None:
@@ -137,7 +143,8 @@ def export(solution: Solution, figure: str = "value") -> bytes:
 
     Args:
         solution: The solution to export.
-        figure: "value", "delta" or "gamma".
+        figure: "value", "delta" or "gamma"; or "reach", the least and the greatest of each coordinate that
+            4,096 paths have about t, [2, dim], whatever x: beyond them figures are extrapolated.
 
     Returns:
         The serialized program.
@@ -150,9 +157,11 @@ def export(solution: Solution, figure: str = "value") -> bytes:
         >>> def write_delta(solution, path):
         ...     path.write_bytes(export(solution, "delta"))
     """
-    figures = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
+    figures: dict[str, Any] = {name: getattr(solution, name) for name in _FIGURES}
+    if figure == "reach":
+        figures["reach"] = _reach(solution.problem)
     if figure not in figures:
-        raise ValueError(f"figure={figure!r}: give 'value', 'delta' or 'gamma'.")
+        raise ValueError(f"figure={figure!r}: give 'value', 'delta', 'gamma' or 'reach'.")
     x0 = solution.problem.x0
     arguments = jax.ShapeDtypeStruct((), x0.dtype), jax.ShapeDtypeStruct(x0.shape, x0.dtype)
     platforms = ("cpu", "cuda", "tpu")
@@ -160,3 +169,18 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     with matmul_precision_context():  # of the platforms, whichever this is
         exported = jax.export.export(program, platforms=platforms)(*arguments)
     return bytes(exported.serialize())
+
+
+def _reach(problem: Problem) -> Callable[[Array, Array], Float[Array, "2 dim"]]:
+    """Return the least and the greatest states of paths on the dates before and after a time."""
+    key = jax.random.key(0)
+    states = simulate(problem, _PATHS_OF_REACH, key=key, initial_dispersion=0.0).states
+    low, high = jnp.nanmin(states, axis=1), jnp.nanmax(states, axis=1)
+
+    def reach(t: Array, x: Array) -> Array:
+        del x
+        date = jnp.sum(problem.times[1:-1] <= t)
+        least = jnp.minimum(low[date], low[date + 1])
+        return jnp.stack([least, jnp.maximum(high[date], high[date + 1])])
+
+    return reach

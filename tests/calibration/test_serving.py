@@ -1012,7 +1012,7 @@ def put(tmp_path_factory):
     solver = GradientRegression(4096, (Hermite(2),))
     solution = solve(parametric(strikes, 90.0, 110.0), solver, key=jax.random.key(0))
     folder = tmp_path_factory.mktemp("solutions")
-    for figure in ("value", "delta", "gamma"):
+    for figure in ("value", "delta", "gamma", "reach"):
         (folder / f"put.{figure}").write_bytes(export(solution, figure))
     return solution, folder
 
@@ -1033,6 +1033,10 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
         for name in entry.figures:
             wanted = [getattr(solution, name)(0.25, x) for x in states]
             np.testing.assert_allclose(figures[name], wanted, rtol=1e-12)
+        assert client.evaluate("put", 0.25, states).extrapolated == [False, False]
+        # .5 is the first date: the spot has a vol of 20 %, and strikes are from 90 to 110
+        far = client.evaluate("put", 0.25, [[300.0, 95.0], [97.0, 111.0]])
+        assert far.extrapolated == [True, True]
         for t, rows, status, told in (
             (1.5, states, 422, "value is not known at t = 1.5 in states[0]"),
             (0.0, [], 422, "one state or more, of 2 finite numbers each"),
@@ -1057,6 +1061,11 @@ def test_what_is_no_solution_is_refused_at_the_start(put, tmp_path):
         read_solutions(tmp_path)
     (tmp_path / "a.value").rename(tmp_path / "a.vega")
     with pytest.raises(Unusable, match=r"a\.vega: is none of NAME\.value"):
+        read_solutions(tmp_path)
+    _, folder = put
+    (tmp_path / "a.vega").write_bytes((folder / "put.reach").read_bytes())
+    (tmp_path / "a.vega").rename(tmp_path / "a.reach")
+    with pytest.raises(Unusable, match=r"a\.reach: has no figures beside it"):
         read_solutions(tmp_path)
     with pytest.raises(Unusable, match=r"missing: cannot be read: No such file"):
         read_solutions(tmp_path / "missing")

@@ -95,11 +95,14 @@ class SolutionFigures(BaseModel):
         name: Name of the solution.
         t: The time, in years.
         figures: Name -> the figure at each state, in their order.
+        extrapolated: For each state, whether it lies beyond those that paths reach, so that figures are
+            extrapolated; None where the solution was exported without its reach.
     """
 
     name: str
     t: float
     figures: dict[str, list[Any]]
+    extrapolated: list[bool] | None = None
 
 
 class TradeFigures(BaseModel):

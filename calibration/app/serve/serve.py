@@ -66,7 +66,7 @@ def serve(
     solutions: Annotated[
         Path | None,
         console.path_option(
-            help="Folder of solutions of backward equations: NAME.value, NAME.delta, NAME.gamma."
+            help="Folder of solutions of backward equations: NAME.value, NAME.delta, NAME.gamma, NAME.reach."
         ),
     ] = None,
     forget_quotes: Annotated[

@@ -18,19 +18,22 @@ from .problems import HTTPProblem, refused
 from .session_state import NAME, NAME_REMEDY
 
 FIGURES = ("value", "delta", "gamma")
+REACH = "reach"
 _FORM = 'give {"t": 0.0, "states": [[100.0, ...], ...]}'
 
 
 class ServedSolution(NamedTuple):
     """The programs of one solution.
 
-    figures: name -> its program of (t, x); dim: the dimension of the state; dtype: the type of its numbers.
+    figures: name -> its program of (t, x); dim: the dimension of the state; dtype: the type of its numbers;
+    reach: the program of the range that paths reach, [2, dim], if it was exported.
     """
 
     name: str
     figures: Mapping[str, Callable]
     dim: int
     dtype: np.dtype
+    reach: Callable | None = None
 
     @property
     def entry(self) -> SolutionEntry:
@@ -53,7 +56,11 @@ class ServedSolution(NamedTuple):
                 detail = f"{name} is not known at t = {float(t):g} in states[{place}]"
                 raise HTTPProblem(422, "state-refused", detail, remedy)
             found[name] = rows.tolist()
-        return SolutionFigures(name=self.name, t=float(t), figures=found)
+        extrapolated = None
+        if self.reach is not None:
+            low, high = np.asarray(self.reach(t, states[0]))
+            extrapolated = np.any((states < low) | (states > high), axis=1).tolist()
+        return SolutionFigures(name=self.name, t=float(t), figures=found, extrapolated=extrapolated)
 
     def _point(self, content: bytes, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the time and the states of a body.
@@ -100,15 +107,21 @@ def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
     found: dict[str, ServedSolution] = {}
     for file in files:
         name, figure = file.stem, file.suffix[1:]
-        if figure not in FIGURES or not NAME.fullmatch(name):
-            forms = ", ".join(f"NAME.{one}" for one in FIGURES)
+        if figure not in (*FIGURES, REACH) or not NAME.fullmatch(name):
+            forms = ", ".join(f"NAME.{one}" for one in (*FIGURES, REACH))
             raise Unusable(f"{file}: is none of {forms}; move it away ({NAME_REMEDY})")
         exported, program = _compiled(file)
         _, x = exported.in_avals
         known = found.get(name, ServedSolution(name, {}, x.shape[0], x.dtype))
         if (known.dim, known.dtype) != (x.shape[0], x.dtype):
             raise Unusable(f"{file}: is of another solution than its neighbors; export it again")
-        found[name] = known._replace(figures={**known.figures, figure: program})
+        if figure == REACH:
+            found[name] = known._replace(reach=program)
+        else:
+            found[name] = known._replace(figures={**known.figures, figure: program})
+    for name, one in found.items():
+        if not one.figures:
+            raise Unusable(f"{folder / name}.{REACH}: has no figures beside it; export one, too")
     in_order = lambda figures: {name: figures[name] for name in FIGURES if name in figures}
     return {name: one._replace(figures=in_order(one.figures)) for name, one in found.items()}
 
