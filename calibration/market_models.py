@@ -134,6 +134,9 @@ def calibrate_market(
         if progress is not None:
             progress(count, len(names), name)
         begun = time.perf_counter()
+        if (error := _dividends(market, name, file)) is not None:
+            failed[name] = error
+            continue
         start, quotes = standard_start(market, name)
         error = too_few(start, quotes, name, file)
         if error is None:
@@ -210,6 +213,16 @@ def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputE
         return None
     why = f"the {free} free parameters of {start.label} need more quotes: there are {count}"
     return _error(start, name, str(count), why, f"give at least {free}", file)
+
+
+def _dividends(market: Market, name: str, file: str) -> InputError | None:
+    """Return an error if a calibration would have to read vols above dividends of known dates, or None."""
+    equity = market.equities.get(name)
+    if equity is None or equity.dividends is None:
+        return None
+    why = "Heston is not fitted to the vols of an equity with dividends of known dates"
+    remedy = "take the model black-scholes, or give the dividends as a yield"
+    return InputError(file, None, None, f"equities.{name}.dividends", "", why, remedy)
 
 
 def _failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:

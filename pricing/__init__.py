@@ -2,6 +2,7 @@ from jaxtape.public_names import public_dir as _public_dir
 
 from .implied_volatility import implied_vol as implied_vol
 from .market import CurveQuotes as CurveQuotes
+from .market import Dividends as Dividends
 from .market import Fixings as Fixings
 from .market import Market as Market
 from .market import SmileQuotes as SmileQuotes
@@ -25,6 +26,7 @@ from .models import LocalVol as LocalVol
 from .models import NeuralLocalVol as NeuralLocalVol
 from .models import Sabr as Sabr
 from .models import Ssvi as Ssvi
+from .models import WithDividends as WithDividends
 from .portfolio.book import Book as Book
 from .portfolio.book_risk import RiskEngine as RiskEngine
 from .portfolio.book_risk import RiskResult as RiskResult

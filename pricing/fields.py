@@ -181,10 +181,10 @@ def not_below_zero(name: str, value: Number) -> Any:
     return _bounded(name, 0.0, _MOST, "a finite number, not below 0", False)(value)
 
 
-def between(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
-    """Return a field holding a real in [lower, upper]."""
+def between(name: str, lower: float, upper: float, *, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a real in [lower, upper], or None if that is `optional`."""
     remedy = f"a number in [{lower:g}, {upper:g}]"
-    return _field(_bounded(name, lower, upper, remedy, False), **kwargs)
+    return _field(_bounded(name, lower, upper, remedy, False, optional), **kwargs)
 
 
 def inside(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
@@ -216,6 +216,19 @@ def dates(
     ordered = _increasing(name, wanted, from_zero=today, repeated=repeated)
     convert = lambda value: None if value is None and optional else ordered(value)
     return _field(convert, core=1, time=True, **kwargs)
+
+
+def finite_times(name: str) -> Any:
+    """Return a field holding times that do not decrease, in years; those of the past are below 0."""
+    finite = _bounded(name, -_MOST, _MOST, "finite numbers", False)
+
+    def convert(value: Any):
+        numbers = finite(value)
+        if not is_traced(numbers) and np.any(np.diff(np.asarray(numbers), axis=-1) < 0.0):
+            raise ValueError(f"{name} must not decrease, got {value}: sort them, with the amounts")
+        return numbers
+
+    return _field(convert, core=1, time=True)
 
 
 def pillars(name: str, unit: str, *, from_zero: bool = False) -> Any:

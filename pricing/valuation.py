@@ -16,6 +16,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from .argument_kinds import of_kinds
 from .batch_tiles import USUAL_BUDGET, over_batch
 from .methods import METHODS, AbstractMethod
+from .methods.under_dividends import for_model
 from .models import AbstractModel
 from .numbers_shown import repr_with_numbers
 from .products import AbstractProduct, European, Exercisable
@@ -226,26 +227,24 @@ def select_method(
         TypeError: No method applies, or the given one does not.
         ValueError: The method is random and there is no key.
     """
+    methods = [for_model(each, model) for each in methods]
+    method = None if method is None else for_model(method, model)
     working = (m for m in methods if unsupported_reason(product, model, m) is None)
     if method is None:
         method = next(working, None)
         if method is None:
             by_reason: dict[str | None, list[str]] = {}
             for m in methods:
-                by_reason.setdefault(unsupported_reason(product, model, m), []).append(
-                    type(m).__name__
-                )
+                by_reason.setdefault(unsupported_reason(product, model, m), []).append(m.name)
             pairs = ((", ".join(names), reason) for reason, names in by_reason.items())
             reasons = "; ".join(f"{names}: {reason}" for names, reason in pairs)
             pair = f"{type(product).__name__} under {type(model).__name__}"
             raise TypeError(f"no method prices {pair} ({_mismatch(product, model) or reasons})")
     elif (reason := unsupported_reason(product, model, method)) is not None:
-        names = ", ".join(type(m).__name__ for m in working) or "no method of this library"
-        raise TypeError(f"{type(method).__name__} cannot price this: {reason}; would work: {names}")
+        names = ", ".join(m.name for m in working) or "no method of this library"
+        raise TypeError(f"{method.name} cannot price this: {reason}; would work: {names}")
     if method.is_random and key is None:
-        raise ValueError(
-            f"{type(method).__name__} draws random numbers: give key=jax.random.key(seed)"
-        )
+        raise ValueError(f"{method.name} draws random numbers: give key=jax.random.key(seed)")
     return method
 
 
@@ -253,7 +252,8 @@ def unsupported_reason(
     product: AbstractProduct, model: AbstractModel, method: AbstractMethod
 ) -> str | None:
     """Return the ability that the method needs and the pair lacks, in words; None if the method applies."""
-    return _mismatch(product, model) or method.unsupported_reason(product, model)
+    adapted = for_model(method, model)
+    return _mismatch(product, model) or adapted.unsupported_reason(product, model)
 
 
 def _mismatch(product: AbstractProduct, model: AbstractModel) -> str | None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..numerics.safe_math import clipped
-from ..products import SingleBarrier
+from ..products import SingleBarrier, TerminalClaim
 
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
@@ -67,6 +67,17 @@ def averaged_vanilla(
     side: Float[Array, ""],
 ) -> Nodes:
     """Return max(side (S - strike), 0) at log(S / anchor) = living y, averaged over each node's cell."""
+    return _averaged(y, anchor, living, strike, side, (side, -side * strike))
+
+
+def averaged_claim(
+    y: Nodes, anchor: Float[Array, ""], living: Float[Array, ""], claim: TerminalClaim
+) -> Nodes:
+    """Return the payoff of a terminal claim at log(S / anchor) = living y, averaged over each node's cell."""
+    return _averaged(y, anchor, living, claim.strike, claim.side, claim.units)
+
+
+def _averaged(y, anchor, living, strike, side, units) -> Nodes:
     middles = 0.5 * (y[1:] + y[:-1])
     low, high = jnp.concatenate([y[:1], middles]), jnp.concatenate([middles, y[-1:]])
     kink = living * jnp.log(strike / anchor)
@@ -74,7 +85,8 @@ def averaged_vanilla(
     start = jnp.where(pays_above, clipped(kink, low, high), low)
     end = jnp.where(pays_above, high, clipped(kink, low, high))
     spots = anchor * living * (jnp.exp(living * end) - jnp.exp(living * start))
-    return side * (spots - strike * (end - start)) / (high - low)
+    asset, cash = units
+    return (asset * spots + cash * (end - start)) / (high - low)
 
 
 def averaged_payoff(product: SingleBarrier, y: Nodes) -> Nodes:

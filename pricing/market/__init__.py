@@ -7,6 +7,7 @@ from .dates import advance as advance
 from .dates import leg as leg
 from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
+from .dividends import Dividends as Dividends
 from .equity import Equity as Equity
 from .fixings import Fixings as Fixings
 from .fx import FxPair as FxPair

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..fields import Converted, FlatOr, finite_numbers, positive, real
 from ..numbers_shown import repr_with_numbers
 from .curve import ZeroCurve
+from .dividends import Dividends
 from .surface import VolSurface
 
 
@@ -28,6 +29,7 @@ class Equity(eqx.Module):
         surface: The implied vols of its options.
         curve: The name of its discount curve in the market.
         currency: The ISO code of its currency.
+        dividends: The dividends of known dates, or None.
 
     Examples:
         >>> from pricing.market import Equity, VolSurface
@@ -43,15 +45,17 @@ class Equity(eqx.Module):
     surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
     curve: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
     currency: str = eqx.field(static=True, default="")
+    dividends: Dividends | None = None
 
     @property
     def dividend_quotes(self) -> tuple[Any, ...]:
         """The leaves of quotes of dividends; of a gradient, the derivatives in their place."""
         is_curve = isinstance(self.dividend_yield, ZeroCurve)
-        return self.dividend_yield.quotes if is_curve else (self.dividend_yield,)
+        yields = self.dividend_yield.quotes if is_curve else (self.dividend_yield,)
+        return yields if self.dividends is None else (*yields, *self.dividends.quotes)
 
     @property
     def times(self) -> tuple[Any, ...]:
-        """The leaves of times, which come nearer day by day."""
+        """The leaves of times of pillars, which come nearer day by day; ex-dates are part of Theta."""
         is_curve = isinstance(self.dividend_yield, ZeroCurve)
         return self.surface.expiries, *((self.dividend_yield.times,) if is_curve else ())

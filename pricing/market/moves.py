@@ -13,7 +13,7 @@ from .bootstrap import CurveQuotes
 from .correlations import least_eigenvalue, missing_pairs
 from .curve_records import Price
 from .market import Market
-from .records import Correlation, NormalVol, Rate, Spot, Vol
+from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
 
 _KINDS: dict[str, Any] = {
     "EQUITY_OPTION/RATE_LNVOL": Vol,
@@ -24,6 +24,8 @@ _KINDS: dict[str, Any] = {
     "MM_FUTURE/PRICE": Price,
     "IR_SWAP/RATE": Rate,
     "EQUITY_DIVIDEND/RATE": Rate,
+    "DIVIDEND/CASH": Cash,
+    "DIVIDEND/PROPORTION": Proportion,
     "EQUITY/PRICE": Spot,
     "FX/RATE": Spot,
     "CORRELATION": Correlation,
@@ -33,6 +35,7 @@ _SCALES = {
         ("ZERO/RATE", "MM/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
         (0.1, (1e4, "basis points")),
     ),
+    "DIVIDEND/PROPORTION": (0.1, (100.0, "% of the spot")),
     "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
     "CORRELATION": (1.0, (1.0, "of correlation")),
 }
@@ -108,7 +111,8 @@ def _too_far(kind: str, before: float, after: float, most: float) -> str:
         move, bound = abs(after - before), most * scale
         said, allowed = (f"{x * unit[0]:.6g} {unit[1]}" for x in (move, bound))
     else:
-        move, bound = max(after, before) / min(after, before) - 1.0, most
+        least = min(after, before)  # a dividend may be 0
+        move, bound = (max(after, before) / least if least else 1.0) - 1.0, most
         said, allowed = (f"{100.0 * x:.6g} %" for x in (move, bound))
     if move <= bound * (1.0 + 1e-9):
         return ""

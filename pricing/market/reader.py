@@ -20,11 +20,13 @@ from .conventions import CURRENCIES
 from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
 from .curve_records import CurveRecord
+from .dividends import Dividends
 from .equity import Equity
 from .fx import FxPair, are_linked, fx_rate
 from .interpolation import as_leaf
 from .records import (
     Correlation,
+    DividendsRecord,
     DividendYieldRecord,
     EquityRecord,
     FxRecord,
@@ -143,7 +145,8 @@ class Contents:
         surface = VolSurface(self._years(expiries), vols.strikes, vols.vols_by_expiry)
         currency = record.currency or self.currency
         dividend_yield = self._dividend_yield(name, record.dividend_yield)
-        equity = Equity(record.spot, dividend_yield, surface, record.curve, currency)
+        paid = self._dividends(name, record.dividends)
+        equity = Equity(record.spot, dividend_yield, surface, record.curve, currency, paid)
         self.equities[name] = equity
         path = f".equities[{name!r}]"
         self.labels |= {
@@ -173,6 +176,18 @@ class Contents:
         if record is not None and not problems:
             self.fx[name] = FxPair(record.spot, foreign, domestic)
             self.labels[f".fx[{name!r}].spot"] = (f"FX/RATE/{foreign}/{domestic}",)
+
+    def _dividends(self, name: str, record: DividendsRecord | None) -> Dividends | None:
+        """Return the dividends of an equity, and record the ids of their quotes."""
+        if record is None:
+            return None
+        path, days = f".equities[{name!r}].dividends", record.ex_dates(self.asof)
+        amounts: dict[str, Any] = {"cash": record.cash, "proportions": record.proportions}
+        for amount, kind in (("cash", "CASH"), ("proportions", "PROPORTION")):
+            if amounts[amount] is not None:
+                ids = tuple(f"DIVIDEND/{kind}/{name}/{day}" for day in days)
+                self.labels[f"{path}.{amount}"] = ids
+        return Dividends(self._years(days), **amounts)
 
     def _dividend_yield(self, name: str, record: DividendYieldRecord) -> float | ZeroCurve:
         """Return the dividend yield of an equity, and record the ids of its quotes."""

@@ -25,6 +25,8 @@ Rate = Annotated[float, number("rate", **BOUNDS["rate"])]
 Strike = Annotated[float, number("strike", **BOUNDS["strike"])]
 Correlation = Annotated[float, number("correlation", least=-1.0, most=1.0)]
 Vol = Annotated[float, number("vol", **BOUNDS["vol"])]
+Cash = Annotated[float, number("dividend", least=0.0)]
+Proportion = Annotated[float, number("proportion", least=0.0, most=0.99)]
 Positive = Annotated[float, number("vol", above=0.0)]
 NormalVol = Annotated[float, number("normal vol", above=0.0, most=MOST_NORMAL_VOL)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
@@ -96,24 +98,62 @@ class DividendYieldRecord(Record):
         return pillar_dates(asof, "dates", self.dates, self.days, first=0)
 
 
+class DividendsRecord(Record):
+    """Dividends on ex-dates, in cash, as shares of the spot, or both."""
+
+    dates: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    cash: list[Cash] | None = None
+    proportions: list[Proportion] | None = None
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        days = self.ex_dates(info.context["asof"])
+        if self.cash is None and self.proportions is None:
+            remedy = "give cash (amounts) or proportions (shares of the spot), one for each date"
+            raise problem("needs cash or proportions", remedy)
+        for label in ("cash", "proportions"):
+            if (values := getattr(self, label)) is not None:
+                check_same_length(values, days, label, "number", "date")
+        return self
+
+    def owed(self, asof: date) -> float:
+        """Return the sum of the cash that is still to be paid."""
+        paid = zip(self.ex_dates(asof), self.cash or [0.0] * len(self.ex_dates(asof)), strict=True)
+        return sum((cash for day, cash in paid if day > asof), 0.0)
+
+    def ex_dates(self, asof: date) -> tuple[date, ...]:
+        """Return the ex-dates, some of which may have passed."""
+        first = -(10**6) if self.dates is not None else 0
+        return pillar_dates(asof, "dates", self.dates, self.days, first=first)
+
+
 class EquityRecord(Record):
     """A share or index."""
 
     curve: Name = Field(description="curve, the name of a curve in this file")
     spot: Spot = Field(description="spot, the price of one share or index point")
     dividend_yield: DividendYieldRecord = DividendYieldRecord(rate=0.0)
+    dividends: DividendsRecord | None = None
     currency: Name | None = None
     implied_vols: ImpliedVolsRecord = Field(
         description="implied_vols, an object with expiries, strikes and vols_by_expiry"
     )
 
     @model_validator(mode="after")
-    def _check(self):
+    def _check(self, info):
+        asof = info.context["asof"]
         quotes = self.implied_vols
         vols = [vol for row in quotes.vols_by_expiry for vol in row]
         slip = slip_of(self.spot, quotes.strikes, vols)
         field = "strikes" if slip and slip.field == "strike" else "vols_by_expiry"
         check_slip(slip, "implied_vols", field)
+        if self.dividends is not None and (owed := self.dividends.owed(asof)) >= self.spot:
+            message = f"the dividends are {owed:g}, more than the spot, {self.spot:g}"
+            remedy = (
+                "give those of the next years as cash, and later ones as proportions or a yield"
+            )
+            raise problem(message, remedy, "dividends", "cash")
         return self
 
 

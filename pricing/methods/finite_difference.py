@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve, StoreAll
 
+from ..grids import dividend_grid
 from ..grids.alternating_directions import (
     Grid,
     Operator,
@@ -35,9 +36,16 @@ from ..models import (
     LocalVolatility,
     LognormalSpots,
     StochasticVariance,
+    WithDividends,
 )
 from ..numerics.safe_math import clipped, larger, smaller
-from ..products import AbstractProduct, EarlyExercise, SingleBarrier, SpotOption, TerminalClaim
+from ..products import (
+    AbstractProduct,
+    EarlyExercise,
+    SingleBarrier,
+    SpotOption,
+    TerminalClaim,
+)
 from .fourier import Fourier
 from .method import AbstractMethod, Tiling, at_least, missing_ability
 
@@ -98,7 +106,8 @@ class FiniteDifference(AbstractMethod):
     ) -> Any:
         """Return the method with tiles of more trades where the grid has one dimension."""
         del products, mesh
-        return replace(self, dimensions=1) if isinstance(model, LognormalSpots) else self
+        flat = isinstance(model, LognormalSpots | WithDividends)
+        return replace(self, dimensions=1) if flat else self
 
     def coarser(self) -> "FiniteDifference":
         return self._times(0.5)
@@ -115,7 +124,12 @@ class FiniteDifference(AbstractMethod):
         """Return the knock-out: of a knock-in that is what the grid solves."""
         return product.knocked_out if isinstance(product, SingleBarrier) else product
 
+    def reads_dividends(self, model: AbstractModel) -> bool:
+        return isinstance(model, WithDividends) and isinstance(model.base, LognormalSpots)
+
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
+        if isinstance(model, WithDividends):
+            return self._unsupported_with_dividends(product, model)
         if isinstance(model, LocalVolatility):
             known = isinstance(product, TerminalClaim)
             return None if known else missing_ability("payoff of the spot at expiry alone", product)
@@ -135,6 +149,17 @@ class FiniteDifference(AbstractMethod):
             return missing_ability("characteristic function", model)
         return None
 
+    def _unsupported_with_dividends(
+        self, product: AbstractProduct, model: WithDividends
+    ) -> str | None:
+        if not self.reads_dividends(model):
+            return missing_ability("lognormal spots between its dividends", model.base)
+        continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
+        early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
+        if product.multi_asset or not (early or continuous or isinstance(product, TerminalClaim)):
+            return missing_ability("payoff of one spot, early exercise or one barrier", product)
+        return None
+
     def canonical(self, product: AbstractProduct) -> AbstractProduct:
         return exercise_periods(product) if isinstance(product, EarlyExercise) else product
 
@@ -142,6 +167,8 @@ class FiniteDifference(AbstractMethod):
         self, product: Any, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
+        if isinstance(model, WithDividends):
+            return self._with_dividends(product, model)
         if isinstance(model, LocalVolatility):
             sizes = self.num_spots, self.num_steps
             return local_vol_value(product, model, *sizes, self.schedule)
@@ -155,6 +182,15 @@ class FiniteDifference(AbstractMethod):
         held = self._exercised(right, model)
         now = larger(held, right.side * (model.spot - right.strike))
         return jnp.where(right.any_time > 0.0, now, held)
+
+    def _with_dividends(self, product: Any, model: WithDividends) -> Scalar:
+        sizes = _FINER * self.num_spots, _FINER * self.num_steps
+        if isinstance(product, SingleBarrier):
+            return dividend_grid.barrier_value(product, model, sizes, self.schedule)
+        if isinstance(product, TerminalClaim):
+            return dividend_grid.claim_value(product.canonical, model, sizes, self.schedule)
+        right: Any = self.canonical(product)
+        return dividend_grid.exercise_value(right, model, sizes, self.schedule)
 
     # --- continuous barriers ----------------------------------------------------------------------------
 

@@ -56,6 +56,16 @@ class AbstractMethod(eqx.Module):
     is_fitted: ClassVar[bool] = False
     group_size: ClassVar[int | None] = None
 
+    @property
+    def name(self) -> str:
+        """The name of the method in reports and errors."""
+        return type(self).__name__
+
+    def reads_dividends(self, model: AbstractModel) -> bool:
+        """Return True if the method takes the dividends of such a model itself; else it has none."""
+        del model
+        return False
+
     @abc.abstractmethod
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         """Return the ability that this method needs and the pair lacks, in words; None if it applies."""

@@ -35,3 +35,4 @@ from .sabr_formula import sabr_vol as sabr_vol
 from .ssvi import Ssvi as Ssvi
 from .stochastic_variance import MeanVariance as MeanVariance
 from .stochastic_variance import StochasticVariance as StochasticVariance
+from .with_dividends import WithDividends as WithDividends

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive
-from ..market import VolSurface
 from ..results import RESULTS
 from .lognormal import LognormalSpots
 from .model import (
@@ -175,7 +174,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 class AtStrike(eqx.Module):
     """The term structure of a surface's vols at one strike.
 
-    No path has a variance that falls: from the first expiry on at which a `VolSurface` falls it is NaN.
+    No path has a variance that falls: from the first quoted expiry on at which it falls it is NaN.
     """
 
     surface: ImpliedVols
@@ -184,15 +183,15 @@ class AtStrike(eqx.Module):
     def total_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the log-spot from today to `t` (years)."""
         total = self.surface.vol(t, self.strike) ** 2 * t
-        if not isinstance(self.surface, VolSurface):
+        if getattr(self.surface, "expiries", None) is None:
             return total
         return jnp.where(jnp.vectorize(self._has_fallen)(t, total), jnp.nan, total)
 
     def _has_fallen(self, t: Scalar, total: Scalar) -> Bool[Array, ""]:
         """Return True if the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
-        assert isinstance(self.surface, VolSurface)
-        expiries, total = jax.lax.stop_gradient((self.surface.expiries, total))
-        pillars = jax.lax.stop_gradient(self.surface.vol(expiries, self.strike)) ** 2 * expiries
+        surface: Any = self.surface
+        expiries, total = jax.lax.stop_gradient((surface.expiries, total))
+        pillars = jax.lax.stop_gradient(surface.vol(expiries, self.strike)) ** 2 * expiries
         passed = jnp.append(jnp.where(expiries <= t, pillars, 0.0), total)
         highest = jax.lax.cummax(passed)
         falls = passed < (1.0 - 16.0 * jnp.finfo(total.dtype).eps) * highest

@@ -202,7 +202,11 @@ class AbstractEquityModel(AbstractModel):
 
     @classmethod
     def quotes_in(cls, market: Market) -> Mapping[str, VolSurface]:
-        return {name: equity.surface for name, equity in market.equities.items()}
+        return {
+            name: equity.surface
+            for name, equity in market.equities.items()
+            if equity.dividends is None  # their vols are not those of the model's own process
+        }
 
 
 def _discount(rate: Any, t: Scalar) -> Numbers:

@@ -16,6 +16,7 @@ from ..market.observed import Observed
 from .batching import currency_of
 from .book import Book, BookRow
 from .book_risk import RiskResult, risk
+from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
 from .seasoning import seasoned
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
@@ -76,7 +77,8 @@ class Explanation:
         gamma: Half the trades' Gammas times the squares of the spots' changes.
         vega: The sensitivities to implied vols (through the fit), times their changes.
         rho: The sensitivities to the quotes of curves (through the fit), times their changes.
-        dividends: The sensitivities to dividend yields, times their changes.
+        dividends: The sensitivities to dividend yields and dividends, times their changes. A dividend that went
+            ex falls to 0, beside the Delta of the spot's fall by it.
         correlation: The sensitivities to correlations, times their changes.
         events: The whole change of the trades that ended, or were knocked in, between the two days: their value
             after, with what they paid, less their value before. They are in no other part.
@@ -195,6 +197,7 @@ def explain_by_currency(
         >>> list(explain_by_currency(book, market, market, black_scholes))
         ['EUR']
     """
+    after = with_passed_dividends(before, after)
     _check_same_quotes(before, after)
     two = aged(book, before, after)
     valued = lambda two: (
@@ -219,6 +222,7 @@ def explain_by_currency(
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
+    moves = ex_dividend_moves(moves, before, after)
     return {
         currency: _explanation(currency, two, *days, of_ended, moves, before, after, skipped)
         for currency in then.by_currency
@@ -304,12 +308,16 @@ def _explanation(
     continuing = list(itertools.compress(trades, stays))
     ages = sum(trade.position.theta or 0.0 for trade in continuing if trade.position)
     by_quote = market.by_quote(contributions)
+    falls = falls_of_spots(market, later)  # a fall by a dividend moves no option
+    spot_moves = {
+        name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
+    }
     value = after.value if after else 0.0
     return Explanation(
         change=value + sum(payment.cash for payment in payments) - before.value,
         theta=ages * days / _DAYS_PER_YEAR + total(pillars),
         delta=total(equity.spot for equity in equities),
-        gamma=sum(_gamma(trade, moves) for trade in continuing),
+        gamma=sum((_gamma(trade, spot_moves) for trade in continuing), 0.0),
         vega=total(vols),
         rho=total(quotes),
         dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
@@ -339,9 +347,8 @@ def _error(trade: TradeRisk) -> float:
     return abs(trade.quantity) * trade.std_errors.value if trade.std_errors else 0.0
 
 
-def _gamma(trade: TradeRisk, moves: Market) -> float:
+def _gamma(trade: TradeRisk, spot: dict[str, float]) -> float:
     """Return half the trade's second derivatives times the products of the spots' moves."""
-    spot = {name: float(equity.spot) for name, equity in moves.equities.items()}
     gammas = trade.position.gamma if trade.position else {}
     return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())
 

@@ -19,6 +19,8 @@ _SHIFTS = {
     "MM_FUTURE/PRICE": (0.01, "0.01 of price"),
     "IR_SWAP/RATE": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
+    "DIVIDEND/CASH": (0.1, "0.1 of dividend"),
+    "DIVIDEND/PROPORTION": (1e-4, "1 bp of the spot"),
     "EQUITY/PRICE": (0.01, "1 % of spot"),
     "FX/RATE": (0.01, "1 % of the rate"),
     "CORRELATION": (0.01, "1 % of correlation"),

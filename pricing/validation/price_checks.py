@@ -45,7 +45,7 @@ def find(checks: Sequence[Check]) -> list[Check]:
                 value, std_error = priced[checks[at].figure]
                 # a grid's error by a second grid allows its figure no more
                 error = float(std_error[row]) if method.is_random else 0.0
-                found[at] = checks[at].found(float(value[row]), type(method).__name__, error)
+                found[at] = checks[at].found(float(value[row]), method.name, error)
     return [found[at] for at in range(len(checks))]
 
 

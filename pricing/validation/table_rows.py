@@ -10,9 +10,9 @@ from jaxtape.cli.check import Check
 
 from .. import methods, models, products
 from ..fields import Number
-from ..market import VolSurface
+from ..market import Dividends, VolSurface
 from ..methods import AbstractMethod
-from ..models import AbstractModel, BlackScholes, LocalVol
+from ..models import AbstractModel, BlackScholes, LocalVol, WithDividends
 from ..products import AbstractProduct, Bermudan, European
 from ..sampling import Sobol
 from ..valuation import select_method
@@ -46,8 +46,28 @@ def flat_local_vol(
     return local(spot, rate, surface, dividend_yield)
 
 
+def with_dividends(
+    spot: Number,
+    rate: Number,
+    vol: Number,
+    ex_dates: Number,
+    cash: Number,
+    dividend_yield: Number = 0.0,
+    dynamics: str = "escrowed",
+) -> WithDividends:
+    """Return a lognormal asset that pays cash on some dates."""
+    asset: Any = BlackScholes
+    base = asset(spot, rate, vol, dividend_yield)
+    paid: Any = Dividends(np.atleast_1d(ex_dates), np.atleast_1d(cash))
+    return WithDividends(base, paid, dynamics)
+
+
 _PRODUCTS = {"Bermudan": bermudan}
-_MODELS = {"BlackScholes of two assets": two_assets, "LocalVol of a flat surface": flat_local_vol}
+_MODELS = {
+    "BlackScholes of two assets": two_assets,
+    "BlackScholes with dividends": with_dividends,
+    "LocalVol of a flat surface": flat_local_vol,
+}
 _METHODS = {
     "FiniteDifference on 240 x 80 x 128": lambda: methods.FiniteDifference(240, 80, 128),
     "MonteCarlo of 262144 Sobol points": lambda: methods.MonteCarlo(2**18, sampler=Sobol()),

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ...fields import rolled
 from ...methods import AbstractMethod
 from ...models import AbstractModel
 from ...products import AbstractProduct
@@ -34,15 +35,15 @@ def adjoint_sweep(
 
     def of_bunch(products: AbstractProduct, weights: Array) -> tuple[MeasureArrays, AbstractModel]:
         def before(model, age):
-            return method.shared(products.rolled(age), model)
+            return rolled(method, age).shared(products.rolled(age), model)
 
         alike, moves, still = jax.linearize(before, model, zero, has_aux=True)
         tangents = jax.vmap(moves)(*along), *along
 
         def of_one(product: AbstractProduct):
             def value(alike, model, age):
-                aged = product.rolled(age)
-                of_model = lambda at: method.samples_given(aged, at, (alike, still))
+                aged, later = product.rolled(age), rolled(method, age)
+                of_model = lambda at: later.samples_given(aged, at, (alike, still))
                 return with_gamma(of_model, product, model, method)
 
             found, pullback, gamma = jax.vjp(value, alike, model, zero, has_aux=True)

@@ -12,7 +12,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...market import Market
-from ...models import AbstractModel
+from ...models import AbstractModel, WithDividends
 from ...models.baskets import joined
 from ...results import RESULTS
 from ..book import Book
@@ -75,13 +75,14 @@ def fit_models(
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
     """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
 
-    A basket is left out if the fit has no model for one of its equities.
+    A basket is left out if the fit has no model for one of its equities, or one that pays dividends on dates.
     """
     baskets = [names for names in dict.fromkeys(underlyings) if len(names) > 1]
 
     def fitted(market: Market) -> Models:
         models: Mapping[str, Any] = fit(market)
-        known = [names for names in baskets if set(names) <= set(models)]
+        is_known = lambda name: name in models and not isinstance(models[name], WithDividends)
+        known = [names for names in baskets if all(map(is_known, names))]
         of_baskets = {
             names: joined([models[name] for name in names], market.correlation(names))
             for names in known

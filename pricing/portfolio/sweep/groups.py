@@ -160,15 +160,20 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
 def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> AbstractMethod | str:
     """Return the method that values a batch, or the reason why none does."""
     if (model := models.get(batch.underlyings)) is None:
-        return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(market)}"
+        return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(batch, market)}"
     try:
         return select_method(batch.products, model, None, methods, key=key)
     except TypeError as error:
         return str(error)
 
 
-def _lack(market: Market) -> str:
-    """Return the reason that a curve has no model: the error of the swaption vols, if there is one."""
+def _lack(batch: TradeBatch, market: Market) -> str:
+    """Return the reason that there is no model: dividends in a basket, or the error of the swaption vols."""
+    paying = (market.equities.get(name) for name in batch.underlyings)
+    if len(batch.underlyings) > 1 and any(e is not None and e.dividends for e in paying):
+        return (
+            "baskets are not valued on equities with dividends of known dates: give them as a yield"
+        )
     of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
     return str(next(of_vols, "the market lacks what it is fitted to"))
 
@@ -200,7 +205,7 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
     trade_bytes, most, rows = method.tiling
     if budget < trade_bytes * devices:
         raise BudgetTooSmall(
-            f"a budget of {budget} bytes is below one trade a device of {type(method).__name__} "
+            f"a budget of {budget} bytes is below one trade a device of {method.name} "
             f"({trade_bytes * devices} bytes): give at least that"
         )
     share = budget // _TILES_IN_WORK

@@ -1,0 +1,174 @@
+"""A model of one asset that pays dividends on known dates."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import jaxtape
+
+from ..argument_kinds import check_kind
+from ..fields import Number, is_traced, rolled, word
+from ..market import Dividends, Market, VolSurface
+from ..results import RESULTS
+from .black_scholes import BlackScholes, ImpliedVols
+from .model import AbstractEquityModel, Scalar
+
+Times = Float[Array, "..."]
+
+_MODEL = AbstractEquityModel, "a model of one asset, such as BlackScholes(100.0, 0.05, 0.2)"
+_DIVIDENDS = Dividends, "Dividends(times, cash=...)"
+
+
+class WithDividends(AbstractEquityModel):
+    """A model of one asset that pays dividends on known dates.
+
+    Let R(t) be the growth of the asset by rate, dividend yield and proportional dividends, and b(t) the value
+    at t of the cash paid after t, discounted by R.
+
+    "escrowed", the default: S_t = X_t + b(t), with X the model's own process from X_0 = S_0 - b(0) with the
+    forward R(t) X_0. All dividends that are known are in b, so that one process gives the options of all
+    expiries, and no path falls below its dividends (Buehler 2010). An escrow of the dividends up to each
+    option's own expiry would be another process for each: Haug, Haug and Lewis (2003) show the arbitrage. Vols
+    that are numbers or curves are those of X. Those of a surface are of the spot, as options are quoted, and
+    are converted.
+
+    "spot": S is the model's own process between ex-dates, and falls by each dividend (to no less than nothing).
+    It is for `BlackScholes` with a number or a `VolCurve`, whose vol is then that of S, and is solved by finite
+    differences.
+
+    Attributes:
+        base: The model of the asset: its spot is the raw spot, and Greeks are to it.
+        dividends: The dividends to come; those of the past move nothing.
+        dynamics: The word "escrowed" or "spot".
+
+    Raises:
+        ValueError: The cash is worth the spot or more.
+        TypeError: The model has several assets, or reads a surface that it cannot convert.
+
+    Examples:
+        >>> from pricing import BlackScholes, Dividends, European, WithDividends, price
+        >>> model = WithDividends(BlackScholes(100.0, 0.05, 0.2), Dividends([0.5], cash=[3.0]))
+        >>> f"{model.forward(1.0):.4f} {price(European(100.0, 1.0), model).value:.4f}"
+        '102.0512 8.6696'
+    """
+
+    base: Any
+    dividends: Any
+    dynamics: str = word("dynamics", ("escrowed", "spot"), default="escrowed")
+
+    def __check_init__(self):
+        check_kind("base", self.base, *_MODEL)
+        check_kind("dividends", self.dividends, *_DIVIDENDS)
+        if self.base.underlying.ndim:
+            raise TypeError("dividends belong to one asset: give a model of one")
+        vol, name = getattr(self.base, "vol", None), type(self.base).__name__
+        is_surface = isinstance(vol, ImpliedVols)
+        if hasattr(self.base, "surface") or (is_surface and not isinstance(vol, VolSurface)):
+            raise TypeError(
+                f"{name} reads vols of the spot that cannot be converted to those above the dividends: give "
+                "BlackScholes with a VolSurface, or Heston"
+            )
+        is_one_process = isinstance(self.base, BlackScholes) and not is_surface
+        if self.dynamics == "spot" and not is_one_process:
+            raise TypeError(
+                "spot dynamics need BlackScholes with a number or a VolCurve as vol: take escrowed dynamics"
+            )
+        if not is_traced((self.base, self.dividends)):
+            worth = float(self.cash(jnp.zeros_like(self.spot)))
+            if worth >= float(self.spot):
+                raise ValueError(
+                    f"the cash dividends are worth {worth:g}, and the spot is {float(self.spot):g}: give "
+                    "those of the next years as cash, and later ones as proportions or a yield"
+                )
+
+    @property
+    def spot(self) -> Scalar:
+        return self.base.spot
+
+    @property
+    def rate(self) -> Any:
+        return self.base.rate
+
+    @property
+    def dividend_yield(self) -> Any:
+        return self.base.dividend_yield
+
+    def growth(self, t: Times) -> Times:
+        """Return R(t), of any shape."""
+        factors = jnp.vectorize(lambda t: self.base.dividend_discount(t) / self.base.discount(t))
+        return factors(t) * self.dividends.kept(t)
+
+    def cash(self, t: Times) -> Times:
+        """Return b(t), the value at t of the cash paid later, of any shape."""
+        return self.dividends.value_after(t, self.growth)
+
+    @jaxtape.no_inline
+    def forward(self, t: Scalar) -> Scalar:
+        """Return the forward price for t years."""
+        return self.growth(t) * self._start + self.cash(t)
+
+    @property
+    def _start(self) -> Scalar:
+        """X_0, the spot less the value of all cash."""
+        return self.spot - self.cash(jnp.zeros_like(self.spot))
+
+    @property
+    def stock(self) -> Any:
+        """The base from X_0, with the proportional dividends in its yield; a surface is not converted here."""
+        yields = self.base.dividend_yield
+        if self.dividends.proportions is not None:
+            yields = _Kept(self.base, self.dividends)
+        return dataclasses.replace(self.base, spot=self._start, dividend_yield=yields)
+
+    def nearer(self, years: Scalar) -> "WithDividends":
+        """Return the model with all ex-dates nearer by `years`."""
+        return dataclasses.replace(self, dividends=rolled(self.dividends, years))
+
+    def shifted(
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "WithDividends":
+        moved = self.base.shifted(underlying=underlying, vol=vol, rate=rate)
+        return dataclasses.replace(self, base=moved)
+
+    def with_vol_shift(self, vol: Number) -> "WithDividends":
+        return self.shifted(vol=vol)
+
+    def why_not_finite(self) -> RESULTS:
+        return self.base.why_not_finite()
+
+    @classmethod
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
+        """Return Black-Scholes on an equity of a market, with its dividends."""
+        return with_dividends(BlackScholes.from_market(market, name, **parameters), market, name)
+
+    def on_market(self, market: Market, name: str) -> Any:
+        found = self.base.on_market(market, name), market.equities[name].dividends
+        return dataclasses.replace(self, base=found[0], dividends=found[1])
+
+
+def with_dividends(model: Any, market: Market, name: str) -> Any:
+    """Return a model of an equity with the dividends that the market has of it, or the model itself."""
+    equity = market.equities.get(name)
+    if equity is None or equity.dividends is None:
+        return model
+    return WithDividends(model, equity.dividends)
+
+
+class _Kept(eqx.Module):
+    """The dividend yield of a model, and its proportional dividends, as one discount factor."""
+
+    base: AbstractEquityModel
+    dividends: Dividends
+
+    def discount(self, t: Scalar) -> Scalar:
+        """Return the number of assets today that grow to one in t years."""
+        return self.base.dividend_discount(t) * self.dividends.kept(t)
+
+    def shifted(self, rate: Number) -> "_Kept":
+        """Return the same with the dividend yield up by `rate` (per 1.00)."""
+        moved = self.base.dividend_yield
+        moved = moved + rate if isinstance(moved, Array) else moved.shifted(rate)
+        return _Kept(dataclasses.replace(self.base, dividend_yield=moved), self.dividends)

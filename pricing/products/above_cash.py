@@ -1,0 +1,97 @@
+"""Contracts on a spot S = X + b(t), written as contracts on X: levels and strikes less what b is then."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import real_vector
+from ..market.state import MarketState
+from .average import AverageClaim
+from .discrete_barrier import DiscreteBarrier, Payoff
+from .exercise import EarlyExercise, SpotOption
+from .product import AbstractProduct, Real
+from .terminal import Claim, TerminalClaim
+
+Times = Float[Array, "..."]
+Cash = Callable[[Times], Times]
+
+_LEAST = 1e-6  # of a level: X is above it for sure
+
+
+def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
+    """Return a contract on S as one on X, or None where that is no contract of this library.
+
+    Args:
+        product: The contract on the spot, or a batch.
+        cash: The function b of times in years, of any shape.
+    """
+    product = jax.tree.map(jnp.asarray, product).canonical  # columns of a book are NumPy's
+    if isinstance(product, TerminalClaim):
+        asset, units = product.units
+        then = cash(product.expiry)
+        strike = _above(product.strike, then)
+        return Claim(strike, product.expiry, product.side, asset, units + asset * then)
+    if isinstance(product, DiscreteBarrier):
+        return _barrier(product, cash)
+    if isinstance(product, AverageClaim) and product.average == "arithmetic":
+        owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
+        # no option is left where b alone is above the strike
+        known = jnp.where(owed > 0.0, owed, jnp.nan)
+        return eqx.tree_at(lambda claim: claim.strike, product, known)
+    bermudan = isinstance(product, EarlyExercise) and not product.any_time
+    if bermudan and isinstance(product, SpotOption) and not product.multi_asset:
+        dates = product.exercise_times()
+        then = cash(dates)
+        return RightAboveCash(product.strike, product.side, dates, then)
+    return None
+
+
+class RightAboveCash(EarlyExercise):
+    """The right to side * (X + b(t) - strike) on some dates.
+
+    strike: in units of the spot; side: +1 for a call, -1 for a put; dates: years; cash: b on the dates.
+    """
+
+    strike: Real
+    side: Real
+    dates: Float[Array, "*#batch dates"] = real_vector("dates")
+    cash: Float[Array, "*#batch dates"] = real_vector("cash")
+
+    @property
+    def smile_point(self) -> tuple[Real, Real]:
+        return self.dates[..., -1], _above(self.strike, self.cash[..., -1])
+
+    def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
+        del num_dates
+        return self.dates
+
+    def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
+        """Return the payoff at one of the dates; NaN at another time."""
+        is_date = self.dates == t
+        then = jnp.where(jnp.any(is_date), self.cash[jnp.argmax(is_date)], jnp.nan)
+        assert market.spot is not None
+        return self.side * (market.spot + then - self.strike)
+
+
+def _barrier(product: DiscreteBarrier, cash: Cash) -> DiscreteBarrier:
+    then = cash(product.dates)
+    last = then[..., -1:]
+
+    def payoff(of: Payoff) -> Payoff:
+        units = of.cash_units + of.asset_units * last
+        return Payoff(_above(of.strike, last), of.side, of.asset_units, units)
+
+    lower = jnp.maximum(product.lower - then, 0.0)
+    upper = jnp.where(jnp.isinf(product.upper), jnp.inf, _above(product.upper, then))
+    alive, always = payoff(product.alive), payoff(product.always)
+    return replace(product, lower=lower, upper=upper, alive=alive, always=always)
+
+
+def _above(level: Any, cash: Any) -> Any:
+    """Return level - cash, or next to nothing where that is not above 0: X is above it for sure."""
+    return jnp.maximum(level - cash, _LEAST * level)
