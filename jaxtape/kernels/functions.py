@@ -16,7 +16,7 @@ _EVERYWHERE = {
     *(p.sin_p, p.cos_p, p.tan_p, p.tanh_p, p.logistic_p, p.erf_inv_p, p.floor_p, p.ceil_p),
     *(p.eq_p, p.ne_p, p.lt_p, p.le_p, p.gt_p, p.ge_p, p.and_p, p.or_p, p.xor_p, p.not_p),
     *(p.max_p, p.min_p, p.clamp_p, p.select_n_p, p.convert_element_type_p, p.is_finite_p),
-    *(p.erf_p, p.expm1_p, p.copy_p, p.stop_gradient_p),
+    *(p.erf_p, p.erfc_p, p.expm1_p, p.copy_p, p.stop_gradient_p),
     *(p.shift_left_p, p.shift_right_logical_p, p.bitcast_convert_type_p),
 }
 _OF_WORDS = {
@@ -64,18 +64,39 @@ def erf(x):
     From the rational approximations of W. J. Cody (1969) as Sun's fdlibm has them (s_erf.c, 1993), whose errors
     are less than one unit in the last place of a double.
     """
+    a, small, middle, tail = _parts_of_erf(x)
+    large = 1.0 - jnp.exp(-tail[0] + tail[1]) / tail[2]
+    positive = jnp.where(a < 1.25, middle, large)
+    found = jnp.where(a < 0.84375, x + small, jnp.sign(x) * positive)
+    return jnp.where(x == x, found, x)
+
+
+def erfc(x):
+    """Return one minus the error function, also where it is small, for compilers without it; as `erf` does."""
+    a, small, middle, tail = _parts_of_erf(x)
+    far = jnp.exp(-tail[0]) * jnp.exp(tail[1]) / tail[2]
+    positive = jnp.where(a < 1.25, 1.0 - middle, far)
+    near = jnp.where(x < 0.25, 1.0 - (x + small), 0.5 - (small + (x - 0.5)))
+    found = jnp.where(a < 0.84375, near, jnp.where(x < 0.0, 2.0 - positive, positive))
+    return jnp.where(x == x, found, x)
+
+
+def _parts_of_erf(x) -> tuple:
+    """Return |x|, erf(x) - x where |x| is small, erf(|x|) in the middle, and the parts of its tail.
+
+    These are h^2, r and b >= 1.25 of erfc(b) = exp(-h^2) exp(r) / b. The square of h, the leading half
+    of b's bits, is exact.
+    """
     a, square = jnp.abs(x), x * x
-    small = x + x * _ratio(square, _PP, _QQ)
-    from_one = jnp.minimum(a, 1.25) - 1.0
-    middle = _ERX + _ratio(from_one, _PA, _QA)
-    b = jnp.clip(a, 1.25, 6.0)
+    small = x * _ratio(square, _PP, _QQ)
+    middle = _ERX + _ratio(jnp.minimum(a, 1.25) - 1.0, _PA, _QA)
+    b = jnp.clip(a, 1.25, 28.0)
     inverse = 1.0 / (b * b)
     near, far = _ratio(inverse, _RA, _SA), _ratio(inverse, _RB, _SB)
-    tail = jnp.where(b < 1.0 / 0.35, near, far)
-    large = 1.0 - jnp.exp(-b * b - 0.5625 + tail) / b
-    positive = jnp.where(a < 1.25, middle, large)
-    found = jnp.where(a < 0.84375, small, jnp.sign(x) * positive)
-    return jnp.where(x == x, found, x)
+    split = b * (2.0**27 + 1.0 if x.dtype.itemsize == 8 else 4097.0)
+    half = split - (split - b)
+    ratio = jnp.where(b < 1.0 / 0.35, near, far)
+    return a, small, middle, (half * half, (half - b) * (half + b) - 0.5625 + ratio, b)
 
 
 def erf_inv(x):
@@ -133,11 +154,17 @@ def _polynomial(x, coefficients: tuple[float, ...]):
 _RULES = {
     "gpu": {
         p.erf_p: lambda x, **_: erf(x),
+        p.erfc_p: lambda x, **_: erfc(x),
         p.max_p: _with_nan(p.max_p),
         p.min_p: _with_nan(p.min_p),
         p.clamp_p: _clamp,
     },
-    "tpu": {p.erf_inv_p: erf_inv, p.expm1_p: lambda x, **_: expm1(x), p.sign_p: _sign},
+    "tpu": {
+        p.erfc_p: lambda x, **_: erfc(x),
+        p.erf_inv_p: erf_inv,
+        p.expm1_p: lambda x, **_: expm1(x),
+        p.sign_p: _sign,
+    },
 }
 
 # fmt: off

@@ -70,12 +70,15 @@ class ChainLayout(NamedTuple):
         kept = tuple(x.in_words._replace(stack=slots, sublanes=1) for x in kept)
         y_bars = tuple(compress(ys, active[3]))
         bars = _cotangents(map(leaf, compress(types.consts, active[0])), state, xs, active)
-        if any(each.axis is None for each in (*bars[1], *bars[2], *y_bars)):
-            raise NoKernelError("a value that all paths share at a node has a cotangent")
+        if any(each.axis is None for each in (*bars[1], *y_bars)):
+            raise NoKernelError("a state or y that all paths share has a cotangent")
         return cls(tile, paths, state, xs, ys, kept, y_bars, bars)
 
 
 def _cotangents(consts: Iterable[Leaf], state, xs, active) -> tuple[tuple[Leaf, ...], ...]:
     """Return the leaves of the cotangents of consts, of the state and of xs."""
-    of_consts = tuple(each._replace(is_sum=each.axis is None) for each in consts)
-    return of_consts, tuple(compress(state, active[1])), tuple(compress(xs, active[2]))
+    of_consts, of_xs = (
+        tuple(each._replace(is_sum=each.axis is None) for each in part)
+        for part in (consts, compress(xs, active[2]))
+    )
+    return of_consts, tuple(compress(state, active[1])), of_xs

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import lax
 
 from .draws import is_key, pairs, words
 from .functions import has_dtype
-from .pallas import Tile, every, full, number_of_tile
+from .pallas import Tile, every, full
 from .paths import Kind, NoKernelError, Value, paths_axis, without
 
 
@@ -89,9 +89,9 @@ class Leaf(NamedTuple):
     def written(self, tile: Tile, paths: int) -> jax.ShapeDtypeStruct:
         """Return the type in which a kernel writes the leaf."""
         if self.is_sum:
-            tiles = paths // tile.size
+            rows, tiles = self.stack * self.rows, paths // tile.size
             return jax.ShapeDtypeStruct(
-                (self.rows, tiles) if tile.platform == "gpu" else (self.rows,), self.held
+                (rows, tiles) if tile.platform == "gpu" else (rows,), self.held
             )
         above, *lanes = tile.folded(paths)
         rows = self.stack * self.rows // self.sublanes
@@ -136,16 +136,17 @@ class Leaf(NamedTuple):
         rows = (ref[first + np.int32(row)] for row in range(self.rows))
         return tuple(full(tile, row, self.held) for row in rows)
 
-    def store(self, ref, k, tiles: Sequence, tile: Tile) -> None:
-        """Write the tiles of array k, or their sums over the paths."""
+    def store(self, ref, k, tiles: Sequence, tile: Tile, number: Any = None) -> None:
+        """Write the tiles of array k, or their sums over the paths; `number` is that of the tile, for sums."""
         for row, each in enumerate(tiles):
+            at = k * np.int32(self.rows) + np.int32(row)
             if not self.is_sum:
                 ref[self._place(k, row, tile)] = each
             elif tile.platform == "gpu":
-                ref[row, 0] = jnp.sum(each)
+                ref[at, 0] = jnp.sum(each)
             else:  # tiles run one after another
-                before = jnp.where(number_of_tile() == 0, jnp.zeros((), self.held), ref[row])
-                ref[row] = before + jnp.sum(each)
+                before = jnp.where(number == 0, jnp.zeros((), self.held), ref[at])
+                ref[at] = before + jnp.sum(each)
 
     def _place(self, k, row: int, tile: Tile) -> tuple:
         """Return the index of a tile in a reference."""

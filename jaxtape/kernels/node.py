@@ -144,7 +144,8 @@ class NodeFunction(NamedTuple):
         pairs = zip((*self.sources, *self.at_node), tiles, strict=True)
         values = [None if each is None else leaf.value(each) for leaf, each in pairs]
         found = walk.evaluate(self.body, [*constants, *values])
-        return [leaf.tiles(value) for leaf, value in zip(self.results, found, strict=True)]
+        pairs = zip(self.results, found, strict=True)
+        return [leaf.tiles(walk.summed(v) if leaf.is_sum else v) for leaf, v in pairs]
 
     def operations(self) -> int:
         """Return the number of operations on tiles.

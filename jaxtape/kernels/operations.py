@@ -28,6 +28,7 @@ _ON_UNITS = {
 }  # results that special units give for an entry
 _FORMULAS = {
     p.erf_p: functions.erf,
+    p.erfc_p: functions.erfc,
     p.erf_inv_p: functions.erf_inv,
     p.expm1_p: functions.expm1,
 }

@@ -10,6 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import compress
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +20,7 @@ from ..programs.device_limits import BYTES
 from .layout import ChainLayout, ChainTypes
 from .leaf import Leaf, summed
 from .node import NodeFunction
-from .pallas import barrier, call, full, numbers_of_paths
+from .pallas import barrier, call, full, number_of_tile, numbers_of_paths
 from .paths import NoKernelError
 from .walk import Walk
 
@@ -196,7 +197,7 @@ class KernelSweeps:
             of_consts_bar, of_init_bar, of_xs_bar, of_scratch = found[9:]
             step = self._running(self.again, interpret, *found[:2])
             pull_back = self._running(self.pull, interpret, *found[2:4])
-            first = self._load(of.state, of_init, 0)
+            first, number = self._load(of.state, of_init, 0), number_of_tile()
 
             def inputs(k, leaves: list) -> list:
                 """Return the tiles of the state, of which the needed leaves are given, and of x."""
@@ -213,13 +214,13 @@ class KernelSweeps:
                 (total, bar), at = carry, self._place(k)
                 tiles = [*inputs(k, leaves), *bar, *self._load(of.y_bars, of_y_bars, at)]
                 consts_bar, bar, x_bar = _cut(pull_back(at, tiles), of.bars)
-                self._store(of.bars[2], of_xs_bar, at, x_bar)
+                self._store(of.bars[2], of_xs_bar, at, x_bar, number)
                 return jax.tree.map(jax.numpy.add, total, consts_bar), bar
 
             zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.bars[0]]
             carry = zeros, self._load(of.bars[1], of_bar, 0)
             carry = self._pull_blocks(of_slots, of_scratch, again, pull, carry, interpret)
-            self._store(of.bars[0], of_consts_bar, 0, carry[0])
+            self._store(of.bars[0], of_consts_bar, 0, carry[0], number)
             self._store(of.bars[1], of_init_bar, 0, carry[1])
 
         shared = *self.again.values(consts, xs), *self.pull.values(consts, xs)
@@ -309,9 +310,11 @@ class KernelSweeps:
     def _load(self, leaves: Sequence[Leaf], refs: Sequence, k) -> list[tuple]:
         return [leaf.load(ref, k, self.layout.tile) for leaf, ref in zip(leaves, refs, strict=True)]
 
-    def _store(self, leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence) -> None:
+    def _store(
+        self, leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence, number: Any = None
+    ) -> None:
         for leaf, ref, each in zip(leaves, refs, tiles, strict=True):
-            leaf.store(ref, k, each, self.layout.tile)
+            leaf.store(ref, k, each, self.layout.tile, number)
 
     def _call(
         self, name: str, kernel: Callable, parts, reads, writes, scratch, interpret: bool

@@ -62,6 +62,15 @@ class Walk:
             known |= zip(eqn.outvars, out, strict=True)
         return [read(v) for v in jaxpr.outvars]
 
+    def summed(self, value: Value) -> Value:
+        """Return a value as a sum over the paths; the first path has all of one that they share."""
+        if value.kind is not Kind.SHARED or value.axis is not None:
+            return value
+        tiles = [
+            jnp.where(self.path == 0, each, jnp.zeros_like(each)) for each in value.entries.flat
+        ]
+        return Value.of(tiles, value.entries.shape, None, Kind.SUM)
+
     def _apply(self, eqn, values: list[Value]) -> list[Value]:
         if rule := _RULES.get(eqn.primitive):
             found = rule(self, eqn, *values)

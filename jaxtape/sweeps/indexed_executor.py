@@ -19,11 +19,10 @@ from .pullback import SharedValues
 
 
 @dataclasses.dataclass(frozen=True)
-class IndexedExecutor(TableExecutor):
-    """The executor of a chain whose live nodes, their order and their table are data: its first consts."""
+class EditedExecutor(TableExecutor):
+    """An executor of a chain whose live nodes, their order and their table are data: its first consts."""
 
     table: TableLayout
-    checkpoint_dtype: Any = None
     num_consts = len(ScheduleArrays._fields)
 
     @property
@@ -40,24 +39,6 @@ class IndexedExecutor(TableExecutor):
     def index(self, chain: Chain, k, consts: tuple):
         del chain
         return jnp.asarray(self.columns(consts).order)[k]
-
-    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        return self._swept("first_sweep", (chain,), arrays)
-
-    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
-
-    def _swept(self, name: str, static: tuple, *args):
-        """Call a sweep of the executor of the platform.
-
-        All follow the table where masked ticks would repeat side effects or transfers to the host, or round a
-        state at every node.
-        """
-        by_table = functools.partial(getattr(super(), name), *static)
-        if static[0].jaxpr.effects or self.checkpoint_dtype is not None or self.table.host_slots:
-            return by_table(*args)
-        masked = functools.partial(getattr(_MaskedExecutor(self.table), name), *static)
-        return by_platform(by_table, masked, *args)
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         length = jnp.asarray(self.columns(arrays.consts).length)
@@ -79,20 +60,37 @@ class IndexedExecutor(TableExecutor):
         xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
         return lax.fori_loop(0, length, node, (start, xs_bar))
 
+
+@dataclasses.dataclass(frozen=True)
+class IndexedExecutor(EditedExecutor):
+    """The executor of such a chain: by its table on CPUs, by masked ticks on GPUs and TPUs."""
+
+    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
+        return self._swept("first_sweep", (chain,), arrays)
+
+    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
+        return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
+
+    def _swept(self, name: str, static: tuple, *args):
+        """Call a sweep of the executor of the platform.
+
+        All follow the table where masked ticks would repeat side effects or transfers to the host, or round a
+        state at every node.
+        """
+        by_table = functools.partial(getattr(super(), name), *static)
+        if static[0].jaxpr.effects or self.checkpoint_dtype is not None or self.table.host_slots:
+            return by_table(*args)
+        masked = functools.partial(getattr(TickingExecutor(self.table), name), *static)
+        return by_platform(by_table, masked, *args)
+
     def short(self, nodes: int, slots: int) -> "IndexedExecutor":
         on_host = min(self.table.host_slots, 1)
         return IndexedExecutor(TableLayout(nodes, slots + 1, 0, on_host), self.checkpoint_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
-class _MaskedExecutor(IndexedExecutor):
+class TickingExecutor(EditedExecutor):
     """The executor on GPUs and TPUs: it keeps the states of the table, and takes masked ticks between them."""
-
-    def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        return TableExecutor.first_sweep(self, chain, arrays)
-
-    def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        return TableExecutor.reverse_sweep(self, chain, active, arrays, kept, bars)
 
     def keep_states(self, chain: Chain, arrays: Arrays, forward: Forward, start: tuple) -> tuple:
         length, slot_of_node = self._slot_of_node(arrays.consts)

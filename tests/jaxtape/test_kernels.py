@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 from jax import lax
@@ -14,10 +15,10 @@ from jax.experimental import checkify
 import jaxtape as jt
 from jaxtape.jax_private import primitives
 from jaxtape.kernels.draws import threefry
-from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, erf_inv, expm1, function_on
+from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, erf_inv, erfc, expm1, function_on
 from jaxtape.kernels.leaf import Leaf, summed
 from jaxtape.kernels.operations import count_operations
-from jaxtape.kernels.pallas import TILES, call
+from jaxtape.kernels.pallas import TILES, call, number_of_tile
 from jaxtape.kernels.paths import Kind, Value
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk
@@ -181,30 +182,42 @@ def test_noise_drawn_in_a_kernel(kind, interpreted):
 
 @KINDS
 def test_what_paths_share_at_a_node(kind, interpreted):
-    """A look-up and a key are computed outside of the kernels, which do not read what only those read."""
-    decisions, paths, dtype = interpreted(kind), TILES[kind].size, DTYPES[kind]
+    """A look-up is computed outside of the kernels, which do not read what only it reads.
+
+    A rate and two factors of each node have cotangents.
+    """
+    decisions, paths, dtype = interpreted(kind), 2 * TILES[kind].size, DTYPES[kind]
     table, start = jnp.linspace(0.5, 1.5, 5, dtype=dtype), jnp.linspace(0.5, 1.0, paths)
     n, times = 5, jnp.linspace(0.0, 1.0, 5)
 
-    def loss(scan, speed, start, times, weights):
+    def loss(scan, speed, start, times, weights, rates, factors):
         def node(x, at):
-            time, place, weight = at
+            time, place, weight, rate, factor = at
             held = lax.stop_gradient(time)
             level = table[place] + jnp.interp(
                 held, jnp.linspace(0.0, 1.0, 4, dtype=dtype), table[:4]
             )
             decay = jnp.exp(-speed * held) * level
-            return decay * jnp.sin(x) + weight, jnp.where(level > 1.0, x, 0.5 * x)
+            moved = decay * jnp.sin(x) * jnp.exp(rate) + weight * factor[0] + factor[1]
+            return moved, jnp.where(level > 1.0, x, 0.5 * x)
 
-        xs = times, jnp.arange(n, dtype=jnp.int32)[::-1], weights
+        xs = times, jnp.arange(n, dtype=jnp.int32)[::-1], weights, rates, factors
         x, ys = scan(node, start, xs, reverse=True)
         return jnp.mean(x**2) + jnp.sum(ys) / paths
 
-    weights = 0.1 * jnp.ones((n, paths))
-    transform = functools.partial(jax.value_and_grad, argnums=(0, 1, 3))
-    compared(loss, kind, decisions, jnp.float64(0.3), start, times, weights, transform=transform)
+    weights, rates = 0.1 * jnp.ones((n, paths)), jnp.linspace(-0.1, 0.1, n)
+    args = (
+        jnp.float64(0.3),
+        start,
+        times,
+        weights,
+        rates,
+        jnp.linspace(0.5, 1.5, 2 * n).reshape(n, 2),
+    )
+    transform = functools.partial(jax.value_and_grad, argnums=(0, 1, 3, 4, 5))
+    compared(loss, kind, decisions, *args, transform=transform)
     assert all(each.step.at_node for each in decisions)
-    assert {each._reads_x(each.step) for each in decisions} == {(False, False, True)}
+    assert {each._reads_x(each.step) for each in decisions} == {(False, False, True, False, False)}
 
 
 def test_hash_of_a_counter():
@@ -315,7 +328,11 @@ REASONS = {
     "two axes": (lambda s, x: (x @ s, None), ONES, jnp.ones((7, 256, 256))),
     "255 paths are no multiple of the 128": (lambda s, x: (s * x, None), ONES[1:], NOISE[:, 1:]),
     "1 paths are no multiple": (lambda s, x: (s * x, None), jnp.float64(1.0), NOISE[:, 0]),
-    "share at a node has a cotangent": (lambda s, x: (s * x, None), ONES, NOISE[:, 0]),
+    "a state or y that all paths share": (
+        lambda s, x: ((s[0] * s[1], s[1] + x), None),
+        (ONES, jnp.float64(1.0)),
+        NOISE[:, 0],
+    ),
     "an array is empty": (lambda s, x: ((s[0] * x, s[1]), None), (ONES, jnp.ones((256, 0))), NOISE),
     "an array is of key": (
         lambda s, x: ((s[0] * x, jax.random.split(s[1])[0]), None),
@@ -440,7 +457,9 @@ def test_arrays_as_a_kernel_sees_them(kind):
             for k in range(each.stack):
                 at = lax.convert_element_type(k, jnp.int32)
                 each.store(write, at, each.load(read, at, tile), tile)
-        total.store(refs[-1], 0, leaves[4].load(reads[4], np.int32(1), tile), tile)
+        total.store(
+            refs[-1], 0, leaves[4].load(reads[4], np.int32(1), tile), tile, number_of_tile()
+        )
 
     args = [each.laid(jnp.asarray(array), tile) for each, array in zip(leaves, arrays, strict=True)]
     types = [each.written(tile, paths) for each in (*leaves, total)]
@@ -460,6 +479,10 @@ def test_functions_for_compilers_without_them(kind):
     extremes = jnp.asarray([jnp.nan, jnp.inf, -jnp.inf, 1e-30, 0.0], DTYPES[kind])
     x = jnp.concatenate([x, extremes])
     np.testing.assert_allclose(erf(x), lax.erf(x), rtol=eps, atol=0.0)
+    wide = jnp.linspace(-7.0, 25.0 if kind == "gpu" else 9.0, 401, dtype=DTYPES[kind])
+    exact = [float(mpmath.erfc(float(each))) for each in wide]  # XLA's own has 5e-14 in its tail
+    np.testing.assert_allclose(erfc(wide), np.asarray(exact, wide.dtype), rtol=eps, atol=0.0)
+    assert jnp.isnan(erfc(extremes[0])) and list(erfc(extremes[1:3])) == [0.0, 2.0]
     np.testing.assert_allclose(expm1(x), jnp.expm1(x), rtol=eps, atol=0.0)
     if kind == "tpu":
         x = jnp.concatenate([jnp.tanh(x), jnp.asarray([1.0, -1.0, 1.5], x.dtype)])
@@ -495,7 +518,7 @@ def test_compilers_know_each_function(kind, name, dtype):
         two = (lax.add, lax.sub, lax.mul, lax.div, lax.max, lax.min, lax.pow, lax.atan2)
         one = (lax.neg, lax.abs, lax.sign, lax.square, lax.exp, lax.exp2, lax.log, lax.log1p)
         one += (lax.sqrt, lax.rsqrt, lax.sin, lax.cos, lax.tan, lax.tanh, lax.logistic, lax.erf_inv)
-        one += (lax.floor, lax.ceil, lax.erf, lax.expm1, lax.stop_gradient)
+        one += (lax.floor, lax.ceil, lax.erf, lax.erfc, lax.expm1, lax.stop_gradient)
         if kind == "gpu":
             one += (lax.cbrt, lax.sinh, lax.cosh, lax.asin, lax.acos, lax.atan)
         else:
