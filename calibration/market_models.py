@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray
 from pricing.ingestion.errors import InputError, listed
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite, Quotes
-from pricing.models.surface_models import black_scholes
+from pricing.models.surface_models import black_scholes, garman_kohlhagen
 from pricing.portfolio.book import Book
 from pricing.progress import Progress
 from pricing.reporting import SurfaceFit
@@ -54,13 +54,13 @@ class MarketModels:
         """The function market -> {underlying: model}, differentiable through the fits.
 
         Each search starts at the end of its calibration. With the model "black-scholes", equities read their
-        surfaces.
+        surfaces; pairs of currencies always do.
         """
         fits = {name: fit_again(found) for name, found in self.calibrations.items()}
-        reads_surfaces = self.model == "black-scholes"
+        of_surfaces = black_scholes if self.model == "black-scholes" else garman_kohlhagen
 
         def fitted(market: Market) -> dict[str, AbstractModel]:
-            read = black_scholes(market) if reads_surfaces else {}
+            read = of_surfaces(market)
             return {**read, **{name: again(market, name) for name, again in fits.items()}}
 
         return fitted
@@ -71,7 +71,7 @@ class MarketModels:
         Args:
             market: The market, whose names are those of the market that was calibrated to.
         """
-        served = served_market(market, self.market.equities, self.failed)
+        served = served_market(market, self.market.underlyings, self.failed)
         vols = None if self.market.swaption_vols is None else served.swaption_vols
         return replace(served, swaption_vols=vols)
 
@@ -95,7 +95,8 @@ def calibrate_market(
 ) -> MarketModels:
     """Calibrate the models that a book needs, and keep what fails as data.
 
-    Equities are fitted by Heston to their surfaces, a curve by Hull-White to its swaption vols. Nothing is
+    Equities are fitted by Heston to their surfaces, a curve by Hull-White to its swaption vols; pairs of
+    currencies have Black-Scholes on their vols. Nothing is
     raised for an underlying that cannot be calibrated: it is left out of the market with its error, so that the
     trades on it are set aside with that reason and the others are valued.
 
@@ -153,10 +154,10 @@ def calibrate_market(
 
 
 def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:
-    """Return the curves with swaption vols, or the equities, that a book is on; without a book, all of them."""
+    """Return the curves with swaption vols, or the other underlyings, of a book; without one, all."""
     vols = market.swaption_vols
     curves = () if vols is None else (vols.curve,)
-    quoted = curves if in_rates else tuple(market.equities)
+    quoted = curves if in_rates else market.underlyings
     if book is None:
         return quoted
     names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
@@ -165,7 +166,8 @@ def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tupl
 
 def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tuple[str, ...]:
     """Return the underlyings that are calibrated: equities to Heston, a curve to its swaption vols."""
-    equities = underlyings_of(market, book, in_rates=False) if model == "heston" else ()
+    names = underlyings_of(market, book, in_rates=False) if model == "heston" else ()
+    equities = (name for name in names if name in market.equities)
     return tuple(dict.fromkeys((*equities, *underlyings_of(market, book, in_rates=True))))
 
 
@@ -186,14 +188,19 @@ def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Cali
 
 
 def served_market(
-    market: Market, equities: Iterable[str], failed: Mapping[str, InputError]
+    market: Market, underlyings: Iterable[str], failed: Mapping[str, InputError]
 ) -> Market:
-    """Return the market with some of its equities, less the quotes and with the errors of what failed."""
-    in_use = frozenset(equities) - set(failed)
+    """Return the market with some of its underlyings, less the quotes and with the errors of what failed."""
+    in_use = frozenset(underlyings) - set(failed)
     has_failed = any(name not in market.equities for name in failed)
+    pairs = {
+        name: pair if name in in_use else replace(pair, vols=None)
+        for name, pair in market.fx.items()
+    }
     return replace(
         market,
         equities={name: equity for name, equity in market.equities.items() if name in in_use},
+        fx=pairs,
         swaption_vols=None if has_failed else market.swaption_vols,
         errors=(*market.errors, *failed.values()),
     )

@@ -12,6 +12,9 @@ from .equity import Equity as Equity
 from .fixings import Fixings as Fixings
 from .fx import FxPair as FxPair
 from .fx import MissingRate as MissingRate
+from .fx_delta import DeltaConvention as DeltaConvention
+from .fx_vols import DeltaQuotes as DeltaQuotes
+from .fx_vols import DeltaSurface as DeltaSurface
 from .instruments import CurveInstruments as CurveInstruments
 from .instruments import Deposits as Deposits
 from .instruments import Futures as Futures

@@ -9,6 +9,7 @@ from ..fields import Converted, FlatOr, finite_numbers, positive, real
 from ..numbers_shown import repr_with_numbers
 from .curve import ZeroCurve
 from .dividends import Dividends
+from .fx_vols import DeltaSurface
 from .surface import VolSurface
 
 
@@ -42,7 +43,7 @@ class Equity(eqx.Module):
 
     spot: Converted[Float[Array, ""]] = positive("spot")
     dividend_yield: FlatOr[ZeroCurve] = _number_or_curve("dividend_yield")
-    surface: VolSurface  # pyright: ignore[reportGeneralTypeIssues]
+    surface: VolSurface | DeltaSurface  # pyright: ignore[reportGeneralTypeIssues]
     curve: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
     currency: str = eqx.field(static=True, default="")
     dividends: Dividends | None = None

@@ -1,14 +1,21 @@
-"""Pairs of currencies, and the rate between any two currencies that the quoted pairs link."""
+"""Pairs of currencies: the rate between any two that quoted pairs link, and a pair as an asset with options."""
 
+import functools
+import operator
 from collections.abc import Iterator, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxtape import stored_jit
 from pricing.ingestion.errors import listed
 
 from ..fields import Converted, positive
+from .bootstrap import CurveQuotes
+from .curve import ZeroCurve
+from .equity import Equity
+from .fx_vols import DeltaQuotes, DeltaSurface
 
 
 class MissingRate(ValueError):
@@ -22,9 +29,13 @@ class FxPair(eqx.Module):
     today: the two days until it settles are not in it.
 
     Attributes:
-        spot: Units of the domestic currency for one of the foreign currency, above 0.
+        spot: Units of the domestic currency for one of the foreign currency, above 0; None where other pairs
+            give the rate.
         foreign: The ISO code of the currency that is bought and sold, the first of the pair's name.
         domestic: The ISO code of the currency that it is paid in, the second.
+        foreign_curve: The name of the foreign currency's discount curve in the market.
+        domestic_curve: The name of the domestic currency's.
+        vols: The quotes of its options, or None.
 
     Examples:
         >>> from pricing.market import FxPair
@@ -32,9 +43,41 @@ class FxPair(eqx.Module):
         'USD'
     """
 
-    spot: Converted[Float[Array, ""]] = positive("spot")
+    spot: Converted[Float[Array, ""] | None] = positive("spot", optional=True)
     foreign: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
     domestic: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]
+    foreign_curve: str = eqx.field(static=True, default="")
+    domestic_curve: str = eqx.field(static=True, default="")
+    vols: DeltaQuotes | None = None
+
+    def asset(
+        self, spot: Float[Array, ""], curves: Mapping[str, ZeroCurve | CurveQuotes]
+    ) -> Equity:
+        """Return the foreign currency as an asset that pays its interest (Garman and Kohlhagen 1983).
+
+        Args:
+            spot: The rate of the pair.
+            curves: Name -> curve.
+
+        Raises:
+            ValueError: The pair has no vols.
+        """
+        if self.vols is None:
+            raise ValueError(
+                f"{self.foreign}{self.domestic} has no vols: give them under fx in the market"
+            )
+        foreign, domestic = (curves[name] for name in (self.foreign_curve, self.domestic_curve))
+        foreign, domestic = foreign.bootstrapped(), domestic.bootstrapped()
+        surface = _surface(self.vols, spot, foreign, domestic)
+        return Equity(spot, foreign, surface, self.domestic_curve, self.domestic)
+
+
+@stored_jit
+def _surface(
+    vols: DeltaQuotes, spot: Float[Array, ""], foreign: ZeroCurve, domestic: ZeroCurve
+) -> DeltaSurface:
+    grown = foreign.discount(vols.expiries)
+    return vols.surface(spot * grown / domestic.discount(vols.expiries), grown)
 
 
 def fx_rate(pairs: Mapping[str, FxPair], source: str, target: str) -> Float[Array, ""]:
@@ -55,10 +98,8 @@ def fx_rate(pairs: Mapping[str, FxPair], source: str, target: str) -> Float[Arra
             f"there is no FX rate from {source or 'an unnamed currency'} to {target or 'an unnamed currency'}: "
             f"the market quotes {known}; give a pair that links them, under fx in the market"
         )
-    rate = jnp.ones_like(next(iter(pairs.values())).spot) if pairs else jnp.ones(())
-    for spot, is_forward in way:
-        rate = rate * spot if is_forward else rate / spot
-    return rate
+    rates = [spot if is_forward else 1.0 / spot for spot, is_forward in way]
+    return functools.reduce(operator.mul, rates) if rates else jnp.ones(())
 
 
 def are_linked(pairs: Mapping[str, FxPair], source: str, target: str) -> bool:
@@ -83,6 +124,8 @@ def _way(
 def _steps(pairs: Mapping[str, FxPair], at: str) -> Iterator[tuple[Float[Array, ""], bool, str]]:
     """Yield the spots of the pairs of one currency, whether it is their foreign one, and the other one."""
     for pair in pairs.values():
+        if pair.spot is None:
+            continue
         if pair.foreign == at:
             yield pair.spot, True, pair.domestic
         elif pair.domestic == at:

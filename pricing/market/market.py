@@ -48,7 +48,7 @@ class Market(eqx.Module):
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
         fixings: The levels that were fixed on days up to `asof`, by (name, day).
-        fx: Name of a pair, such as "EURUSD" -> its spot.
+        fx: Name of a pair, such as "EURUSD" -> its spot, and the quotes of its options.
 
     Examples:
         >>> from pricing import Market
@@ -96,12 +96,36 @@ class Market(eqx.Module):
         """Return the ISO code of the payments of trades on an equity; the market's if the equity has none.
 
         Args:
-            name: The name of the equity, or of a curve.
+            name: The name of the equity, of a pair of currencies, or of a curve.
             in_rates: Whether it is the name of a curve.
         """
-        equity = None if in_rates else self.equities.get(name)
-        own = dict(self.curve_currencies).get(name) if in_rates else equity and equity.currency
-        return own or self.currency
+        if in_rates:
+            return dict(self.curve_currencies).get(name) or self.currency
+        if name in self.fx:
+            return self.fx[name].domestic
+        return (name in self.equities and self.equities[name].currency) or self.currency
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        """The names of what options are on: the equities, and the pairs of currencies with vols."""
+        pairs = (name for name, pair in self.fx.items() if pair.vols is not None)
+        return *self.equities, *pairs
+
+    def curve_of(self, name: str) -> str:
+        """Return the name of the curve that discounts trades on an equity or a pair of currencies."""
+        return self.fx[name].domestic_curve if name in self.fx else self.equities[name].curve
+
+    def spot(self, name: str) -> Float[Array, ""]:
+        """Return the spot of an equity, or the rate of a pair of currencies."""
+        if name in self.equities:
+            return self.equities[name].spot
+        return self.fx_rate(self.fx[name].foreign, self.fx[name].domestic)
+
+    def asset(self, name: str) -> Equity:
+        """Return the market data of an underlying: an equity, or a pair of currencies as an asset."""
+        if name in self.equities:
+            return self.equities[name]
+        return self.fx[name].asset(self.spot(name), self.curves)
 
     def fx_rate(self, source: str, target: str) -> Float[Array, ""]:
         """Return the units of one currency that a unit of another costs, by the pairs that link them.

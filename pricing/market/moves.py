@@ -12,6 +12,7 @@ from pricing.ingestion.validation import validate
 from .bootstrap import CurveQuotes
 from .correlations import least_eigenvalue, missing_pairs
 from .curve_records import Price
+from .fx_vols import NO_SMILE
 from .market import Market
 from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
 
@@ -28,6 +29,9 @@ _KINDS: dict[str, Any] = {
     "DIVIDEND/PROPORTION": Proportion,
     "EQUITY/PRICE": Spot,
     "FX/RATE": Spot,
+    "FX_OPTION/RATE_LNVOL": Vol,
+    "FX_OPTION/RISK_REVERSAL": Rate,
+    "FX_OPTION/BUTTERFLY": Rate,
     "CORRELATION": Correlation,
 }
 _SCALES = {
@@ -36,6 +40,9 @@ _SCALES = {
         (0.1, (1e4, "basis points")),
     ),
     "DIVIDEND/PROPORTION": (0.1, (100.0, "% of the spot")),
+    **dict.fromkeys(
+        ("FX_OPTION/RISK_REVERSAL", "FX_OPTION/BUTTERFLY"), (0.1, (100.0, "vol points"))
+    ),
     "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
     "CORRELATION": (1.0, (1.0, "of correlation")),
 }
@@ -129,6 +136,14 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
         if moving & set(quotes) and (unmet := curve.first_unmet()) is not None:
             message = "no zero rate reprices it after those before it"
             found.append((quotes[unmet], message, "correct it, or one before it"))
+    for name, pair in market.fx.items():
+        own: Any = ids.fx[name].vols
+        if pair.vols is None or not moving & set(own.quotes):
+            continue
+        surface: Any = market.asset(name).surface
+        if (wrong := surface.first_fault()) is not None:
+            message = f"the quotes of this expiry {NO_SMILE}"
+            found.append((own.at_the_money[wrong], message, "correct the numbers"))
     pairs = market.correlations
     if moving & {ids.correlations[pair].item() for pair in pairs}:
         names = sorted({name for pair in pairs for name in pair})

@@ -58,7 +58,7 @@ class Observed:
         self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:
-        """Return the spot of an equity on a day; a day without a fixing that is not after `since` raises.
+        """Return the spot of an underlying on a day; a day without a fixing that is not after `since` raises.
 
         Args:
             name: The equity.
@@ -67,7 +67,7 @@ class Observed:
         if (name, day) in self._fixings:
             return self._fixings[name, day]
         self._check_known(name, day)
-        return float(self._market.equities[name].spot)
+        return float(self._market.spot(name))
 
     def rate(self, name: str, months: int, start: date, end: date, accrual: float) -> float:
         """Return the simple rate of a curve that was fixed for a period, per year; it raises as `spot` does.

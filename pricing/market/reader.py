@@ -23,6 +23,8 @@ from .curve_records import CurveRecord
 from .dividends import Dividends
 from .equity import Equity
 from .fx import FxPair, are_linked, fx_rate
+from .fx_delta import DeltaConvention
+from .fx_vols import NO_SMILE, DeltaQuotes
 from .interpolation import as_leaf
 from .records import (
     Correlation,
@@ -165,17 +167,69 @@ class Contents:
             message = f"{show(name)} is not a pair of currencies"
             remedy = "give two ISO codes, such as EURUSD: the dollars that one euro costs"
             problems = (*problems, ValidationIssue((), show(name), message, remedy))
-        elif record is not None and are_linked(self.fx, foreign, domestic):
-            cross = float(fx_rate(self.fx, foreign, domestic))
-            message = f"the pairs before it give the rate {cross:g}, beside {record.spot:g}"
-            remedy = (
-                "leave one of these pairs out: each rate has one quote, and the others are crosses"
-            )
-            problems = (*problems, ValidationIssue(("spot",), "", message, remedy))
-        self.report(problems, "fx", name)
+        elif name in self.equities:
+            message = f"{show(name)} is the name of an equity too"
+            problems = (*problems, ValidationIssue((), "", message, "rename the equity"))
         if record is not None and not problems:
-            self.fx[name] = FxPair(record.spot, foreign, domestic)
-            self.labels[f".fx[{name!r}].spot"] = (f"FX/RATE/{foreign}/{domestic}",)
+            pair, problems = self._pair(record, foreign, domestic)
+            if not problems:
+                self.fx[name] = pair
+                self.labels |= self._fx_labels(name, record)
+        self.report(problems, "fx", name)
+
+    def _pair(
+        self, record: FxRecord, foreign: str, domestic: str
+    ) -> tuple[FxPair, tuple[ValidationIssue, ...]]:
+        """Return a pair of currencies, and what is wrong with it beside the rest of the market."""
+        curves = {
+            "foreign_curve": record.foreign_curve or foreign,
+            "domestic_curve": record.domestic_curve or domestic,
+        }
+        pair = FxPair(record.spot, foreign, domestic, *curves.values())
+        if are_linked(self.fx, foreign, domestic) != (record.spot is None):
+            if record.spot is None:
+                message, remedy = "is missing", "give it: the pairs before do not give this rate"
+            else:
+                cross = float(fx_rate(self.fx, foreign, domestic))
+                message = f"the pairs before it give the rate {cross:g}, beside {record.spot:g}"
+                remedy = "leave the spot out: each rate has one quote, and the others are crosses"
+            return pair, (ValidationIssue(("spot",), "", message, remedy),)
+        if record.vols is None:
+            return pair, ()
+        for field_name, curve in curves.items():
+            if curve not in self.curves:
+                return pair, (self._absent("curves", curve, self.curves, field_name),)
+        vols, expiries = record.vols, record.vols.pillars(self.asof)
+        words = vols.delta, vols.premium_adjusted, vols.at_the_money_strike
+        reversals, butterflies = vols.columns("risk_reversals"), vols.columns("butterflies")
+        convention = DeltaConvention(*words)
+        quotes = DeltaQuotes(
+            *(self._years(expiries), vols.at_the_money, reversals, butterflies, convention)
+        )
+        pair = FxPair(record.spot, foreign, domestic, *curves.values(), quotes)
+        spot = fx_rate({**self.fx, "": pair}, foreign, domestic)
+        surface: Any = pair.asset(spot, self.curves).surface
+        if (wrong := surface.first_fault()) is not None:
+            message = f"the quotes of {expiries[wrong]} {NO_SMILE}"
+            return pair, (ValidationIssue(("vols",), "", message, "correct them"),)
+        return pair, ()
+
+    def _fx_labels(self, name: str, record: FxRecord) -> dict[str, tuple[str, ...]]:
+        """Return the quote ids of a pair, by the path of a leaf."""
+        path, pair = f".fx[{name!r}]", f"{name[:3]}/{name[3:]}"
+        labels: dict[str, tuple[str, ...]]
+        labels = {} if record.spot is None else {f"{path}.spot": (f"FX/RATE/{pair}",)}
+        if record.vols is None:
+            return labels
+        days = record.vols.pillars(self.asof)
+        deltas = ("25",) if record.vols.butterflies_10 is None else ("25", "10")
+        labels[f"{path}.vols.at_the_money"] = tuple(
+            f"FX_OPTION/RATE_LNVOL/{pair}/{day}/ATM" for day in days
+        )
+        for field_name, kind in (("risk_reversals", "RISK_REVERSAL"), ("butterflies", "BUTTERFLY")):
+            ids = (f"FX_OPTION/{kind}/{pair}/{day}/{delta}" for day in days for delta in deltas)
+            labels[f"{path}.vols.{field_name}"] = tuple(ids)
+        return labels
 
     def _dividends(self, name: str, record: DividendsRecord | None) -> Dividends | None:
         """Return the dividends of an equity, and record the ids of their quotes."""
@@ -200,10 +254,11 @@ class Contents:
         return ZeroCurve(self._years(pillars), record.rates)
 
     def read_fixings(self, name: str, value: object):
-        is_rate = name not in self.equities and name.rpartition(" ")[0] in self.curves
+        is_asset = name in self.equities or name in self.fx
+        is_rate = not is_asset and name.rpartition(" ")[0] in self.curves
         level: Any = Rate if is_rate else Spot
         record, problems = validate(RootModel[dict[IsoDate, level]], value)
-        if name not in self.equities and not is_rate:
+        if not is_asset and not is_rate:
             problems = (self._absent("equities", name, self.equities),)
         elif record is not None and (late := [day for day in record.root if day > self.asof]):
             message = f"{late[0]} is after the as-of date {self.asof}"

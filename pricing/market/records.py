@@ -157,10 +157,52 @@ class EquityRecord(Record):
         return self
 
 
+class FxVolsRecord(Record):
+    """Quotes of FX options, one of each kind an expiry."""
+
+    expiries: list[IsoDate] | None = None
+    days: list[Days] | None = None
+    at_the_money: list[Vol] = Field(description="at_the_money, one vol for each expiry")
+    risk_reversals_25: list[Rate] = Field(description="risk_reversals_25, one for each expiry")
+    butterflies_25: list[Rate] = Field(description="butterflies_25, one for each expiry")
+    risk_reversals_10: list[Rate] | None = None
+    butterflies_10: list[Rate] | None = None
+    delta: Annotated[str, choice("spot", "forward")] = "spot"
+    premium_adjusted: bool = False
+    at_the_money_strike: Annotated[str, choice("delta-neutral", "forward")] = "delta-neutral"
+
+    @model_validator(mode="after")
+    def _check(self, info):
+        expiries = self.pillars(info.context["asof"])
+        for label in ("at_the_money", *_WINGS):
+            if (quotes := getattr(self, label)) is not None:
+                check_same_length(quotes, expiries, label, "quote", "expiry")
+        if (self.risk_reversals_10 is None) != (self.butterflies_10 is None):
+            missing = "butterflies_10" if self.butterflies_10 is None else "risk_reversals_10"
+            raise problem("is missing", "give both quotes of 10 delta, or none", missing)
+        check_slip(slip_of(1.0, [], self.at_the_money), "at_the_money")
+        return self
+
+    def pillars(self, asof: date) -> tuple[date, ...]:
+        """Return the expiry dates."""
+        return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
+
+    def columns(self, kind: str) -> list[list[float]]:
+        """Return the risk reversals or the butterflies, a row an expiry, a column a delta."""
+        wings = [getattr(self, name) for name in _WINGS if name.startswith(kind)]
+        return [list(row) for row in zip(*(x for x in wings if x is not None), strict=True)]
+
+
+_WINGS = "risk_reversals_25", "butterflies_25", "risk_reversals_10", "butterflies_10"
+
+
 class FxRecord(Record):
     """A pair of currencies."""
 
-    spot: Spot = Field(description="spot, the units of the second currency for one of the first")
+    spot: Spot | None = None
+    foreign_curve: Name | None = None
+    domestic_curve: Name | None = None
+    vols: FxVolsRecord | None = None
 
 
 class SwaptionVolsRecord(Record):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive
+from ..market import DeltaSurface
 from ..results import RESULTS
 from .lognormal import LognormalSpots
 from .model import (
@@ -105,7 +106,9 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     def at_smile_point(self, place: tuple[Scalar, Scalar] | None) -> Any:
         if place is None or not isinstance(self.vol, ImpliedVols):
             return self
-        return eqx.tree_at(lambda model: model.vol, self, AtStrike(self.vol, place[1]))
+        strike = place[1]
+        surface = self.vol.struck(strike) if isinstance(self.vol, DeltaSurface) else self.vol
+        return eqx.tree_at(lambda model: model.vol, self, AtStrike(surface, strike))
 
     def state_variance(self, t: Numbers) -> Numbers:
         """Return the variance of the log-spot at t; for several assets their axis comes last.

@@ -202,11 +202,12 @@ class AbstractEquityModel(AbstractModel):
 
     @classmethod
     def quotes_in(cls, market: Market) -> Mapping[str, VolSurface]:
-        return {
+        surfaces: dict[str, Any] = {
             name: equity.surface
             for name, equity in market.equities.items()
             if equity.dividends is None  # their vols are not those of the model's own process
         }
+        return surfaces
 
 
 def _discount(rate: Any, t: Scalar) -> Numbers:
@@ -234,8 +235,8 @@ class YieldCurves(eqx.Module):
 
 
 def _market_fields(market: Market, name: str) -> dict[str, Any]:
-    """Return spot, rate and dividend yield of an equity."""
-    equity = market.equities[name]
+    """Return spot, rate and dividend yield of an equity, or of a pair of currencies."""
+    equity = market.asset(name)
     curve = market.curves[equity.curve].bootstrapped()
     return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
 

@@ -10,11 +10,19 @@ from .with_dividends import with_dividends
 def black_scholes(market: Market) -> dict[str, Any]:
     """Return Black-Scholes on the spot, curve, dividend yield and implied-vol surface of each underlying.
 
-    A plain differentiable function of the market: a `fit` for `risk`. An equity with dividends of known dates
-    has them (`WithDividends`).
+    Of a pair of currencies it is the model of Garman and Kohlhagen (1983): the foreign curve is the dividend
+    yield. A plain differentiable function of the market: a `fit` for `risk`. An equity with dividends of known
+    dates has them (`WithDividends`).
     """
-    of_equity = lambda name, vols: BlackScholes.from_market(market, name, vol=vols)
-    return {
-        name: with_dividends(of_equity(name, equity.surface), market, name)
-        for name, equity in market.equities.items()
-    }
+    of_equities = {name: _of_surface(market, name) for name in market.equities}
+    dated = {name: with_dividends(model, market, name) for name, model in of_equities.items()}
+    return {**dated, **garman_kohlhagen(market)}
+
+
+def garman_kohlhagen(market: Market) -> dict[str, BlackScholes]:
+    """Return Black-Scholes on the surface of each pair of currencies alone."""
+    return {name: _of_surface(market, name) for name in market.underlyings if name in market.fx}
+
+
+def _of_surface(market: Market, name: str) -> BlackScholes:
+    return BlackScholes.from_market(market, name, vol=market.asset(name).surface)

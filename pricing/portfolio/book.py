@@ -310,7 +310,7 @@ def _error(problem: ValidationIssue, raw: RawRow) -> InputError:
 
 def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
     """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
-    spot, found = float(market.equities[trade.underlying].spot), []
+    spot, found = float(market.spot(trade.underlying)), []
     for name in ("strike", "barrier", "lower"):
         level = getattr(trade, name, None)
         if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
@@ -322,9 +322,8 @@ def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
 
 
 def _market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...]:
-    section = "curves" if trade.in_rates else "equities"
     names = trade.underlyings
-    problems = [problem for name in names for problem in _unknown(name, section, market)]
+    problems = [problem for name in names for problem in _unknown(name, trade.in_rates, market)]
     if not problems and len(trade.underlyings) > 1:
         problems += _no_basket(trade, market)
     if not problems and not trade.in_rates and len(names) == 1:
@@ -354,17 +353,21 @@ def _served(
     return replace(row, trade=found.trade, history=history), ()
 
 
-def _unknown(name: str, section: str, market: Market) -> list[ValidationIssue]:
-    """Return the problem of a name that is not in this section of the market, if it is not."""
-    known = getattr(market, section)
+def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]:
+    """Return the problem of a name that is no curve, or no underlying, of the market."""
+    known = market.curves if in_rates else market.underlyings
     if name in known:
         return []
-    path = f"{section}.{name}"
-    reason = next((e for e in market.errors if f"{e.field}.".startswith(f"{path}.")), None)
+    paths = ("curves",) if in_rates else ("equities", "fx")
+    places = tuple(f"{section}.{name}." for section in paths)
+    reason = next((e for e in market.errors if f"{e.field}.".startswith(places)), None)
     if reason:
         message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
+    elif name in market.fx and not in_rates:
+        message = f"the market has no vols of {name}"
+        remedy = f"give them, under fx.{name}.vols in the market"
     else:
-        what = "a curve" if section == "curves" else "an underlying"
+        what = "a curve" if in_rates else "an underlying"
         message = f"{name!r} is not {what} of the market"
         remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
     return [ValidationIssue(("underlying",), show(name), message, remedy)]
@@ -373,6 +376,9 @@ def _unknown(name: str, section: str, market: Market) -> list[ValidationIssue]:
 def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:
     """Return the problem of equities that have no joint law in this market, if they have none."""
     names = trade.underlyings
+    if pairs := [name for name in names if name in market.fx]:
+        message, remedy = f"{pairs[0]} is a pair of currencies", "give equities alone"
+        return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
     settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
     if len(settlement) > 1:
         message = "the equities differ in curve or currency"

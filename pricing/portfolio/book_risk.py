@@ -337,7 +337,8 @@ class _Served(NamedTuple):
 
 def _seen(market: Market, quoted: Iterable[str]) -> Hashable:
     """Return the part of a market that decides what is left of trades, and how they are batched."""
-    known = {**market.curves, **market.equities}
+    rates = [pair.spot for pair in market.fx.values()]  # a cross depends on several
+    known = {**market.curves, **market.equities, **dict.fromkeys(market.fx, rates)}
     parts = [known.get(name, known.get(name.rpartition(" ")[0])) for name in sorted(quoted)]
     spots = [getattr(part, "spot", part) for part in parts]
     numbers = identity((market.correlations, spots))

@@ -255,7 +255,7 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
 
 
 def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
-    known = market.curves if in_rates else market.equities
+    known = market.curves if in_rates else market.underlyings
     return any(name not in known for name in names)
 
 
@@ -301,6 +301,10 @@ def _explanation(
     others = [x for x in jax.tree.leaves(tuple(curves)) if all(x is not leaf for leaf in quotes)]
     pillars = others + [leaf for equity in equities for leaf in equity.times]
     vols = [equity.surface.vols for equity in equities]
+    pairs = contributions.fx.values()
+    of_pairs = [pair.vols for pair in pairs if pair.vols is not None]
+    pillars += [quotes.expiries for quotes in of_pairs]
+    vols += [leaf for quotes in of_pairs for leaf in quotes.quotes]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     trades, days = of_currency(then.trades), (later.asof - market.asof).days
     events = {place for place, payment in two.payments.items() if payment.event}
@@ -312,11 +316,13 @@ def _explanation(
     spot_moves = {
         name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
     }
+    quoted = (name for name in market.underlyings if name in market.fx)
+    spot_moves |= {n: float(later.spot(n)) - float(market.spot(n)) for n in quoted}
     value = after.value if after else 0.0
     return Explanation(
         change=value + sum(payment.cash for payment in payments) - before.value,
         theta=ages * days / _DAYS_PER_YEAR + total(pillars),
-        delta=total(equity.spot for equity in equities),
+        delta=total(asset.spot for asset in (*equities, *pairs) if asset.spot is not None),
         gamma=sum((_gamma(trade, spot_moves) for trade in continuing), 0.0),
         vega=total(vols),
         rho=total(quotes),

@@ -21,6 +21,11 @@ from .quotes import QuoteRisk, quote_risks
 from .stress import Stress
 from .surface_fit import ManyFits, SurfaceFit
 
+_FX_QUOTES = {
+    1: ("ATM", "25 RR", "25 BF"),
+    2: ("ATM", "25 RR", "10 RR", "25 BF", "10 BF"),
+}
+"""The number of deltas of FX quotes -> the headings of the quotes."""
 _LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
 
@@ -272,11 +277,11 @@ def _stress(stress: Stress, currency: str) -> dict[str, Any]:
 
 def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
     """Return Delta and Gamma of one underlying, by strike and by expiry."""
-    equity = market.equities[name]
+    asset = market.asset(name)
     on_equities = (position for position in valued if not position.trade.in_rates)
     own = [position.on(name) for position in on_equities if name in position.trade.underlyings]
     struck = [position for position in own if position.trade.level is not None]
-    pillars = market.dates(equity.surface.expiries)
+    pillars = market.dates(asset.surface.expiries)
     unit = f"{own[0].currency or 'currency'} per 1 % of spot"
     titles = _titles(own, {"delta_1pct": f"Delta, {unit}", "gamma_1pct": f"Gamma, {unit}"})
     by_strike = [
@@ -284,8 +289,8 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
     ]
     return {
         "name": name,
-        "spot": plain(float(equity.spot)),
-        "by_strike": charts.ladders(by_strike, float(equity.spot)) if by_strike else "",
+        "spot": plain(float(asset.spot)),
+        "by_strike": charts.ladders(by_strike, float(asset.spot)) if by_strike else "",
         "by_expiry": _by_expiry(own, titles, pillars),
         "has_baskets": len(struck) < len(own),
     }
@@ -316,15 +321,20 @@ def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iter
 def _vol_risk(
     name: str, risks: Mapping[str, QuoteRisk], market: Market, currency: str
 ) -> dict[str, Any]:
-    """Return the value that one vol point of each quoted vol brings, by expiry and strike."""
-    surface = market.equities[name].surface
-    ids = market.quote_ids().equities[name].surface.vols
-    expiries = map(day, market.dates(surface.expiries))
-    strikes = map(plain, np.asarray(surface.strikes))
+    """Return the value that one vol point of each quote brings, by expiry and strike, or kind of FX quote."""
+    if name in market.fx:
+        quotes: Any = market.fx[name].vols
+        ids: Any = market.quote_ids().fx[name].vols
+        ids = np.column_stack([ids.at_the_money, ids.risk_reversals, ids.butterflies])
+        expiries, columns = quotes.expiries, _FX_QUOTES[quotes.butterflies.shape[1]]
+    else:
+        surface, ids = market.equities[name].surface, market.quote_ids().equities[name].surface.vols
+        expiries, columns = surface.expiries, map(plain, np.asarray(surface.strikes))
+    rows, values = map(day, market.dates(expiries)), ladders.by_pillar(risks, ids)
     return {
         "name": name,
         "unit": f"{currency or 'currency'} per vol point",
-        "map": tables.heat_map(expiries, strikes, ladders.by_pillar(risks, ids), sums=True),
+        "map": tables.heat_map(rows, columns, values, sums=name not in market.fx),
     }
 
 
@@ -348,7 +358,9 @@ def _rate_risk(
 ) -> str:
     """Return the value that one basis point of each quote brings, for each curve in use."""
     ids, titled = market.quote_ids(), []
-    used = (*(market.equities[name].curve for name in equities), *curves)
+    of_pairs = (market.fx[name] for name in equities if name in market.fx)
+    foreign = (pair.foreign_curve for pair in of_pairs)
+    used = (*(market.curve_of(name) for name in equities), *foreign, *curves)
     for name in dict.fromkeys(used):
         dates = market.dates(market.curves[name].times)
         totals = ladders.by_pillar(risks, np.concatenate(ids.curves[name].quotes))

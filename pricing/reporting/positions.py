@@ -191,7 +191,7 @@ def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
 def _spots(trade: Any, market: Market) -> dict[str, float]:
     """Return the spots of a trade's assets; 1 of a curve."""
     names = trade.underlyings
-    return {n: 1.0 if trade.in_rates else float(market.equities[n].spot) for n in names}
+    return {n: 1.0 if trade.in_rates else float(market.spot(n)) for n in names}
 
 
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:

@@ -23,6 +23,7 @@ _SHIFTS = {
     "DIVIDEND/PROPORTION": (1e-4, "1 bp of the spot"),
     "EQUITY/PRICE": (0.01, "1 % of spot"),
     "FX/RATE": (0.01, "1 % of the rate"),
+    "FX_OPTION": (0.01, "1 vol point"),
     "CORRELATION": (0.01, "1 % of correlation"),
 }
 """Kind of quote -> its shift (of a price: as a fraction of it) and the words for it."""
@@ -86,7 +87,9 @@ def _currencies(market: Market) -> dict[str, str]:
     for (name, _), quote in ids.correlations.items():
         found[quote.item()] = market.currency_of(name)
     for name, pair in ids.fx.items():
-        found[pair.spot.item()] = market.fx[name].domestic
+        spots = () if pair.spot is None else (pair.spot.item(),)
+        quotes = () if pair.vols is None else pair.vols.quotes
+        found |= dict.fromkeys((*spots, *quotes), market.fx[name].domestic)
     if market.swaption_vols is not None and ids.swaption_vols is not None:
         currency = market.currency_of(market.swaption_vols.curve, in_rates=True)
         found |= dict.fromkeys(np.ravel(ids.swaption_vols.vols), currency)

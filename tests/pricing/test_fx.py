@@ -81,12 +81,12 @@ def test_crosses_are_products_of_the_quoted_rates(market):
         (
             {"EURUSD": {"spot": 1.08}, "USDJPY": {"spot": 150}, "EURJPY": {"spot": 163}},
             "EURJPY.spot",
-            "give the rate 162, beside 163; leave one of these pairs out",
+            "give the rate 162, beside 163; leave the spot out",
         ),
         ({"EUR/USD": {"spot": 1.08}}, "EUR/USD", "not a pair of currencies; give two ISO codes"),
         ({"EUREUR": {"spot": 1.08}}, "EUREUR", "not a pair of currencies"),
         ({"EURUSD": {"spot": 0}}, "EURUSD.spot", "give a spot > 0"),
-        ({"EURUSD": {}}, "EURUSD.spot", "the units of the second currency"),
+        ({"EURUSD": {}}, "EURUSD.spot", "is missing; give it"),
         ({"EURUSD": {"spot": 1.08, "rate": 1}}, "EURUSD.rate", "not a field"),
     ],
 )

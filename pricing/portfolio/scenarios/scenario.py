@@ -28,7 +28,8 @@ class Scenario:
     Attributes:
         name: The name of the scenario.
         spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` means the others.
-        vols: Equity -> parallel move of its implied vols, per 1.00: 0.05 is 5 vol points.
+        vols: Equity, or pair of currencies -> parallel move of its implied vols, per 1.00: 0.05 is 5 points.
+            `all` means equities; of a pair the vols at the money move, and risk reversals and butterflies stay.
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.
         fx: Pair of currencies, such as "EURUSD" -> relative move of its spot.
@@ -55,6 +56,20 @@ class Scenario:
         """Return the move of an equity's implied vols."""
         return _move(self.vols, name)
 
+    def spot_move(self, market: Market, name: str) -> float:
+        """Return the relative move of the spot of an equity or a pair of currencies; 0 for a curve.
+
+        Args:
+            market: The market before.
+            name: The name of the underlying.
+        """
+        if name in market.equities:
+            return self.spot(name)
+        if name not in market.fx:
+            return 0.0
+        pair = market.fx[name].foreign, market.fx[name].domestic
+        return self.fx_rate(market, *pair) / float(market.fx_rate(*pair)) - 1.0
+
     def rate(self, name: str) -> float:
         """Return the move of a curve's zero rates."""
         return _move(self.rates, name)
@@ -70,6 +85,7 @@ class Scenario:
         pairs = {
             name: replace(pair, spot=pair.spot * (1.0 + _move(self.fx, name)))
             for name, pair in market.fx.items()
+            if pair.spot is not None
         }
         return float(fx_rate(pairs, source, target))
 
@@ -85,10 +101,16 @@ class Scenario:
             name: replace(equity, surface=equity.surface.shifted(self.vol(name)))
             for name, equity in market.equities.items()
         }
+        pairs = {}
+        for name, pair in market.fx.items():
+            vols = pair.vols
+            if vols is not None and (move := self.vols.get(name)):
+                vols = replace(vols, at_the_money=vols.at_the_money + move)
+            pairs[name] = replace(pair, vols=vols)
         quoted = market.swaption_vols
         if quoted is not None:
             quoted = replace(quoted, vols=quoted.vols + self.swaption_vols)
-        return replace(market, curves=curves, equities=equities, swaption_vols=quoted)
+        return replace(market, curves=curves, equities=equities, fx=pairs, swaption_vols=quoted)
 
     def problems(self, market: Market) -> Iterator[ValidationIssue]:
         """Yield the problems of the moves in a market.
@@ -96,7 +118,7 @@ class Scenario:
         Args:
             market: The market that would move.
         """
-        sections = {"spots": market.equities, "vols": market.equities, "rates": market.curves}
+        sections = {"spots": market.equities, "vols": market.underlyings, "rates": market.curves}
         kinds = {"rates": "a curve", "fx": "a pair of currencies"}
         for section, known in {**sections, "fx": market.fx}.items():
             for name in getattr(self, section):
@@ -108,6 +130,9 @@ class Scenario:
         for name, equity in market.equities.items():
             path = "vols", name if name in self.vols else ALL
             yield from _too_low(path, self.vol(name), equity.surface.vols, f"of {name}")
+        for name, pair in market.fx.items():
+            if pair.vols is not None and (move := self.vols.get(name)):
+                yield from _too_low(("vols", name), move, pair.vols.at_the_money, f"of {name}")
         if market.swaption_vols is not None:
             vols = market.swaption_vols.vols
             yield from _too_low(("swaption_vols",), self.swaption_vols, vols, "of the swaptions")

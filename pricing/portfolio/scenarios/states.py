@@ -33,7 +33,7 @@ class States:
     def level(self, scenario: Scenario, names: tuple[str, ...]) -> Float[Array, "*assets"]:
         """Return the spots of some equities in a scenario; for a curve, the unchanged level of its rates."""
         now = self.fitted(scenario)[names].underlying
-        moves = [scenario.spot(name) if name in self._market.equities else 0.0 for name in names]
+        moves = [scenario.spot_move(self._market, name) for name in names]
         return now * jnp.asarray(1.0 + np.reshape(moves, now.shape), now.dtype)
 
     def at(self, scenario: Scenario) -> Models:

@@ -104,7 +104,9 @@ def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 
     def vols(m: Market) -> list[Any]:  # leaves, or their replacements
-        return [e.surface.vols for e in m.equities.values()] + [vols(m) for vols in swaptions]
+        of_pairs = [pair.vols.at_the_money for pair in m.fx.values() if pair.vols is not None]
+        of_equities = [e.surface.vols for e in m.equities.values()]
+        return [*of_equities, *of_pairs, *(vols(m) for vols in swaptions)]
 
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]
     quotes = lambda m: vols(m) + rates(m)

@@ -1,0 +1,230 @@
+"""Vols of FX options, quoted by delta: at the money, risk reversals and butterflies of each expiry."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, ArrayLike, Bool, Float, Num
+
+from jaxtape import stored_jit
+
+from ..fields import Converted, pillars, positive, real
+from ..numerics.safe_math import nan_where
+from .fx_delta import DeltaConvention
+from .interpolation import as_floats
+from .surface import SmileQuotes, vol_between
+
+DELTAS = (0.25, 0.10)
+"""The deltas of quoted risk reversals and butterflies, in the order of their columns."""
+
+NO_SMILE = "have no smile: strikes do not increase, a vol is not above 0, or calls are not convex"
+"""The reason why a surface has a fault, in words."""
+
+_CHECKED = np.linspace(0.005, 0.995, 199)
+"""Points of a smile, as N(log(F/K) / s), where its prices are checked."""
+
+
+class DeltaSurface(eqx.Module):
+    """Implied vols at strikes that differ by expiry, and a smooth smile through those of each expiry.
+
+    On an expiry the vol is the polynomial in x = N(log(F/K) / s) through the quotes, with s the vol at the
+    money times sqrt(t): the parabola of Malz (1997, The Journal of Derivatives 5, eq. 9) for three quotes, and
+    of degree four for five. Beyond the quotes x ends at 0 and 1, and so the vol does not run away. Between
+    expiries the total variance vol^2 t is linear in time at the strike; outside them the vol is flat.
+
+    Attributes:
+        expiries: The expiries in years, increasing, of shape (expiries,).
+        forwards: The forward F of each expiry, of shape (expiries,).
+        deviations: s of each expiry, of shape (expiries,).
+        strikes: The strikes, increasing on each expiry, of shape (expiries, quotes).
+        vols: The implied vols, of shape (expiries, quotes).
+        nodes: x of the strikes, of shape (expiries, quotes).
+        terms: The terms of Newton's form of each polynomial, of the same shape.
+    """
+
+    expiries: Float[Array, " expiries"]
+    forwards: Float[Array, " expiries"]
+    deviations: Float[Array, " expiries"]
+    strikes: Float[Array, "expiries quotes"]
+    vols: Float[Array, "expiries quotes"]
+    nodes: Float[Array, "expiries quotes"]
+    terms: Float[Array, "expiries quotes"]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the surface has one expiry, and so one vol of each strike at all times."""
+        return self.expiries.size == 1
+
+    @property
+    def quotes(self) -> SmileQuotes:
+        """The vols as quotes that a model is fitted to, all of one weight."""
+        log_moneyness = jnp.log(self.forwards[:, None] / self.strikes)
+        return SmileQuotes(self.expiries, log_moneyness, self.vols, jnp.ones_like(self.vols))
+
+    def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
+        t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
+        return vol_between(t, self.expiries, self.vol_at(self._place(strike[..., None])))
+
+    def struck(self, strike: Num[ArrayLike, ""]) -> "StruckVols":
+        """Return the vols at one strike, for all times."""
+        return StruckVols(self.expiries, self.vol_at(self._place(as_floats(strike)[None])))
+
+    def shifted(self, vol: Num[ArrayLike, ""]) -> "DeltaSurface":
+        """Return the surface with every vol up by `vol` (per 1.00), at the same strikes."""
+        first = jnp.zeros_like(self.terms).at[:, 0].set(vol)
+        moved = self.vols + vol, self.terms + first
+        return eqx.tree_at(lambda surface: (surface.vols, surface.terms), self, moved)
+
+    def first_fault(self) -> int | None:
+        """Return the first expiry, from 0, with a vol of 0 or below, or calls that are not convex.
+
+        None: there is none.
+        """
+        moneyness, vols, calls = map(np.asarray, _smiles(self))
+        wrong = np.any(~(vols > 0.0), axis=0)
+        slopes = np.diff(calls, axis=0) / np.diff(moneyness, axis=0)
+        wrong |= np.any(np.diff(slopes, axis=0) > 1e-6, axis=0)  # strikes fall along the axis
+        return int(np.argmax(wrong)) if wrong.any() else None
+
+    def _place(self, strike: Array) -> Array:
+        """Return x of a strike on each expiry, which is the last axis."""
+        row = lambda pillars: jnp.expand_dims(pillars, tuple(range(strike.ndim - 1)))
+        return ndtr(jnp.log(row(self.forwards) / strike) / row(self.deviations))
+
+    def vol_at(self, x: Float[Array, "... expiries"]) -> Float[Array, "... expiries"]:
+        """Return the vol at x on each expiry, by Horner's scheme."""
+        row = lambda pillars: jnp.expand_dims(pillars, tuple(range(x.ndim - 1)))
+        found = row(self.terms[:, -1])
+        for place in range(self.terms.shape[1] - 2, -1, -1):
+            found = found * (x - row(self.nodes[:, place])) + row(self.terms[:, place])
+        return found
+
+
+def _divided(nodes: Array, vols: Array) -> Array:
+    """Return Newton's divided differences of each row: the terms of its polynomial."""
+    terms = list(vols.T)
+    for order in range(1, len(terms)):
+        for i in range(len(terms) - 1, order - 1, -1):
+            terms[i] = (terms[i] - terms[i - 1]) / (nodes[:, i] - nodes[:, i - order])
+    return jnp.stack(terms, axis=1)
+
+
+class StruckVols(eqx.Module):
+    """The vols of a surface at one strike, read once for all times.
+
+    Attributes:
+        expiries: The expiries in years, of shape (expiries,).
+        vols: The implied vol of each, of the same shape.
+    """
+
+    expiries: Float[Array, " expiries"]
+    vols: Float[Array, " expiries"]
+
+    def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
+        """Return the implied vol at time `t`, in years; the strike is the one that was read."""
+        del strike
+        return vol_between(as_floats(t), self.expiries, self.vols)
+
+    def shifted(self, vol: Num[ArrayLike, ""]) -> "StruckVols":
+        """Return the vols all up by `vol` (per 1.00)."""
+        return StruckVols(self.expiries, self.vols + vol)
+
+
+@stored_jit
+def _smiles(surface: DeltaSurface) -> tuple[Array, Array, Array]:
+    """Return strikes and undiscounted calls over the forward, and vols, [points, expiries]."""
+    x = jnp.asarray(_CHECKED, surface.vols.dtype)[:, None] + 0.0 * surface.expiries[None]
+    moneyness, vols = jnp.exp(-ndtri(x) * surface.deviations[None]), surface.vol_at(x)
+    s = vols * jnp.sqrt(surface.expiries)[None]
+    d = -jnp.log(moneyness) / s + 0.5 * s
+    return moneyness, vols, ndtr(d) - moneyness * ndtr(d - s)
+
+
+class DeltaQuotes(eqx.Module):
+    """Quotes of FX options by delta.
+
+    With the quotes at the money A, the risk reversal R and the butterfly B of a delta, the call of that delta
+    has the vol A + B + R/2, the put A + B - R/2: B is the mean of the two vols less A (the smile strangle), not
+    the broker's market strangle, in which both options have the vol A + B.
+
+    Attributes:
+        expiries: The expiries in years (ACT/365), above 0, increasing, of shape (expiries,).
+        at_the_money: The vols at the money, above 0, of shape (expiries,).
+        risk_reversals: The vol of the call less that of the put, of deltas 0.25 and 0.10 in this order, of
+            shape (expiries, deltas), with one delta or two.
+        butterflies: The mean of the two vols less that at the money, of the same shape.
+        convention: The convention of the deltas, and of at the money.
+
+    Raises:
+        ValueError: The shapes do not fit, or the expiries do not increase.
+
+    Examples:
+        >>> from pricing.market import DeltaQuotes
+        >>> quotes = DeltaQuotes([0.25, 1.0], [0.1, 0.11], [[-0.01], [-0.012]], [[0.003], [0.004]])
+        >>> surface = quotes.surface([1.3, 1.31], [0.995, 0.98])
+        >>> f"{surface.vol(1.0, surface.strikes[1, 2]):.3f}"
+        '0.108'
+    """
+
+    expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
+    at_the_money: Converted[Float[Array, " expiries"]] = positive("at_the_money")
+    risk_reversals: Converted[Float[Array, "expiries deltas"]] = real("risk_reversals")
+    butterflies: Converted[Float[Array, "expiries deltas"]] = real("butterflies")
+    convention: DeltaConvention = DeltaConvention()
+
+    def __check_init__(self):
+        shape = self.expiries.shape
+        wings = self.risk_reversals.shape, self.butterflies.shape
+        if (
+            self.at_the_money.shape != shape
+            or {(*shape, 1), (*shape, 2)}.isdisjoint(wings)
+            or len(set(wings)) > 1
+        ):
+            raise ValueError(
+                f"{shape[0]} expiries with vols at the money of shape {self.at_the_money.shape}, risk "
+                f"reversals and butterflies of shapes {wings}: give one number for each expiry, and each "
+                "delta"
+            )
+
+    @property
+    def quotes(self) -> tuple[Any, ...]:
+        """All quotes in a row; of a gradient, the derivatives in their place."""
+        leaves = self.at_the_money, self.risk_reversals, self.butterflies
+        return tuple(x for leaf in leaves for x in np.ravel(leaf))
+
+    def surface(
+        self,
+        forwards: Num[ArrayLike, " expiries"] | list,
+        discounts: Num[ArrayLike, " expiries"] | list,
+    ) -> DeltaSurface:
+        """Return the vols at the strikes of the quotes, a differentiable function of all numbers.
+
+        Strikes that do not increase, since the quotes contradict each other, are NaN.
+
+        Args:
+            forwards: The forward of each expiry.
+            discounts: The foreign discount factor of each expiry.
+        """
+        root, money = jnp.sqrt(self.expiries), self.at_the_money
+        forwards, discounts = as_floats(forwards), as_floats(discounts)
+        at_money = self.convention.money_strike(forwards, money * root)
+        puts, calls = [], []  # from the inner to the outer ones
+        for place, delta in enumerate(DELTAS[: self.butterflies.shape[1]]):
+            middle, half = money + self.butterflies[:, place], 0.5 * self.risk_reversals[:, place]
+            for side, found in ((-1.0, puts), (1.0, calls)):
+                vol = middle + side * half
+                of_market = forwards, vol * root, discounts
+                found.append((self.convention.strike(delta, side, *of_market), vol))
+        columns: list[tuple[Any, Any]] = [*puts[::-1], (at_money, money), *calls]
+        strikes, vols = (jnp.stack(column, axis=1) for column in zip(*columns, strict=True))
+        strikes = nan_where(~_increases(strikes)[:, None], strikes)
+        nodes = ndtr(jnp.log(forwards[:, None] / strikes) / (money * root)[:, None])
+        terms = _divided(nodes, vols)
+        return DeltaSurface(self.expiries, forwards, money * root, strikes, vols, nodes, terms)
+
+
+def _increases(strikes: Float[Array, "expiries quotes"]) -> Bool[Array, " expiries"]:
+    return jnp.all(jnp.diff(strikes, axis=1) > 0.0, axis=1)

@@ -1,0 +1,181 @@
+"""Deltas of FX options by convention, their strikes, and surfaces from quotes by delta."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import QuantLib as ql
+from jax.flatten_util import ravel_pytree
+
+from pricing.market import DeltaConvention, DeltaQuotes
+from tests.helpers import double
+
+CONVENTIONS = {
+    ("spot", False): ql.DeltaVolQuote.Spot,
+    ("forward", False): ql.DeltaVolQuote.Fwd,
+    ("spot", True): ql.DeltaVolQuote.PaSpot,
+    ("forward", True): ql.DeltaVolQuote.PaFwd,
+}
+SIDES = {1.0: ql.Option.Call, -1.0: ql.Option.Put}
+
+
+@double
+@pytest.mark.parametrize("words", CONVENTIONS, ids=str)
+def test_deltas_and_strikes_are_those_of_quantlib(words):
+    spot, domestic, foreign = 1.421, 0.9973, 0.9822
+    convention, forward = DeltaConvention(*words), spot * foreign / domestic
+    cases = np.array(list(itertools.product(SIDES, (0.02, 0.1, 0.35), (0.1, 0.25, 0.4))))
+    side, deviation, delta = cases.T
+    strikes = convention.strike(delta, side, forward, deviation, foreign)
+    deltas = convention.delta_of(strikes, side, forward, deviation, foreign)
+    np.testing.assert_allclose(deltas, side * delta, rtol=1e-13)
+    for (sign, s, size), strike in zip(cases.tolist(), strikes.tolist(), strict=True):
+        peer = ql.BlackDeltaCalculator(SIDES[sign], CONVENTIONS[words], spot, domestic, foreign, s)
+        assert peer.deltaFromStrike(strike) == pytest.approx(sign * size, rel=1e-12)
+        # QuantLib searches the strike of a premium-adjusted delta to 1e-10
+        assert peer.strikeFromDelta(sign * size) == pytest.approx(strike, rel=1e-8)
+
+
+@double
+@pytest.mark.parametrize(
+    ("at_the_money", "peer"),
+    [("delta-neutral", ql.DeltaVolQuote.AtmDeltaNeutral), ("forward", ql.DeltaVolQuote.AtmFwd)],
+)
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_the_money_is_that_of_quantlib(at_the_money, adjusted, peer):
+    convention = DeltaConvention("spot", adjusted, at_the_money)
+    kind = CONVENTIONS["spot", adjusted]
+    forward = 103.0 * 0.98508 / 0.99482
+    calculator = ql.BlackDeltaCalculator(ql.Option.Call, kind, 103.0, 0.99482, 0.98508, 0.0725)
+    strike = convention.money_strike(forward, jnp.asarray(0.0725))
+    assert float(strike) == pytest.approx(calculator.atmStrike(peer), rel=1e-12)
+
+
+@double
+@pytest.mark.parametrize(
+    ("words", "side", "spot", "domestic", "foreign", "deviation", "strike", "delta"),
+    [  # Castagna, FX Options and Smile Risk (Wiley 2009), with the tolerance of QuantLib's test suite
+        (("spot", False), -1.0, 103.0, 0.99482, 0.98508, 0.07247845, 97.47, 0.25),
+        (("spot", True), -1.0, 103.0, 0.99482, 0.98508, 0.07247845, 97.22, 0.25),
+        # Reiswich's own implementation, the values of QuantLib's test suite
+        (("spot", False), 1.0, 1.421, 0.997306, 0.992266, 0.1180654, 1.608080, 0.15),
+        (("spot", True), 1.0, 1.421, 0.997306, 0.992266, 0.1180654, 1.600545, 0.15),
+        (("forward", False), 1.0, 1.421, 0.997306, 0.992266, 0.1180654, 1.609029, 0.15),
+        (("forward", True), 1.0, 1.421, 0.997306, 0.992266, 0.1180654, 1.601550, 0.15),
+        (("spot", True), 1.0, 122.121, 0.9695434, 0.9872347, 0.0887676, 117.7096, 0.67),
+        (("forward", True), 1.0, 122.121, 0.9695434, 0.9872347, 0.0887676, 118.0532, 0.67),
+        (("spot", True), -1.0, 3.4582, 0.99979, 0.9250616, 0.3199034, 3.778327, 0.821),
+        (("forward", True), -1.0, 3.4582, 0.99979, 0.9250616, 0.3199034, 3.65728, 0.821),
+    ],
+)
+def test_published_strikes(words, side, spot, domestic, foreign, deviation, strike, delta):
+    forward = spot * foreign / domestic
+    found = float(DeltaConvention(*words).strike(delta, side, forward, deviation, foreign))
+    assert found == pytest.approx(strike, abs=0.01 if spot == 103.0 else 0.0, rel=2e-5)
+
+
+def test_a_delta_that_no_strike_has_is_nan():
+    """A premium-adjusted call of much vol has small deltas alone."""
+    convention = DeltaConvention("spot", premium_adjusted=True)
+    found = convention.strike(jnp.array([0.2, 0.5]), 1.0, 1.0, 1.5, 1.0)
+    assert np.isfinite(found[0]) and np.isnan(found[1])
+
+
+def quotes_of(convention=None) -> DeltaQuotes:
+    return DeltaQuotes(
+        [0.25, 1.0, 2.0],
+        [0.1, 0.11, 0.12],
+        [[-0.01, -0.018], [-0.012, -0.02], [-0.01, -0.02]],
+        [[0.003, 0.01], [0.004, 0.012], [0.004, 0.012]],
+        convention or DeltaConvention("spot", premium_adjusted=True),
+    )
+
+
+FORWARDS, DISCOUNTS = [1.3, 1.31, 1.33], [0.995, 0.98, 0.95]
+
+
+@double
+def test_the_surface_has_the_quotes_at_the_strikes_of_their_deltas():
+    quotes = quotes_of()
+    surface = quotes.surface(FORWARDS, DISCOUNTS)
+    ten_put, put, money, call, ten_call = surface.vol(surface.expiries[:, None], surface.strikes).T
+    np.testing.assert_allclose(money, quotes.at_the_money, rtol=1e-13)
+    wings = zip((call - put, ten_call - ten_put), quotes.risk_reversals.T, strict=True)
+    for found, quoted in wings:
+        np.testing.assert_allclose(found, quoted, rtol=1e-10)
+    middles = zip((call + put, ten_call + ten_put), quotes.butterflies.T, strict=True)
+    for found, quoted in middles:
+        np.testing.assert_allclose(0.5 * found - money, quoted, rtol=1e-10)
+    deviation = surface.vols * jnp.sqrt(surface.expiries)[:, None]
+    side = jnp.array([-1.0, -1.0, 1.0, 1.0, 1.0])
+    deltas = quotes.convention.delta_of(
+        surface.strikes,
+        side[None],
+        surface.forwards[:, None],
+        deviation,
+        jnp.array(DISCOUNTS)[:, None],
+    )
+    np.testing.assert_allclose(deltas[:, [0, 1, 3, 4]], [[-0.1, -0.25, 0.25, 0.1]] * 3, rtol=1e-12)
+    straddle = deltas[:, 2] + quotes.convention.delta_of(
+        surface.strikes[:, 2], -1.0, surface.forwards, deviation[:, 2], jnp.array(DISCOUNTS)
+    )
+    np.testing.assert_allclose(straddle, 0.0, atol=1e-14)
+    assert surface.first_fault() is None
+    far = surface.vol(1.0, jnp.array([0.2, 0.5, 3.0, 9.0]))
+    assert np.all((np.asarray(far) > 0.05) & (np.asarray(far) < 0.2))  # it does not run away
+
+
+@double
+def test_three_quotes_are_on_the_parabola_of_malz():
+    """Beside a fit of NumPy, in x = N(log(F/K) / s)."""
+    quotes = DeltaQuotes([1.0], [0.1], [[-0.01]], [[0.003]])
+    surface = quotes.surface([1.3], [0.98])
+    place = lambda k: jax.scipy.stats.norm.cdf(jnp.log(1.3 / k) / 0.1)
+    parabola = np.polyfit(place(surface.strikes[0]), surface.vols[0], 2)
+    strikes = jnp.linspace(1.0, 1.7, 9)
+    np.testing.assert_allclose(
+        surface.vol(1.0, strikes), np.polyval(parabola, place(strikes)), rtol=1e-12
+    )
+
+
+@double
+@pytest.mark.parametrize("words", [("spot", True)], ids=str)
+def test_derivatives_to_quotes_are_those_of_bumps(words):
+    """To each quote, and the second along a direction, through the search of premium-adjusted strikes."""
+    leaves, structure = jax.tree.flatten(quotes_of(DeltaConvention(*words)))
+    flat, unravel = ravel_pytree(leaves)
+
+    @jax.jit
+    def value(x):
+        quotes = jax.tree.unflatten(structure, unravel(x))
+        return quotes.surface(jnp.array(FORWARDS), jnp.array(DISCOUNTS)).vol(0.7, 1.2)
+
+    slope = jax.jit(jax.grad(value))(flat)
+    moved = np.asarray(flat)[None] + 1e-5 * np.concatenate([np.eye(flat.size), -np.eye(flat.size)])
+    ups, downs = np.split(np.array([value(x) for x in moved]), 2)
+    np.testing.assert_allclose(slope, (ups - downs) / 2e-5, rtol=1e-7, atol=1e-8)
+    along = 0.01 * jnp.sin(jnp.arange(1.0, 1.0 + flat.size))
+    on_line = lambda h: value(flat + h * along)
+    curve = jax.jit(jax.jacfwd(jax.jacfwd(on_line)))(0.0)
+    up, now, down = (on_line(h) for h in (1e-2, 0.0, -1e-2))
+    assert float(curve) == pytest.approx(float(up - 2 * now + down) / 1e-4, rel=1e-4)
+
+
+def test_strikes_are_found_in_single_precision():
+    convention = DeltaConvention("forward", premium_adjusted=True)
+    delta, side, forward, deviation = (jnp.float32(x) for x in (0.25, 1.0, 1.3, 0.1))
+    strike = convention.strike(delta, side, forward, deviation, jnp.float32(1.0))
+    assert strike.dtype == jnp.float32
+    found = convention.delta_of(strike, side, forward, deviation, jnp.float32(1.0))
+    assert float(found) == pytest.approx(0.25, rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wings"),
+    [([0.1], ([[0.01]] * 2, [[0.01]] * 2)), ([0.1] * 2, ([[0.01]] * 2, [[0.01]] * 3))],
+)
+def test_quotes_of_wrong_shapes_are_refused(rows, wings):
+    with pytest.raises(ValueError, match="give one number for each expiry"):
+        DeltaQuotes([0.5, 1.0], rows, *wings)
