@@ -34,6 +34,7 @@ QUICK = {
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
     "import_time": "--repeat 2",
+    "evenings": "--trades 60 --evenings 5",
     "live_session": "--trades 1000 --repeat 2",
     "serve_load": "--rounds 200 --kills 1",
     "many_surfaces": "--surfaces 64 256 --peer-surfaces 8 --repeat 1",

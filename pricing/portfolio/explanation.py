@@ -216,7 +216,7 @@ def explain_by_currency(
     if skipped:
         then, now = valued(two)
         kept = range(len(kept))
-    days = [_Day([day.trades[place] for place in kept], day.by_currency) for day in (then, now)]
+    day = lambda found: _Day([found.trades[place] for place in kept], found.by_currency)
     ended = [place for place, payment in two.payments.items() if payment.event]
     of_ended = risk(_of_rows(two, ended).before, before, fit, **settings) if ended else None
     leaves, structure = jax.tree.flatten(before)
@@ -224,7 +224,9 @@ def explain_by_currency(
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
     return {
-        currency: _explanation(currency, two, *days, of_ended, moves, before, after, skipped)
+        currency: _explanation(
+            *(currency, two, day(then), day(now), of_ended, moves, before, after, skipped)
+        )
         for currency in then.by_currency
     }
 

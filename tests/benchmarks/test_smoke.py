@@ -151,6 +151,12 @@ def of_live_session(found):
     assert found["same_bits"] and len(found["seconds"]) == 5
 
 
+def of_evenings(found):
+    assert len(found["evenings"]) == 3 and found["largest_share"] < 0.01
+    last = found["evenings"][-1]["status"]
+    assert sum(last.values()) == 24 and last["expired"] > 0 and "failed" not in last
+
+
 def of_many_surfaces(found):
     (row,) = found["rows"]
     assert (row["surfaces"], row["reasons"]) == (4, {}) and row["per_surface"] > 0.0
@@ -364,6 +370,10 @@ SMOKE: dict[str, Smoke] = {
         of_equal_accuracy,
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
+    "evenings": (
+        "--trades 24 --evenings 3 --paths 256 --kinds european digital pending geometric",
+        of_evenings,
+    ),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "simulated_calibration": (
         "--paths 1024 --steps 32 --megabytes 32 --repeat 1 --eager",
