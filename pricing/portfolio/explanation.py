@@ -1,7 +1,7 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ from .batching import currency_of
 from .book import Book, BookRow
 from .book_risk import RiskResult, risk
 from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
+from .mixed_moves import DAYS_PER_YEAR, first_order
 from .seasoning import seasoned
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
 from .totals import CurrencyRisk
 
-_DAYS_PER_YEAR = 365.0
-_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "events")
+_PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "mixed", "events")
 
 
 class Payment(NamedTuple):
@@ -80,6 +80,8 @@ class Explanation:
         dividends: The sensitivities to dividend yields and dividends, times their changes. A dividend that went
             ex falls to 0, beside the Delta of the spot's fall by it.
         correlation: The sensitivities to correlations, times their changes.
+        mixed: Half the change of all sensitivities over the two days times the moves, less `gamma`: the second
+            order of time, vols, rates and mixed moves, of the trades whose dates and terms stay the same.
         events: The whole change of the trades that ended, or were knocked in, between the two days: their value
             after, with what they paid, less their value before. They are in no other part.
         by_quote: The contribution of each quote that moved, by its id.
@@ -102,6 +104,7 @@ class Explanation:
     rho: float
     dividends: float
     correlation: float
+    mixed: float
     events: float
     by_quote: dict[str, float]
     trades: int
@@ -217,15 +220,14 @@ def explain_by_currency(
         then, now = valued(two)
         kept = range(len(kept))
     day = lambda found: _Day([found.trades[place] for place in kept], found.by_currency)
-    ended = [place for place, payment in two.payments.items() if payment.event]
-    of_ended = risk(_of_rows(two, ended).before, before, fit, **settings) if ended else None
+    parts = _Parts.of(two, lambda part, market: risk(part, market, fit, **settings), before, after)
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
     return {
         currency: _explanation(
-            *(currency, two, day(then), day(now), of_ended, moves, before, after, skipped)
+            *(currency, two, day(then), day(now), parts, moves, before, after, skipped)
         )
         for currency in then.by_currency
     }
@@ -270,6 +272,46 @@ def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
     return AgedBook(part(two.before), part(two.after), kept)
 
 
+class _Parts(NamedTuple):
+    """The trades that need more than an expansion, and their risk by currency.
+
+    ended: places of trades that ended or were knocked in, of_ended: their risk before; touched: those, the
+    trades of which a date has passed and those whose spot fell by a dividend, before and after: their risk on
+    both days.
+    """
+
+    ended: frozenset[int]
+    touched: frozenset[int]
+    of_ended: Mapping[str, CurrencyRisk]
+    before: Mapping[str, CurrencyRisk]
+    after: Mapping[str, CurrencyRisk]
+
+    @classmethod
+    def of(
+        cls,
+        two: AgedBook,
+        valued: Callable[[Book, Market], RiskResult],
+        before: Market,
+        after: Market,
+    ) -> "_Parts":
+        rows = enumerate(zip(two.before.rows, two.after.rows, strict=True))
+        touched = frozenset(place for place, (old, new) in rows if old.trade is not new.trade)
+        ended = frozenset(place for place, paid in two.payments.items() if paid.event)
+        falls = falls_of_spots(before, after)
+        touched |= ended | {
+            place
+            for place, row in enumerate(two.before.rows)
+            if row.trade and any(falls.get(name) for name in row.trade.underlyings)
+        }
+        own, other = (_of_rows(two, sorted(places)) for places in (ended, touched))
+        return cls(
+            *(ended, touched),
+            valued(own.before, before).by_currency if ended else {},
+            valued(other.before, before).by_currency if touched else {},
+            valued(other.after, after).by_currency if touched else {},
+        )
+
+
 class _Day(NamedTuple):
     """The figures of the trades that are explained, on one of the two days."""
 
@@ -282,7 +324,7 @@ def _explanation(
     two: AgedBook,
     then: _Day,
     now: _Day,
-    of_ended: RiskResult | None,
+    parts: "_Parts",
     moves: Market,
     market: Market,
     later: Market,
@@ -294,8 +336,8 @@ def _explanation(
     before, after = then.by_currency[currency], now.by_currency.get(currency)
     payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
     slopes = before.gradient
-    if of_ended is not None and currency in of_ended.by_currency:
-        slopes = jax.tree.map(np.subtract, slopes, of_ended.by_currency[currency].gradient)
+    if currency in parts.of_ended:
+        slopes = jax.tree.map(np.subtract, slopes, parts.of_ended[currency].gradient)
     contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))
     equities, curves = contributions.equities.values(), contributions.curves.values()
@@ -309,9 +351,14 @@ def _explanation(
     vols += [leaf for quotes in of_pairs for leaf in quotes.quotes]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
     trades, days = of_currency(then.trades), (later.asof - market.asof).days
-    events = {place for place, payment in two.payments.items() if payment.event}
-    stays = list(itertools.compress((place not in events for place in range(len(own))), own))
-    continuing = list(itertools.compress(trades, stays))
+    places = [place for place in range(len(own)) if own[place]]
+    continuing = [then.trades[place] for place in places if place not in parts.ended]
+    stays = [place for place in places if place not in parts.touched]
+    firsts = [
+        first_order(total, without.get(currency), [day.trades[p] for p in stays], moves, days)
+        for day, total, without in ((then, before, parts.before), (now, after, parts.after))
+    ]
+    second = 0.5 * (firsts[1] - firsts[0]) if after else 0.0
     ages = sum(trade.position.theta or 0.0 for trade in continuing if trade.position)
     by_quote = market.by_quote(contributions)
     falls = falls_of_spots(market, later)  # a fall by a dividend moves no option
@@ -323,14 +370,15 @@ def _explanation(
     value = after.value if after else 0.0
     return Explanation(
         change=value + sum(payment.cash for payment in payments) - before.value,
-        theta=ages * days / _DAYS_PER_YEAR + total(pillars),
+        theta=ages * days / DAYS_PER_YEAR + total(pillars),
         delta=total(asset.spot for asset in (*equities, *pairs) if asset.spot is not None),
         gamma=sum((_gamma(trade, spot_moves) for trade in continuing), 0.0),
         vega=total(vols),
         rho=total(quotes),
         dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
-        events=sum((_change(two, then, now, place) for place in sorted(events) if own[place]), 0.0),
+        mixed=second - sum(_gamma(then.trades[place], spot_moves) for place in stays if after),
+        events=sum((_change(two, then, now, p) for p in places if p in parts.ended), 0.0),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(trades),
         skipped=tuple(skipped.values()),

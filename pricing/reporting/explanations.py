@@ -21,6 +21,7 @@ PARTS = {
     "rho": "Rates",
     "dividends": "Dividends",
     "correlation": "Correlations",
+    "mixed": "Mixed and second order",
     "events": "Trades that ended",
     "residual": "Not explained",
 }

@@ -70,26 +70,29 @@ def test_first_order_parts_leave_the_second_order(part, quotes):
     half = {quote: 0.5 * (base[quote] + new) for quote, new in quotes.items()}
     whole, halved = (_explained(_market(**moved)) for moved in (quotes, half))
     assert getattr(whole, part) == pytest.approx(2.0 * getattr(halved, part), rel=1e-12)
-    assert abs(whole.residual) < 0.05 * abs(whole.change)
-    assert 3.5 < whole.residual / halved.residual < 4.5
+    assert abs(whole.mixed) < 0.05 * abs(whole.change)
+    assert 3.5 < whole.mixed / halved.mixed < 4.5
+    assert abs(whole.residual) < 0.05 * abs(whole.mixed)
+    assert 6.0 < whole.residual / halved.residual < 10.0
 
 
 @double
 def test_a_day_is_theta_and_nearer_pillars():
-    """Quotes stand at their dates while the day passes; the residual is of the second order in time."""
+    """Quotes stand at their dates while the day passes; the residual is of the third order in time."""
     one, two = (_explained(_market(days)) for days in (1, 2))
     assert one.delta == one.gamma == one.vega == 0.0
-    assert abs(one.residual) < 0.01 * abs(one.theta)
-    assert 3.3 < two.residual / one.residual < 4.7
+    assert abs(one.mixed) < 0.01 * abs(one.theta) and abs(one.residual) < 0.05 * abs(one.mixed)
+    assert 3.3 < two.mixed / one.mixed < 4.7
+    assert 6.0 < two.residual / one.residual < 10.0
 
 
 @double
 def test_all_moves_at_once_leave_little():
     vols = {q: v + 0.002 for q, v in _market().flat_quotes() if "LNVOL" in q}
     found = _explained(_market(1, **vols, **{SPOT: 100.5, ZERO[0]: 0.0205}))
-    parts = (found.theta, found.delta, found.gamma, found.vega, found.rho)
+    parts = (found.theta, found.delta, found.gamma, found.vega, found.rho, found.mixed)
     assert found.explained == pytest.approx(sum(parts), rel=1e-12)
-    assert abs(found.residual) < 0.02 * sum(map(abs, parts))
+    assert abs(found.residual) < 0.001 * sum(map(abs, parts))
     assert sum(found.by_quote.values()) == pytest.approx(found.delta + found.vega + found.rho)
 
 
