@@ -7,7 +7,7 @@ The book is written once, with every kind of trade on five equities in five curr
 again. Each evening has another market, and one more row of fixings for each name: spots move by 1 % a day, vols
 by .2 points, rates by 2 bp, FX rates by .5 %. Both commands run in this process as they are typed. An evening
 counts as right if both exit with 0, every row of the book is in the table, none has failed, and the
-remainder of `explain` is below 1 % of the sum of its absolute parts. The seconds of the first evening contain
+remainder of `explain` is below 1 % of the absolute P&L, the sum over trades. The seconds of the first evening contain
 tracing and compiling.
 """
 
@@ -37,6 +37,7 @@ class Desk:
     def __init__(self, folder: Path, world: World, text: str, paths: int):
         self.folder, self.world, self.paths = folder, world, paths
         self.book, self.rates = Book.from_text(text), []
+        self.worth: dict[str, float] = {}
         (folder / "book.csv").write_text(text, encoding="utf-8")
 
     def write(self, day: date) -> None:
@@ -78,8 +79,12 @@ class Desk:
         market = lambda day: str(self.folder / f"{day}.json")
         seconds = {"risk": self.run("risk", "--market", market(day))}
         with (self.folder / "risk" / "npv.csv").open(encoding="utf-8") as table:
-            status = Counter(row["status"].partition(":")[0] for row in csv.DictReader(table))
+            rows = list(csv.DictReader(table))
+        status = Counter(row["status"].partition(":")[0] for row in rows)
         found = {"day": str(day), "seconds": seconds, "status": dict(status)}
+        worth = {row["id"]: self._worth(row, day) for row in rows}
+        found["moved"] = sum(abs(worth[name] - old) for name, old in self.worth.items())
+        self.worth = worth
         if before is not None:
             markets = ("--before", market(before), "--after", market(day))
             seconds["explain"] = self.run("explain", *markets)
@@ -87,26 +92,26 @@ class Desk:
                 (self.folder / "explain" / "explain.json").read_text(encoding="utf-8")
             )
             found |= self._explained(said, day)
+            found["share"] = abs(found["residual"]) / found["moved"]
         return found
 
+    def _worth(self, row: dict[str, str], day: date) -> float:
+        """Return the value of a trade in euros, or the last payment of one that has ended."""
+        own = float(row["value"] or 0.0) + float(row.get("settled") or 0.0)
+        return own / self._per_euro(row["currency"], day)
+
+    def _per_euro(self, currency: str, day: date) -> float:
+        return 1.0 if currency == "EUR" else self.world.fx[f"EUR{currency}"][day]
+
     def _explained(self, said: dict[str, Any], day: date) -> dict[str, Any]:
-        """Return the change and the remainder in euros."""
-        rates = {
-            f"EUR{name}": self.world.fx[f"EUR{name}"][day] for name in CURRENCIES if name != "EUR"
-        }
-        euros = lambda name: 1.0 / rates.get(f"EUR{name}", 1.0)
+        """Return the parts of the change and the remainder, in euros."""
         total: Counter[str] = Counter()
         for currency, own in said["by_currency"].items():
-            total.update({part: euros(currency) * x for part, x in own["parts"].items()})
+            rate = self._per_euro(currency, day)
+            total.update({part: x / rate for part, x in own["parts"].items()})
         residual = total.pop("residual")
-        size = sum(map(abs, total.values()))
-        paid = sum(len(own["payments"]) for own in said["by_currency"].values())
-        return {
-            "parts": dict(total),
-            "residual": residual,
-            "share": abs(residual) / size,
-            "payments": paid,
-        }
+        of_parts = abs(residual) / sum(map(abs, total.values()))
+        return {"parts": dict(total), "residual": residual, "share_of_parts": of_parts}
 
 
 def parser() -> Any:

@@ -4,6 +4,7 @@ import abc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Numeric, between, dates, positive, word
@@ -71,6 +72,14 @@ class AverageClaim(Average, Padded):
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:
         return self.dates
+
+    @property
+    def smile_point(self) -> tuple[Real, Real]:
+        """The strike of an average whose weights sum to 1: what is left of a started one has lower weights."""
+        total = jnp.sum(self.weights, axis=-1)
+        is_geometric = self.average == "geometric"
+        strike = self.strike ** (1.0 / total) if is_geometric else self.strike / total
+        return self.dates[..., -1], strike
 
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
         del num_spots

@@ -126,6 +126,17 @@ def test_a_geometric_average_is_that_of_another_library():
 
 
 @double
+@pytest.mark.parametrize("average", ["arithmetic", "geometric"])
+def test_the_smile_is_read_at_the_strike_in_units_of_the_spot(average):
+    """Three fixings at 100 leave an option on a quarter of S, or on its fourth root."""
+    fixings = PAST.replace(",96", ",100").replace(",104", ",100").replace(",98", ",100")
+    (left,) = book(ASIAN | {"average": average}).checked(market(fixings)).trades
+    strike = 100.0 * 0.95**4 if average == "geometric" else 80.0
+    _, found = products_of([left], market(fixings)).smile_point
+    assert float(found[0]) == pytest.approx(strike, rel=1e-12)
+
+
+@double
 def test_todays_fixing_is_todays_spot():
     dates = DATES.replace("2026-01-06", "2026-01-07")
     assert value(ASIAN | {"averaging_dates": dates}, spot=98.0) == pytest.approx(
