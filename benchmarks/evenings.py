@@ -7,8 +7,8 @@ The book is written once, with every kind of trade on five equities in five curr
 again. Each evening has another market, and one more row of fixings for each name: spots move by 1 % a day, vols
 by .2 points, rates by 2 bp, FX rates by .5 %. Both commands run in this process as they are typed. An evening
 counts as right if both exit with 0, every row of the book is in the table, none has failed, and the
-remainder of `explain` is below 1 % of the absolute P&L, the sum over trades. The seconds of the first evening contain
-tracing and compiling.
+remainder of `explain` is below 1 % of the absolute P&L, the sum over trades. The seconds of the first evening
+contain tracing and compiling.
 """
 
 import csv
@@ -28,7 +28,7 @@ from jaxtape.cli.main import app
 from pricing import Book, Market
 
 from .command import Run, parser_of, table_of
-from .evening_world import CURRENCIES, World, Writer, rate_fixings
+from .evening_world import World, Writer, rate_fixings
 
 
 class Desk:
