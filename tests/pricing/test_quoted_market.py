@@ -96,16 +96,17 @@ def test_a_model_made_of_the_market_alone_has_the_bootstrapped_curve():
 
 def test_explain_says_what_each_quote_did():
     swap, deposit = "IR_SWAP/RATE/EUR/10Y", "MM/RATE/EUR/3M"
-    values, residuals = dict(market().flat_quotes()), []
+    values, mixed = dict(market().flat_quotes()), []
     for move in (1e-4, 5e-5):
         moved = market(**{swap: values[swap] + move, deposit: values[deposit] - move})
         found = explain(Book.from_text(BOOK), market(), moved, fit)
         assert set(found.by_quote) == {swap, deposit}
         assert found.rho == pytest.approx(sum(found.by_quote.values()), rel=1e-12)
         assert found.theta == 0.0
-        residuals.append(found.residual)
-    assert abs(residuals[0]) < 0.01 * abs(found.rho)
-    assert residuals[0] / residuals[1] == pytest.approx(4.0, rel=0.02)
+        mixed.append(found.mixed)
+        assert abs(found.residual) < 0.01 * abs(found.mixed)
+    assert abs(mixed[0]) < 0.01 * abs(found.rho)
+    assert mixed[0] / mixed[1] == pytest.approx(4.0, rel=0.02)
 
 
 def test_a_day_moves_the_ends_of_futures_as_theta():
