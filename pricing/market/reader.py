@@ -181,11 +181,8 @@ class Contents:
         self, record: FxRecord, foreign: str, domestic: str
     ) -> tuple[FxPair, tuple[ValidationIssue, ...]]:
         """Return a pair of currencies, and what is wrong with it beside the rest of the market."""
-        curves = {
-            "foreign_curve": record.foreign_curve or foreign,
-            "domestic_curve": record.domestic_curve or domestic,
-        }
-        pair = FxPair(record.spot, foreign, domestic, *curves.values())
+        of_foreign, of_domestic = record.foreign_curve or foreign, record.domestic_curve or domestic
+        pair = FxPair(record.spot, foreign, domestic, of_foreign, of_domestic)
         if are_linked(self.fx, foreign, domestic) != (record.spot is None):
             if record.spot is None:
                 message, remedy = "is missing", "give it: the pairs before do not give this rate"
@@ -196,7 +193,7 @@ class Contents:
             return pair, (ValidationIssue(("spot",), "", message, remedy),)
         if record.vols is None:
             return pair, ()
-        for field_name, curve in curves.items():
+        for field_name, curve in (("foreign_curve", of_foreign), ("domestic_curve", of_domestic)):
             if curve not in self.curves:
                 return pair, (self._absent("curves", curve, self.curves, field_name),)
         vols, expiries = record.vols, record.vols.pillars(self.asof)
@@ -206,7 +203,7 @@ class Contents:
         quotes = DeltaQuotes(
             *(self._years(expiries), vols.at_the_money, reversals, butterflies, convention)
         )
-        pair = FxPair(record.spot, foreign, domestic, *curves.values(), quotes)
+        pair = FxPair(record.spot, foreign, domestic, of_foreign, of_domestic, quotes)
         spot = fx_rate({**self.fx, "": pair}, foreign, domestic)
         surface: Any = pair.asset(spot, self.curves).surface
         if (wrong := surface.first_fault()) is not None:
