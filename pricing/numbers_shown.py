@@ -15,14 +15,14 @@ _WIDTH = 88
 CODES = "codes"  # of a field's metadata: word -> code
 
 
-def repr_with_numbers(module: Any) -> str:
+def repr_with_numbers(self: Any) -> str:
     """Return the `repr` of a module: its fields by name, short arrays by their numbers, words as words.
 
     Arrays of more than 16 numbers, and those that are traced or on other hosts, are shown by type and shape.
     Fields that are None are left out.
 
     Args:
-        module: A dataclass whose fields are arrays, words, modules, dictionaries and plain data.
+        self: A dataclass whose fields are arrays, words, modules, dictionaries and plain data.
 
     Returns:
         One line, or a line a field where that is too long.
@@ -32,7 +32,7 @@ def repr_with_numbers(module: Any) -> str:
         >>> European(100.0, 1.0)
         European(strike=100, expiry=1, option='call')
     """
-    return _bracketed(type(module).__name__ + "(", _fields(module), ")")
+    return _bracketed(type(self).__name__ + "(", _fields(self), ")")
 
 
 def _fields(module: Any) -> Iterable[str]:
