@@ -163,6 +163,7 @@ def test_the_examples_of_the_documentation_work(monkeypatch):
     assert "SWAPTION/RATE_LNVOL/EUR/2Y/5Y" in dict(market.flat_quotes())
     monkeypatch.chdir(root)
     names = {}
-    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(next(block for block in blocks if "by_quote" in block), names)
     assert names["by_quote"]["ZERO/RATE/EUR/2002-12-17"] == pytest.approx(-0.1104, abs=1e-4)
     assert dict(names["bumped"].flat_quotes())["EQUITY/PRICE/DAX"] == 4500.0
