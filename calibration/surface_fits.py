@@ -44,7 +44,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
     if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
-    surface = equity.surface
+    surface: Any = equity.surface
     strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
     if calibration is None:
         curve = surface.vol(surface.expiries[:, None], strikes[None, :])

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -182,7 +182,9 @@ class Contents:
     ) -> tuple[FxPair, tuple[ValidationIssue, ...]]:
         """Return a pair of currencies, and what is wrong with it beside the rest of the market."""
         of_foreign, of_domestic = record.foreign_curve or foreign, record.domestic_curve or domestic
-        pair = FxPair(record.spot, foreign, domestic, of_foreign, of_domestic)
+        curves = {"foreign_curve": of_foreign, "domestic_curve": of_domestic}
+        own: dict[str, Any] = {"foreign": foreign, "domestic": domestic, **curves}
+        pair = FxPair(record.spot, **own)
         if are_linked(self.fx, foreign, domestic) != (record.spot is None):
             if record.spot is None:
                 message, remedy = "is missing", "give it: the pairs before do not give this rate"
@@ -193,7 +195,7 @@ class Contents:
             return pair, (ValidationIssue(("spot",), "", message, remedy),)
         if record.vols is None:
             return pair, ()
-        for field_name, curve in (("foreign_curve", of_foreign), ("domestic_curve", of_domestic)):
+        for field_name, curve in curves.items():
             if curve not in self.curves:
                 return pair, (self._absent("curves", curve, self.curves, field_name),)
         vols, expiries = record.vols, record.vols.pillars(self.asof)
@@ -203,7 +205,7 @@ class Contents:
         quotes = DeltaQuotes(
             *(self._years(expiries), vols.at_the_money, reversals, butterflies, convention)
         )
-        pair = FxPair(record.spot, foreign, domestic, of_foreign, of_domestic, quotes)
+        pair = replace(pair, vols=quotes)
         spot = fx_rate({**self.fx, "": pair}, foreign, domestic)
         surface: Any = pair.asset(spot, self.curves).surface
         if (wrong := surface.first_fault()) is not None:

@@ -132,7 +132,9 @@ def test_the_smile_is_read_at_the_strike_in_units_of_the_spot(average):
     fixings = PAST.replace(",96", ",100").replace(",104", ",100").replace(",98", ",100")
     (left,) = book(ASIAN | {"average": average}).checked(market(fixings)).trades
     strike = 100.0 * 0.95**4 if average == "geometric" else 80.0
-    _, found = products_of([left], market(fixings)).smile_point
+    place = products_of([left], market(fixings)).smile_point
+    assert place is not None
+    found = place[1]
     assert float(found[0]) == pytest.approx(strike, rel=1e-12)
 
 
