@@ -123,18 +123,19 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 
     Where some trades are in another currency than the total, each has its value in the total, too.
     """
-    book = book.checked(market)
+    served = book.checked(market)
 
-    def position_of(row: BookRow, risk: TradeRisk) -> Position:
+    def position_of(row: BookRow, given: BookRow, risk: TradeRisk) -> Position:
         ended = row.history if row.is_over else None
-        trade = ended.trade if ended else row.trade
-        figures, by_asset = _by_column(risk, row.trade, market) if risk.figures else ({}, {})
-        errors = _errors(risk, row.trade, market) if risk.figures else {}
+        left = row.trade or (given.trade if risk.figures else None)
+        trade = ended.trade if ended else left
+        figures, by_asset = _by_column(risk, trade, market) if risk.figures else ({}, {})
+        errors = _errors(risk, trade, market) if risk.figures else {}
         currency = currency_of(trade, market) if trade else market.currency
         if figures and result.is_converted:
             figures[f"value:{result.currency}"] = result.fx_rates[currency] * figures["value"]
         return Position(
-            *(row.line, row.id, row.type, row.trade, figures, risk.method, risk.status),
+            *(row.line, row.id, row.type, left, figures, risk.method, risk.status),
             currency=currency,
             by_asset=by_asset,
             errors=errors,
@@ -142,7 +143,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
             settled=ended.cash if ended else None,
         )
 
-    return tuple(map(position_of, book.rows, result.trades))
+    return tuple(map(position_of, served.rows, book.rows, result.trades))
 
 
 def _by_column(
