@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from jaxtape.jax_settings.single_on_devices import devices_are_single
+from jaxtape.object_store import arrow
 
 from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
@@ -43,7 +44,7 @@ from .sweep.groups import TradeBatch, TradeGroup, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
 from .sweep.rounding_errors import note_on_precision, with_rounding_errors
-from .sweep.trade_risk import TradeRisk, TradeRisks
+from .sweep.trade_risk import TradeRisk, TradeRisks, table_row
 from .totals import CurrencyRisk, by_currency, total_of
 
 
@@ -78,7 +79,7 @@ class RiskResult:
         notes: Sentences on trades that do not share a law of the spot with the others, and on single precision.
     """
 
-    trades: TradeRisks
+    trades: Sequence[TradeRisk]
     value: float
     sensitivities: dict[str, float]
     models: dict[str, AbstractModel]
@@ -94,6 +95,21 @@ class RiskResult:
     def is_converted(self) -> bool:
         """Whether the total is in another currency than some of the trades."""
         return any(name != self.currency for name in self.fx_rates)
+
+    @property
+    def table(self) -> Any:
+        """The positions, quantity times one contract, as a `pyarrow.Table` of one row a trade, for data frames.
+
+        Delta and Gamma to the spot of one underlying are `delta` and `gamma`; to those of several they are
+        `delta:NAME` and `gamma:NAME:NAME`. Figures that a trade lacks are null.
+        """
+        rows = [table_row(trade) for trade in self.trades]
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return arrow("pyarrow").table({name: [row.get(name) for row in rows] for name in columns})
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the Arrow stream of `table`: polars, pandas and DuckDB read it."""
+        return self.table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed)} failed" if self.failed else ""

@@ -9,8 +9,6 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from jaxtape.object_store import arrow
-
 from ...results import RESULTS
 from ..book import Book, BookRow
 from .groups import TradeGroup
@@ -187,21 +185,6 @@ class TradeRisks(Sequence[TradeRisk]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    @property
-    def table(self) -> Any:
-        """The positions, quantity times one contract, as a `pyarrow.Table` of one row a trade, for data frames.
-
-        Delta and Gamma to the spot of one underlying are `delta` and `gamma`; to those of several they are
-        `delta:NAME` and `gamma:NAME:NAME`. Figures that a trade lacks are null.
-        """
-        rows = [table_row(trade) for trade in self]
-        columns = dict.fromkeys(name for row in rows for name in row)
-        return arrow("pyarrow").table({name: [row.get(name) for row in rows] for name in columns})
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the Arrow stream of `table`: polars, pandas and DuckDB read it."""
-        return self.table.__arrow_c_stream__(requested_schema)
 
     def _of_row(self, row: BookRow) -> TradeRisk:
         if row.is_over and row.history is not None:
