@@ -30,6 +30,10 @@ OTHERS = {
     "swaption": 5,
     "bermudan_swaption": 3,
 }
+NONE_HERE = {
+    *("average_strike", "cliquet", "forward_start", "lookback", "spread", "touch", "variance_swap"),
+}
+"""The kinds of which the sample has no trade; `tests/pricing/test_exotics.py` values one of each."""
 BARRIER_MIN_DAYS = 30
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
 SEED, OTHER_SEED = 20020705, 5072002

@@ -36,6 +36,7 @@ from jax.extend.core import JaxprEqn as JaxprEqn
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 from jax.extend.core import Var as Var
+from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
 from jax.extend.core import jaxprs_in_params as jaxprs_in_params
 from jax.extend.core import primitives as primitives
 from jax.interpreters.ad import Zero as Zero

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, PyTree
 
+from jaxtape.jax_private import jaxpr_as_fun
 from jaxtape.sweeps.footprint import live_bytes
 
 from .products import AbstractProduct

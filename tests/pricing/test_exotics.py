@@ -5,6 +5,7 @@ Known values stand in the table `exotics` of `jaxtape validate`.
 
 import dataclasses
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from benchmarks import sample_book
 from pricing import (
     AverageStrike,
     BlackScholes,
+    Book,
     Cliquet,
     ClosedForm,
     FiniteDifference,
@@ -33,9 +36,10 @@ from pricing import (
     ZeroCurve,
     greeks,
     price,
+    risk,
 )
 from pricing.valuation import unsupported_reason
-from tests.helpers import double
+from tests.helpers import double, sample_market
 
 pytestmark = double
 
@@ -201,3 +205,49 @@ def test_a_closed_form_that_does_not_hold_is_refused_by_name(product, model, rea
 def test_terms_that_make_no_contract_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+ROWS = (
+    {
+        "type": "touch",
+        "option": None,
+        "barrier": 5000.0,
+        "touch_kind": "one-touch",
+        "touched_from": "below",
+    },
+    {"type": "lookback", "monitoring_dates": ["2002-12-17", "2003-03-18"], "strike": 4500.0},
+    {"type": "variance_swap", "option": None, "vol_strike": 0.3, "notional": 1e4},
+    {"type": "forward_start", "moneyness": 1.05, "start": "2002-12-17"},
+    {
+        "type": "cliquet",
+        "option": None,
+        "monitoring_dates": ["2002-12-17", "2003-03-18"],
+        "local_cap": 0.05,
+    },
+    {"type": "average_strike", "averaging_dates": ["2002-12-17", "2003-03-18"]},
+    {"type": "spread", "underlying": "DAX|SX5E", "spread_strike": 1200.0},
+)
+
+
+@pytest.mark.repeat
+def test_a_book_may_hold_one_of_each():
+    """With values that `price` gives, and the derivative of the total to a spot by bump and rerun."""
+    common = {"underlying": "DAX", "option": "call", "expiry": "2003-03-18"}
+    rows = [{"id": row["type"], **common, **row} for row in ROWS]
+    for row in rows:
+        if row["type"] in ("cliquet", "average_strike"):
+            del row["expiry"]
+    book = Book.from_text(json.dumps(rows), "exotics.json")
+    assert not book.errors and {trade.type for trade in book.trades} == sample_book.NONE_HERE
+    market = sample_market()
+    fit = lambda market: {n: BlackScholes.from_market(market, n, vol=0.25) for n in ("DAX", "SX5E")}
+    found = risk(book, market, fit)
+    assert not found.failed, [trade.status for trade in found.failed]
+    spot = float(market.equities["DAX"].spot)
+    quote = next(name for name, x in market.flat_quotes() if x == spot)
+    moved = [
+        risk(book, market.with_quotes({quote: spot * (1 + h)}), fit, greeks=False).value
+        for h in (1e-4, -1e-4)
+    ]
+    slope = (moved[0] - moved[1]) / (2e-4 * spot)
+    assert found.sensitivities[quote] == pytest.approx(slope, rel=1e-5)
