@@ -33,7 +33,6 @@ from pricing import (
     Cliquet,
     ClosedForm,
     Digital,
-    Dividends,
     DoubleBarrier,
     European,
     FiniteDifference,
@@ -60,7 +59,6 @@ from pricing import (
     VarianceSwap,
     VolCurve,
     VolSurface,
-    WithDividends,
     ZeroCurve,
     price,
 )
@@ -123,9 +121,6 @@ all_models: dict[str, Callable] = {
     "bates on curve": lambda: Bates(100.0, curve(), *_HESTON[:5], 0.4, -0.1, 0.15, 0.01),
     "three lognormal assets": lambda: BlackScholes(
         [100.0, 95.0, 105.0], 0.05, [0.2, 0.3, 0.25], asset_correlation=_CORRELATION
-    ),
-    "black-scholes with dividends": lambda: WithDividends(
-        BlackScholes(100.0, 0.05, 0.25, 0.02), Dividends([0.3, 0.6], [1.0, 0.0], [0.0, 0.01])
     ),
     "two heston assets": lambda: Heston(
         [100.0, 95.0],

@@ -95,7 +95,7 @@ def test_no_row_is_lost():
         ("heston", "Heston"): 23,
         ("heston", "Bates"): 18,
         ("sabr", "Antonov"): 40,
-        ("european", "European options"): 51,
+        ("european", "European options"): 75,
         ("european", "BENCHOP"): 6,
         ("calibration", ""): 14,
     }
