@@ -9,7 +9,6 @@ from typing import Any
 
 from pricing import Book, Market
 from pricing.market import Observed
-from pricing.products.trade import COLUMNS
 
 BEGIN = date(2026, 1, 5)
 CURRENCIES = {"EUR": 0.025, "USD": 0.04, "GBP": 0.042, "CHF": 0.01, "JPY": 0.008}
@@ -145,7 +144,7 @@ class Writer:
             if "monitoring_dates" in row:
                 row["expiry"] = row["monitoring_dates"].split("|")[-1]
             rows.append({"id": f"T{place}", "quantity": self.dice.choice((-3, -2, 2, 3, 5)), **row})
-        columns = [name for name in COLUMNS if any(name in row for row in rows)]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[str(row.get(name, "")) for name in columns] for row in rows]
         return "\n".join(map(",".join, [columns, *cells]))
 
