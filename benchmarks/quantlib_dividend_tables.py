@@ -140,17 +140,13 @@ def barriers(peer: Peer, steps: int, nodes: int) -> str:
     )
 
 
-def main() -> int:
-    """Print the tables."""
+def tables() -> str:
+    """Return all tables."""
     peer = Peer()
-    tables = [european(peer), on_grids(peer, "European", "spot", 3200, 1600)]
-    tables += [
-        on_grids(peer, "American", dynamics, 3200, 1600) for dynamics in ("escrowed", "spot")
-    ]
-    tables.append(barriers(peer, 6400, 1600))
-    sys.stdout.write("\n".join(tables))
-    return 0
+    found = [european(peer), on_grids(peer, "European", "spot", 3200, 1600)]
+    found += [on_grids(peer, "American", dynamics, 3200, 1600) for dynamics in ("escrowed", "spot")]
+    return "\n".join([*found, barriers(peer, 6400, 1600)])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.stdout.write(tables())

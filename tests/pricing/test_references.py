@@ -1,10 +1,13 @@
 """Published values, each to what its source is known to."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 import QuantLib as ql
 
+from benchmarks import quantlib_dividend_tables as script
 from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
@@ -12,6 +15,7 @@ from tests import references
 from tests.helpers import double
 
 pytestmark = double
+TABLES = Path(__file__).parents[2] / "pricing/validation/tables"
 # tables whose programs take the longest, which the whole command has (tests/jaxtape/test_validate_command.py)
 LATER = (
     "local volatility",
@@ -101,3 +105,8 @@ def test_no_row_is_lost():
     }
     found = {(g, w): len(references.of_table(references.GROUPS[g], w)) for g, w in counts}
     assert found == counts
+
+
+def test_the_closed_form_with_dividends_is_what_its_script_prints():
+    table = (TABLES / "european.toml").read_text(encoding="utf-8")
+    assert script.european(script.Peer()).strip() in table
