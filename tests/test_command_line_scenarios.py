@@ -225,7 +225,7 @@ def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_p
     assert "G2: DAX on 2002-07-06: no such fixing" in outcome.stderr and "G1:" not in outcome.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     rows = Tables(page).found["payments"][1:]
-    assert {row[0][0]: row[3][1] for row in rows} == payments
+    assert {row[0][0]: row[4][1] for row in rows} == payments
     assert "Paid in between" in page and "no figures" not in page
 
 

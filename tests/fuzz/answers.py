@@ -104,7 +104,7 @@ def prepare(book, market):
     """All that precedes the valuation of a book, but for calibrations."""
     book = book.checked(market)
     for row in book.rows:
-        assert (row.trade is None) == bool(row.errors)
+        assert (row.trade is None) == bool(row.errors or row.is_over)
         assert control_character(row.id) is control_character(row.type) is None
     market.flat_quotes()
     vols = market.swaption_vols
