@@ -12,13 +12,14 @@ Three functions change JAX for the whole process:
   executables of one device a name without the device's number.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.core
-from jax._src import cache_key, checkify, xla_bridge
+from jax._src import cache_key, checkify, config, xla_bridge
 from jax._src.array import ArrayImpl
 from jax._src.core import trace_state_clean
 from jax._src.dispatch import apply_primitive
@@ -199,6 +200,19 @@ def kinds_of_effects(error: Any) -> Collection[Any]:
 def with_placeholders(error: Any, effects: Collection[Any]) -> Any:
     """Return an error of checkify with room for these effects: its structure is then constant in a loop."""
     return error._add_placeholder_effects(effects)
+
+
+@contextlib.contextmanager
+def every_program_kept() -> Iterator[None]:
+    """Let JAX's persistent cache keep each program that this thread compiles in this context, however small.
+
+    Other threads keep their settings.
+    """
+    with (
+        config.persistent_cache_min_compile_time_secs(0.0),
+        config.persistent_cache_min_entry_size_bytes(-1),
+    ):
+        yield
 
 
 def share_executables_among_devices() -> None:

@@ -145,6 +145,26 @@ def test_a_script_keeps_its_programs_by_default_and_says_so_once(tmp_path):
     assert run("") == ([value, "traced False compiled 0"], "")
 
 
+A_FOLDER_FOR_JAX = """
+import pathlib, jax, jax.numpy as jnp, jaxtape as jt
+from pricing import BlackScholes, European, price
+value = lambda: price(European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2)).value
+value()
+jax.config.update("jax_compilation_cache_dir", "mine")
+value()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.jit(lambda x: 2.5 * x + 1.0)(jnp.ones(3))
+print(any(name.name.endswith("-cache") for name in pathlib.Path("mine").iterdir()))
+"""
+
+
+def test_jax_keeps_what_it_compiles_in_the_folder_that_its_user_names_later(tmp_path):
+    script = f"import os; os.chdir({str(tmp_path)!r})\n{A_FOLDER_FOR_JAX}"
+    nowhere = {"JAX_COMPILATION_CACHE_DIR": "", "XDG_CACHE_HOME": str(tmp_path)}
+    done = in_python(script, **nowhere, JAXTAPE_CACHE="", PYTHONPATH=str(ROOT))
+    assert done.stdout == "True\n", done.stderr
+
+
 COUNTED = """
 import collections
 from jax import monitoring

@@ -13,7 +13,6 @@ from ..programs.default_store import (
     MAX_EXECUTABLE_BYTES,
     MAX_PROGRAM_BYTES,
     cache_folder,
-    keep_every_program,
 )
 from ..programs.store import PROGRAMS, stored_files
 from ..programs.stored_jit import use_default_store
@@ -30,7 +29,8 @@ def use_cache(job: str) -> Callable[[], None]:
     store = use_default_store()
     if store is None:
         return lambda: None
-    keep_every_program()
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
     share_executables_among_devices()
     return store.prefetch(job)

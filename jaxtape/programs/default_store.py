@@ -1,11 +1,8 @@
 """The folder where programs are kept unless a user names another, or none."""
 
-import contextlib
-import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -16,11 +13,16 @@ from .store import ProgramStore, trim
 
 EXECUTABLES = "*-cache"  # as JAX names them
 MAX_PROGRAM_BYTES, MAX_EXECUTABLE_BYTES = 2**29, 2**31
-_EVERY_PROGRAM = {
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
-_LOGGER = logging.getLogger("jaxtape")
+
+
+class _GivenToJax:
+    """The folder that JAX was given here for compiled programs, None if it has another; and the one before."""
+
+    folder: str | None = None
+    before: str | None = None
+
+
+_given = _GivenToJax()
 
 
 def cache_folder() -> Path | None:
@@ -55,14 +57,15 @@ def home_folder(variable: str, within_home: str, remedy: str) -> Path:
 def default_store(*, announce: bool) -> ProgramStore | None:
     """Return a store in the `cache_folder`, and let JAX keep what it compiles in the same folder.
 
-    There is no store if `JAXTAPE_CACHE=off`, or if JAX already has a folder for compiled programs and
+    There is no store if `JAXTAPE_CACHE=off`, or if a user gave JAX a folder for compiled programs and
     `$JAXTAPE_CACHE` names no other: that folder stays in use. If the folder cannot be written, a line on stderr
     says so.
 
     Args:
         announce: Whether a line on stderr says where programs are kept, the first time.
     """
-    if jax.config.values["jax_compilation_cache_dir"] and not os.environ.get("JAXTAPE_CACHE"):
+    before = _folder_of_jax()
+    if before and before != _given.folder and not os.environ.get("JAXTAPE_CACHE"):
         return None
     try:
         folder = cache_folder()
@@ -81,27 +84,31 @@ def default_store(*, announce: bool) -> ProgramStore | None:
             file=sys.stderr,
         )
     trim(folder, MAX_EXECUTABLE_BYTES, EXECUTABLES)
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    compilation_cache.reset_cache()  # JAX may have decided already that it has none
+    if before != str(folder):
+        if before != _given.folder:
+            _given.before = before
+        _given.folder = str(folder)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        compilation_cache.reset_cache()  # JAX may have decided already that it has none
     return ProgramStore(folder / "programs", MAX_PROGRAM_BYTES)
 
 
-def keep_every_program() -> None:
-    """Let JAX keep each program that it compiles, however small, in its folder."""
-    for name, value in _EVERY_PROGRAM.items():
-        jax.config.update(name, value)
+def follow_user() -> None:
+    """Let JAX use the folder that a user gave it after the default one, which JAX alone would not leave."""
+    if _given.folder is not None and _folder_of_jax() != _given.folder:
+        _given.folder = None
+        compilation_cache.reset_cache()
 
 
-@contextlib.contextmanager
-def every_program_kept() -> Iterator[None]:
-    """Let JAX keep each program that it compiles within this context, however small."""
-    before = {name: jax.config.values[name] for name in _EVERY_PROGRAM}
-    keep_every_program()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
+def take_back_folder() -> None:
+    """Let JAX use the folder, if any, that it had before `default_store` gave it one."""
+    if _given.folder is not None and _folder_of_jax() == _given.folder:
+        jax.config.update("jax_compilation_cache_dir", _given.before)
+    follow_user()
+
+
+def _folder_of_jax() -> str | None:
+    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _check_usable(folder: Path) -> None:

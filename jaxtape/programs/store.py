@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ..jax_private import every_program_kept
 from .exported import Program, load
 
 _LOGGER = logging.getLogger("jaxtape")
@@ -53,7 +54,8 @@ class ProgramStore:
             found = found or load(path)
             if found.name != name:  # it was renamed
                 return None
-            found.compiled(found.shapes if arrays is None else arrays)
+            with every_program_kept():
+                found.compiled(found.shapes if arrays is None else arrays)
         except FileNotFoundError:
             return None
         except Exception as error:  # a file can be wrong in countless ways

@@ -15,12 +15,12 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-from ..jax_private import is_tracing
+from ..jax_private import every_program_kept, is_tracing
 from ..jax_settings.platform import current_platform
 from ..jax_settings.xla_flags import quick_options
 from ..output_folder import local_path
 from .code_fingerprint import describe_user_code
-from .default_store import default_store, every_program_kept
+from .default_store import default_store, follow_user, take_back_folder
 from .exported import Program, arrays_of, exported, flattened, place_of, shape_of
 from .fingerprint import fingerprint, settings
 from .pairs_of_reals import rewritten_for
@@ -51,7 +51,8 @@ def set_program_store(folder: str | os.PathLike | None, *, budget: int = 2**29) 
 
     Without this call they are kept in `$JAXTAPE_CACHE`, else in `$XDG_CACHE_HOME/jaxtape`, else in
     `~/.cache/jaxtape`, and JAX keeps what it compiles there as well; `JAXTAPE_CACHE=off` keeps nothing. If JAX
-    has a folder of its own for compiled programs (`jax_compilation_cache_dir`), nothing is kept by default.
+    has a folder of its own for compiled programs (`jax_compilation_cache_dir`), nothing is kept by default. If
+    it is given one later, it keeps programs there from the next call of a function of this library.
 
     A program is found again if its function, the structure and shapes of its arguments, the sources of its
     packages, and the versions, settings and flags of JAX are the same; it is then not traced. A function with
@@ -71,6 +72,8 @@ def set_program_store(folder: str | os.PathLike | None, *, budget: int = 2**29) 
         _choose(None)
     elif current is None or (current.folder, current.budget) != (Path(folder), budget):
         _choose(ProgramStore(local_path(folder), budget))
+    with _setting.lock:
+        take_back_folder()
 
 
 def store_in_use() -> ProgramStore | None:
@@ -78,6 +81,7 @@ def store_in_use() -> ProgramStore | None:
     with _setting.lock:
         if not _setting.is_chosen:
             _setting.store, _setting.is_chosen = default_store(announce=True), True
+        follow_user()
         return _setting.store
 
 

@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -195,6 +197,39 @@ def test_executables_of_one_device_have_names_without_it(monkeypatch):
         cache_key._hash_serialized_compile_options(None, _Options(devices))
     assert stripped == [True, False]
     assert cache_key._hash_serialized_compile_options.__wrapped__ is original
+
+
+def test_every_program_of_a_thread_is_kept_and_settings_stay():
+    """Also where the contexts of two threads overlap."""
+    names = (
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    settings = lambda: [jax.config.values[name] for name in names]
+    before = settings()
+    try:
+        for name, value in zip(names, (5.0, 7), strict=True):
+            jax.config.update(name, value)
+        entered, left = threading.Event(), threading.Event()
+
+        def overlapping():
+            with jax_private.every_program_kept():
+                entered.set()
+                left.wait()
+                return settings()
+
+        with ThreadPoolExecutor() as pool:
+            with jax_private.every_program_kept():
+                other = pool.submit(overlapping)
+                entered.wait()
+                assert settings() == [0.0, -1]
+            assert settings() == [5.0, 7]
+            left.set()
+            assert other.result() == [0.0, -1]
+        assert settings() == [5.0, 7]
+    finally:
+        for name, value in zip(names, before, strict=True):
+            jax.config.update(name, value)
 
 
 def test_a_primitive_is_lowered_by_platform():

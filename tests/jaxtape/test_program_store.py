@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import typer
+from jax.experimental.compilation_cache import compilation_cache
 from typer.testing import CliRunner
 
 import jaxtape as jt
@@ -456,6 +457,38 @@ def test_what_is_no_program(tmp_path):
 def test_the_words_of_a_tree_are_plain():
     tree = a_leg(), Pair(1j, b"x"), {"k": (None, True, float("nan"))}, frozenset({1})
     assert json.loads(json.dumps(PytreeSpec(tree).json)) == PytreeSpec(tree).json
+
+
+# --- The default store -----------------------------------------------------------------------------------
+
+
+def test_the_default_store_gives_jax_a_folder_and_takes_it_back(tmp_path, monkeypatch):
+    """A second job of a process finds the store again; a folder that a user gave JAX stays in use."""
+    of_jax = lambda: jax.config.values["jax_compilation_cache_dir"]
+    before = of_jax()
+    monkeypatch.delenv("JAXTAPE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert stored_jit.use_default_store() is None and of_jax() == before
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        for _ in range(2):
+            store = stored_jit.use_default_store()
+            assert store is not None and store.folder == tmp_path / "jaxtape/programs"
+        assert of_jax() == str(tmp_path / "jaxtape")
+        monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path / "named"))
+        stored_jit.use_default_store()
+        assert of_jax() == str(tmp_path / "named")
+        jt.set_program_store(None)
+        assert of_jax() is None
+        stored_jit.use_default_store()
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
+        assert stored_jit.store_in_use() is not None
+        jt.set_program_store(None)
+        assert of_jax() == str(tmp_path / "mine")
+    finally:
+        jt.set_program_store(None)
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
 
 
 # --- The command -----------------------------------------------------------------------------------------
