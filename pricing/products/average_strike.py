@@ -7,9 +7,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, choice, dates, non_negative, positive, word
+from ..fields import (
+    Numeric,
+    Word,
+    choice,
+    dates,
+    is_traced,
+    non_negative,
+    not_below_zero,
+    positive,
+    real,
+    word,
+)
 from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number
+from ..ingestion.fields import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PathClaim
@@ -27,7 +38,7 @@ class AverageStrike(PathClaim):
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
         average: The word "arithmetic" or "geometric": another word is another program.
         moneyness: The share of the average that is the strike, above 0.
-        past_sum: The sum of past fixings, or of their logarithms.
+        past_sum: The sum of past fixings, above 0, or of their logarithms, of any sign.
         num_past: The number of past fixings.
 
     Examples:
@@ -42,8 +53,12 @@ class AverageStrike(PathClaim):
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
     moneyness: Numeric[Real] = positive("moneyness", default=1.0)
-    past_sum: Numeric[Real] = non_negative("past_sum", default=0.0)
+    past_sum: Numeric[Real] = real("past_sum", default=0.0)
     num_past: Numeric[Real] = non_negative("num_past", default=0.0)
+
+    def __check_init__(self):
+        if self.average == "arithmetic" and not is_traced(self.past_sum):
+            not_below_zero("past_sum", self.past_sum)
 
     @property
     def side(self) -> Real:
@@ -72,13 +87,24 @@ class AverageStrikeTrade(Trade):
     averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
     average: Annotated[str, one_of("arithmetic", "geometric")] = "arithmetic"
     moneyness: Annotated[float, number("moneyness", above=0.0)] = 1.0
-    past_sum: Annotated[float, number("past_sum", least=0.0)] = 0.0
+    past_sum: Annotated[float, number("past_sum")] = 0.0
     num_past: Annotated[float, number("number of past fixings", least=0.0)] = 0.0
     expiry: IsoDate = last_of("averaging_dates")
 
     @property
     def shape(self) -> tuple[int, str]:
         return len(self.averaging_dates), self.average
+
+    def check(self) -> None:
+        if self.average == "arithmetic" and self.past_sum < 0.0:
+            message = f"{self.past_sum:g} is below 0, and the average is arithmetic"
+            raise problem(message, "give a past_sum >= 0", "past_sum")
+        if self.past_sum and not self.num_past:
+            message = "a past_sum is given without its number of fixings"
+            raise problem(message, "give it as num_past", "num_past")
+        if self.num_past and not self.past_sum and self.average == "arithmetic":
+            message = "a num_past is given without the sum of those fixings"
+            raise problem(message, "give it as past_sum", "past_sum")
 
     def aged(self, observed: Observed) -> Aged:
         past = [day for day in self.averaging_dates if day <= observed.until]
