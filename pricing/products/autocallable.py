@@ -39,7 +39,7 @@ from .trade import (
     last_of,
     split_names,
 )
-from .watched import first_touch
+from .watched import check_watch, first_touch
 
 NO_OR_YES = {"no": 0, "yes": 1}
 WATCHED = ("dates", "always")
@@ -153,7 +153,9 @@ class Autocallable(AbstractProduct):
     @property
     def canonical(self) -> AbstractProduct:
         if self.coupon_barrier is None and self.knock_in is None and not self.multi_asset:
-            return self._barrier_on_dates  # a coupon that is missed then is lost: the note goes on
+            return (
+                self._barrier_on_dates
+            )  # without a coupon_barrier, redemption alone pays a coupon
         call = self._call_levels
         level = call if self.coupon_barrier is None else self.coupon_barrier[..., None]
         pays = self.coupons > 0.0
@@ -269,6 +271,7 @@ class AutocallableTrade(Trade):
 
     def check(self) -> None:
         others = self.underlyings[1:]
+        check_watch(self.expiry, self.start, knocked=self.knocked)
         check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
         check_count(self.call_steps, self.exercise_dates, "call_steps", "exercise_dates")
         if others or self.other_initial_spots:

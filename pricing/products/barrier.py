@@ -12,14 +12,13 @@ from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
 from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .barrier_option import SingleBarrier
 from .discrete_barrier import Payoff, discrete_barrier
 from .european import European, EuropeanTrade
-from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_levels
+from .product import CALL_OR_PUT, AbstractProduct, CallOrPut, check_last_date, check_levels
 from .trade import Aged, IsoDate, IsoDates, Level, OptionTrade, Rebate
-from .watched import first_touch
+from .watched import check_watch, first_touch
 
 BarrierType = Annotated[str, one_of("down-and-out", "down-and-in", "up-and-out", "up-and-in")]
 BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-in": 3}
@@ -61,14 +60,7 @@ class Barrier(CallOrPut, SingleBarrier):
 
     def __check_init__(self):
         check_levels(self.dates, barrier=self.barrier)
-        known = not isinstance(self.expiry, Tracer) and not isinstance(self.dates, Tracer)
-        if self.dates is None or not known:
-            return
-        if not np.allclose(self.dates[..., -1], self.expiry, rtol=1e-6):
-            raise ValueError(
-                f"the last of the barrier's dates must be its expiry, got {self.dates[..., -1]} and "
-                f"{self.expiry}: end the dates with the expiry"
-            )
+        check_last_date(self.dates, self.expiry)
 
     @property
     def barrier_direction(self) -> Float[Array, "..."]:
@@ -147,9 +139,7 @@ class BarrierTrade(OptionTrade):
         return self.barrier_type.endswith("in")
 
     def check(self) -> None:
-        if self.start is not None and self.monitoring_dates is not None:
-            message = "there are monitoring_dates, and a start is given"
-            raise problem(message, "leave it empty: the barrier is watched on its dates", "start")
+        check_watch(self.expiry, self.start, self.monitoring_dates, self.knocked)
 
     def aged(self, observed: Observed) -> Aged:
         is_over = self.expiry <= observed.until

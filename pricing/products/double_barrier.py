@@ -16,6 +16,7 @@ from .discrete_barrier import DiscreteBarrier, Payoff, discrete_barrier
 from .european import European
 from .product import CALL_OR_PUT, check_levels
 from .trade import Aged, IsoDate, IsoDates, Level, OptionTrade, Rebate, last_of
+from .watched import check_watch
 
 
 class DoubleBarrier(BarrierOption):
@@ -112,6 +113,7 @@ class DoubleBarrierTrade(OptionTrade):
                 f"the upper barrier, {self.upper:g}, is not above the lower one, {self.lower:g}"
             )
             raise problem(message, "give an upper barrier > lower", "upper")
+        check_watch(self.expiry, None, knocked=self.knocked)
 
     def aged(self, observed: Observed) -> Aged:
         if self.knocked is not None and self.knocked <= observed.until:

@@ -4,18 +4,17 @@ from datetime import date
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, choice, dates, is_traced, positive, time
+from ..fields import Numeric, Word, choice, dates, positive, time
 from ..ingestion.fields import number
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PathClaim
-from .product import CALL_OR_PUT, Real, side_of
+from .product import CALL_OR_PUT, Real, check_last_date, side_of
 from .trade import Aged, IsoDate, IsoDates, OptionTrade
-from .watched import days_watched
+from .watched import check_watch, days_watched
 
 
 class Lookback(PathClaim):
@@ -52,13 +51,7 @@ class Lookback(PathClaim):
     extreme: Numeric[Real | None] = positive("extreme", optional=True, default=None)
 
     def __check_init__(self):
-        if self.dates is None or is_traced((self.dates, self.expiry)):
-            return
-        if not np.allclose(self.dates[..., -1], self.expiry, rtol=1e-6):
-            raise ValueError(
-                f"the last of the lookback's dates must be its expiry, got {self.dates[..., -1]} and "
-                f"{self.expiry}: end the dates with the expiry"
-            )
+        check_last_date(self.dates, self.expiry)
 
     @property
     def side(self) -> Real:
@@ -113,6 +106,9 @@ class LookbackTrade(OptionTrade):
         given = self.strike, self.monitoring_dates, self.extreme
         return len(self.monitoring_dates or ()), *(each is None for each in given)  # pyright: ignore
 
+    def check(self) -> None:
+        check_watch(self.expiry, self.start, self.monitoring_dates)
+
     def aged(self, observed: Observed) -> Aged:
         days = self._days_that_count(observed)
         spots = [observed.spot(self.underlying, day) for day in days]
@@ -134,5 +130,5 @@ class LookbackTrade(OptionTrade):
             return tuple(day for day in self.monitoring_dates if day <= observed.until)
         days = days_watched(observed, self.underlying, self.start, self.expiry)
         if self.start is None:  # what came before is in `extreme`
-            days = tuple(day for day in days if day > observed.since or day == self.expiry)
+            days = tuple(day for day in days if day >= observed.since or day == self.expiry)
         return days

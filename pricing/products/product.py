@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int8
 
-from ..fields import core_dims, rolled
+from ..fields import core_dims, is_traced, rolled
 from ..numbers_shown import repr_with_numbers
 
 if TYPE_CHECKING:
@@ -158,6 +159,21 @@ def check_levels(dates: Array | None, **levels: Array) -> None:
                 "DiscreteBarrier(...) for one a date, or, for a batch of contracts, dates of shape "
                 "(contracts, dates)"
             )
+
+
+def check_last_date(dates: Array | None, expiry: Array) -> None:
+    """Check that a list of dates ends with the expiry.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if dates is None or is_traced((dates, expiry)):
+        return
+    if not np.allclose(dates[..., -1], expiry, rtol=1e-6):
+        raise ValueError(
+            f"the last of the dates must be the expiry, got {dates[..., -1]} and {expiry}: end the dates with "
+            "the expiry"
+        )
 
 
 def side_of(option: Array, like: Array) -> Array:

@@ -15,7 +15,7 @@ from .european import European
 from .fixed_payments import PendingTrade
 from .product import CALL_OR_PUT, Real, side_of
 from .trade import Aged, IsoDate, Level, Trade
-from .watched import first_touch
+from .watched import check_watch, first_touch
 
 TOUCH_KINDS = {"one-touch": 0, "one-touch-at-expiry": 1, "no-touch": 2}
 TOUCHED_FROM = {"above": 1, "below": -1}
@@ -108,6 +108,9 @@ class TouchTrade(Trade):
     @property
     def level(self) -> float:
         return self.barrier
+
+    def check(self) -> None:
+        check_watch(self.expiry, self.start, knocked=self.knocked)
 
     def aged(self, observed: Observed) -> Aged:
         hit = self.knocked

@@ -14,8 +14,9 @@ from ..ingestion.fields import number, problem
 from ..market.observed import Observed, UnknownPast
 from ..numerics.safe_math import safe_sqrt
 from .path_claim import PathClaim
-from .product import Real
+from .product import Real, check_last_date
 from .trade import Aged, IsoDate, IsoDates, Notional, Spot, Trade
+from .watched import check_watch
 
 MEASURES = ("variance", "volatility")
 
@@ -36,6 +37,9 @@ class VarianceSwap(PathClaim):
         initial_spot: The spot that the first return is from; None for the spot at dates[0].
         accrued: The sum of the squares of past log returns.
         past_returns: The number of past returns.
+
+    Raises:
+        ValueError: If there is no return, or the last of the dates is not the expiry.
 
     Examples:
         >>> from pricing import BlackScholes, price
@@ -64,6 +68,7 @@ class VarianceSwap(PathClaim):
             raise ValueError(
                 "dates must be two at least, for one return: give another, or an initial_spot"
             )
+        check_last_date(self.dates, self.expiry)
 
     def paid(self, total: Real, count: Real) -> Real:
         """Return the payment for the sum of all squared returns to come, and their number."""
@@ -89,11 +94,7 @@ class VarianceSwapTrade(Trade):
 
     type = "variance_swap"
     product = VarianceSwap
-    renamed: ClassVar[dict[str, str]] = {
-        "strike": "vol_strike",
-        "dates": "monitoring_dates",
-        "expiry": "expiry",
-    }
+    renamed: ClassVar[dict[str, str]] = {"strike": "vol_strike", "dates": "monitoring_dates"}
     neutral = ("measure", "accrued", "past_returns", "annualization")
     dates_name = "monitoring_dates"
 
@@ -120,9 +121,10 @@ class VarianceSwapTrade(Trade):
                 message = f"there are {a_year:.3g} returns a year, and the annualization is "
                 remedy = "give the number of returns in a year as annualization"
                 raise problem(f"{message}{self.annualization:g}", remedy, "annualization")
-        if dated is not None and self.start is not None:
-            message = "there are monitoring_dates, and a start is given"
-            raise problem(message, "leave it empty: the first date is the start", "start")
+        if self.accrued and not self.past_returns:
+            message = "accrued is given without its number of returns"
+            raise problem(message, "give it as past_returns", "past_returns")
+        check_watch(self.expiry, self.start, dated)
 
     @property
     def shape(self) -> Any:
@@ -149,9 +151,10 @@ class VarianceSwapTrade(Trade):
         """Return the swap with the returns between the known days since its start, or since the market before.
 
         Raises:
-            UnknownPast: The swap has not started.
+            UnknownPast: The swap has not started, or has expired without a return.
         """
-        start, end = self.start or observed.since, min(self.expiry, observed.until)
+        end = min(self.expiry, observed.until)
+        start = self.start or min(observed.since, end)
         if start > observed.until:
             message = f"the swap starts on {start}, after the market's as-of date {observed.until}"
             raise UnknownPast(message, "give monitoring_dates, the first of them the start")
@@ -161,6 +164,9 @@ class VarianceSwapTrade(Trade):
         accrued = self.accrued + _squares(spots)
         returns = self.past_returns + self.annualization * (end - start).days / 365.0
         if self.expiry <= observed.until:
+            if not returns:
+                message = f"no return of {self.underlying} counts up to the expiry {self.expiry}"
+                raise UnknownPast(message, "give a start before it, or accrued and past_returns")
             return Aged(self._paid(accrued, returns), None, "expired", self.expiry)
         changes = {"accrued": accrued, "past_returns": returns, "start": None}
         return Aged(0.0, self._as(type(self), **changes))

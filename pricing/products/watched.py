@@ -3,7 +3,35 @@
 from collections.abc import Callable
 from datetime import date
 
+from ..ingestion.fields import problem
 from ..market.observed import Observed, UnknownPast
+
+
+def check_watch(
+    expiry: date,
+    start: date | None,
+    dates: tuple[date, ...] | None = None,
+    knocked: date | None = None,
+) -> None:
+    """Check that the days of a row on which a level is compared go together.
+
+    Args:
+        expiry: The last day.
+        start: The first day of a level that is watched at all times, or None.
+        dates: The days of one that is watched on dates, or None.
+        knocked: The day on which the level was touched, or None.
+
+    Raises:
+        problem: They do not; a `PydanticCustomError` with a remedy.
+    """
+    if start is not None and dates is not None:
+        message = "there are monitoring_dates, and a start is given"
+        raise problem(message, "leave it empty: the spot is watched on its dates", "start")
+    for name, day in (("start", start), ("knocked", knocked)):
+        if day is not None and day > expiry:
+            raise problem(
+                f"{day} is after the expiry {expiry}", "give a day up to the expiry", name
+            )
 
 
 def days_watched(

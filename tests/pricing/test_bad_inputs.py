@@ -297,6 +297,8 @@ FORWARD_START |= {"start": "2002-12-17"}
 LOOKBACK = {"type": "lookback", **_ON, "option": "put"}
 CLIQUET = {"type": "cliquet", **_DATED}
 SWAP = {"type": "variance_swap", **_ON, "vol_strike": 0.2}
+AVERAGE = {"type": "average_strike", "underlying": "DAX", "option": "call"}
+AVERAGE |= {"averaging_dates": "2002-12-17|2003-03-18"}
 SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
 
 
@@ -341,6 +343,13 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
         (SWAP, {"annualization": 0}, "annualization", "give an annualization > 0"),
         (SWAP, _DATED, "annualization", "give the number of returns in a year"),
         (SWAP, {"past_returns": -1}, "past_returns", "number of past_returns >= 0"),
+        (SWAP, {"accrued": 0.01}, "past_returns", "give it as past_returns"),
+        (SWAP, {"start": "2003-03-19"}, "start", "give a day up to the expiry"),
+        (TOUCH, {"knocked": "2003-03-19"}, "knocked", "give a day up to the expiry"),
+        (LOOKBACK | _DATED, {"start": "2002-12-17"}, "start", "leave it empty"),
+        (AVERAGE, {"past_sum": -1, "num_past": 1}, "past_sum", "give a past_sum >= 0"),
+        (AVERAGE, {"past_sum": 4400}, "num_past", "give it as num_past"),
+        (AVERAGE, {"num_past": 1}, "past_sum", "give it as past_sum"),
         (SPREAD, {"underlying": "DAX"}, "underlying", "give two equities or more"),
         (SPREAD, {"weights": "1"}, "weights", "as many weights as equities"),
     ],

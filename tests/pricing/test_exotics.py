@@ -170,6 +170,17 @@ def test_a_variance_of_past_and_future_returns_is_their_mean():
     np.testing.assert_allclose(price(of_vol, model).value, expected, rtol=1e-12)
 
 
+def test_an_average_strike_is_proportional_to_the_spot_where_past_logarithms_are_below_zero():
+    values = [
+        price(
+            AverageStrike(DATES, "put", "geometric", 0.98, 2.0 * np.log(0.9 * spot), 2.0),
+            BlackScholes(spot, 0.03, 0.2),
+        ).value
+        for spot in (100.0, 0.8)
+    ]
+    np.testing.assert_allclose(values[1], 0.008 * values[0], rtol=1e-12)
+
+
 SURFACE = VolSurface([0.5, 2.0], [80.0, 125.0], [[0.3, 0.2], [0.28, 0.22]])
 
 
@@ -191,12 +202,14 @@ def test_a_closed_form_that_does_not_hold_is_refused_by_name(product, model, rea
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Lookback(1.0, dates=[0.5, 0.9]), "must be its expiry"),
+        (lambda: Lookback(1.0, dates=[0.5, 0.9]), "must be the expiry"),
         (lambda: ForwardStart(1.0, 1.0, 0.5), "start must be before the expiry"),
         (lambda: Cliquet([0.5]), "two at least"),
         (lambda: Cliquet([0.5, 1.0], -1.0), "local_floor must be above -1"),
         (lambda: Cliquet([0.5, 1.0], 0.1, 0.05), "local_floor must be below local_cap"),
         (lambda: VarianceSwap(0.2, 1.0, [1.0]), "two at least"),
+        (lambda: VarianceSwap(0.2, 1.0, [0.5, 0.9]), "must be the expiry"),
+        (lambda: AverageStrike([1.0], past_sum=-1.0, num_past=1.0), "not below 0"),
         (lambda: VarianceSwap(-0.2, 1.0), "strike must be a finite number, not below 0"),
         (lambda: price(Spread(1.0, 1.0, weights=[1.0]), PAIR), "one weight for each asset"),
         (lambda: Touch(100.0, 1.0, "two-touch"), "kind must be one of"),

@@ -10,6 +10,7 @@ import pytest
 
 from pricing import Book, Fixings, Market, explain, risk
 from pricing.ingestion.errors import UnreadableFile
+from pricing.market import Observed
 from pricing.models.surface_models import black_scholes
 from pricing.portfolio.batching import products_of
 from tests.helpers import double
@@ -265,6 +266,20 @@ def test_a_fixing_beyond_a_barrier_of_unknown_start_is_refused():
     assert "give start, the first day, or knocked, the day of the knock" in trade.status
 
 
+def test_a_lookback_of_unknown_start_counts_the_spot_of_the_market_before():
+    """It was valued on the 7th, at 100, as if it began there."""
+    (trade,) = book({"type": "lookback", "option": "call", "expiry": "2026-01-09"}).trades
+    fixings = f"{PAST}S,2026-01-07,100\nS,2026-01-08,105\n"
+    assert trade.aged(Observed(ASOF, market(fixings, date(2026, 1, 9), spot=110.0))).cash == 10.0
+
+
+def test_a_variance_swap_that_ends_today_without_a_return_is_refused():
+    row = {"type": "variance_swap", "vol_strike": 0.2, "expiry": str(ASOF)}
+    first, second = valued(row, row | {"accrued": 0.01, "past_returns": 7}).trades
+    assert "no return of S counts" in first.status and "give a start before it" in first.status
+    assert second.status == "expired"
+
+
 @double
 def test_a_payment_that_is_not_settled_is_discounted():
     """Wednesday the 7th, and two business days later."""
@@ -288,6 +303,8 @@ BAD = {
         OUT | {"start": "2025-12-05", "monitoring_dates": "2025-12-05|2027-01-07"},
         "watched on its dates",
     ),
+    "a start after the expiry": (OUT | {"start": "2027-01-08"}, "after the expiry"),
+    "a knock after the expiry": (OUT | {"knocked": "2027-01-08"}, "after the expiry"),
 }
 
 
@@ -367,7 +384,7 @@ def test_a_coupon_leaves_no_jump():
 
 @double
 def test_expiries_are_a_part_and_leave_no_jump():
-    """One trade is paid, one is still to settle, one goes on: the others' parts are those of it alone."""
+    """One trade is paid, one has yet to settle, one lives: all other parts are those of the living trade."""
     rows = [
         PLAIN | {"strike": 99, "expiry": "2026-01-08", "quantity": -4},
         PLAIN | {"strike": 94, "expiry": "2026-01-08", "settlement_lag": 3},
