@@ -33,6 +33,7 @@ QUICK = {
     "equal_accuracy": "--target 0.02 --repeat 2",
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
+    "first_price": "--repeat 2",
     "import_time": "--repeat 2",
     "evenings": "--trades 60 --evenings 5",
     "live_session": "--trades 1000 --repeat 2",

@@ -49,14 +49,17 @@ def _shown(value: Any) -> str:
         left, right = "[]" if isinstance(value, list) else "()"
         return _bracketed(left, map(_shown, value), right)
     if _is_short(value):
-        return _listed(np.asarray(value).tolist())
+        return _listed(np.asarray(value))
     return eqx.tree_pformat(value) if eqx.is_array_like(value) else repr(value)
 
 
-def _listed(numbers: Any) -> str:
-    if isinstance(numbers, list):
+def _listed(numbers: np.ndarray | np.generic) -> str:
+    """Return numbers with the digits that their type holds, and eight at most."""
+    if numbers.ndim:
         return f"[{', '.join(map(_listed, numbers))}]"
-    return f"{numbers:.8g}" if isinstance(numbers, float) else repr(numbers)
+    if not jnp.issubdtype(numbers.dtype, jnp.floating):
+        return repr(numbers.item())
+    return f"{numbers.item():.{min(8, jnp.finfo(numbers.dtype).precision + 1)}g}"
 
 
 def _words(value: Any, codes: dict[str, int]) -> str:

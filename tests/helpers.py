@@ -141,6 +141,12 @@ def path_call(spots, numbers):
 # the fixed leg of swaps: payment dates and accruals
 _LEG = ([1.1, 1.6, 2.1], [0.55, 0.5, 0.5])
 
+
+def _phoenix(coupons=(0.02, 0.03, 0.04, 0.03), **terms) -> Autocallable:
+    """A note on four dates that is called at 103 and protected at 95, of 50."""
+    return Autocallable([0.2, 0.3, 0.55, 0.8], [*coupons], 103.0, 95.0, 100.0, 50.0, **terms)
+
+
 all_products: dict[str, Callable] = {
     "call": lambda: European(105.0, 0.8),
     "put": lambda: European(95.0, 0.8, "put"),
@@ -158,41 +164,19 @@ all_products: dict[str, Callable] = {
     "autocallable": lambda: Autocallable(
         [0.3, 0.55, 0.8], [0.02, 0.04, 0.06], 103.0, 85.0, 100.0, 50.0
     ),
-    "phoenix": lambda: Autocallable(
-        [0.2, 0.3, 0.55, 0.8],
+    "phoenix": lambda: _phoenix(
         [0.02, 0.01, 0.04, 0.03],
-        103.0,
-        95.0,
-        100.0,
-        50.0,
-        [1.2, 1.0, 0.98, 1.0],
+        call_steps=[1.2, 1.0, 0.98, 1.0],
         coupon_barrier=90.0,
         memory="yes",
         missed=0.01,
         knock_in=85.0,
     ),
-    "phoenix, knock-in watched always": lambda: Autocallable(
-        [0.2, 0.3, 0.55, 0.8],
-        [0.02, 0.03, 0.04, 0.03],
-        103.0,
-        95.0,
-        100.0,
-        50.0,
-        coupon_barrier=90.0,
-        knock_in=85.0,
-        watched="always",
+    "phoenix, knock-in watched always": lambda: _phoenix(
+        coupon_barrier=90.0, knock_in=85.0, watched="always"
     ),
-    "phoenix on the worst of three": lambda: Autocallable(
-        [0.2, 0.3, 0.55, 0.8],
-        [0.02, 0.03, 0.04, 0.03],
-        103.0,
-        95.0,
-        100.0,
-        50.0,
-        coupon_barrier=80.0,
-        memory="yes",
-        knock_in=75.0,
-        other_initial_spots=[95.0, 100.0],
+    "phoenix on the worst of three": lambda: _phoenix(
+        coupon_barrier=80.0, memory="yes", knock_in=75.0, other_initial_spots=[95.0, 100.0]
     ),
     "one touch": lambda: Touch(120.0, 0.8, "one-touch-at-expiry", amount=20.0),
     "no touch": lambda: Touch(85.0, 0.8, "no-touch", "above", amount=20.0),

@@ -28,8 +28,14 @@ from calibration import (
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
 from pricing import Book, European, fbsde, greeks, implied_vol, price, risk, simulate
-from pricing.market import SwaptionVols, VolSurface
-from pricing.models import AbstractModel, AbstractRateModel, Calibratable
+from pricing.market import DeltaQuotes, Dividends, SwaptionVols, VolSurface
+from pricing.models import (
+    AbstractModel,
+    AbstractRateModel,
+    BlackScholes,
+    Calibratable,
+    WithDividends,
+)
 from tests import helpers, helpers_tape
 
 KEY = jax.random.key(3)
@@ -62,6 +68,10 @@ def _direct() -> Iterator[Program]:
     for (method, product), model in _pairs().items():
         name = f"greeks of {product} by {method}"
         yield Program(name, _figures(method), _built(product, model), {})
+    for (model, product, method), build in _OTHERS.items():
+        name = f"greeks of {product} under {model}"
+        args = helpers.all_products[product](), build()
+        yield Program(name, _figures(method), args, {})
     arguments = jax.tree.map(jnp.asarray, helpers_tape.mixed_arguments())
     for schedule in helpers_tape.all_schedules:
         loss = helpers_tape.loss_of(schedule)
@@ -79,6 +89,33 @@ def _direct() -> Iterator[Program]:
         yield each._replace(function=loaded)
 
 
+def _paying(dynamics: str) -> WithDividends:
+    flat = helpers.all_models["black-scholes"]()
+    return WithDividends(flat, Dividends([0.3, 0.6], [1.0, 0.0], [0.0, 0.01]), dynamics)
+
+
+def _currency_pair() -> BlackScholes:
+    pillars = [0.5, 2.0]
+    wings = [[-0.01, -0.02], [-0.012, -0.022]], [[0.003, 0.01], [0.004, 0.012]]
+    quotes = DeltaQuotes(pillars, [0.1, 0.11], *wings)
+    surface = quotes.surface([100.5, 102.0], [0.99, 0.96])
+    return BlackScholes(100.0, helpers.curve(), surface, helpers.curve())
+
+
+# Programs that the classes of product and method do not name: (model, product, method) -> model.
+_OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
+    ("escrowed dividends", "call", "closed form"): lambda: _paying("escrowed"),
+    ("escrowed dividends", "asian", "Monte Carlo"): lambda: _paying("escrowed"),
+    ("escrowed dividends", "american put", "finite differences"): lambda: _paying("escrowed"),
+    ("dividends of the spot", "american put", "finite differences"): lambda: _paying("spot"),
+    ("dividends of the spot", "down-and-out call", "finite differences"): lambda: _paying("spot"),
+    ("Heston", "phoenix", "Monte Carlo"): helpers.all_models["heston on curve"],
+    ("three assets", "phoenix on the worst of three", "Monte Carlo"): helpers.all_models[
+        "three lognormal assets"
+    ],
+    ("vols by delta", "call", "closed form"): _currency_pair,
+    ("vols by delta", "down-and-out call", "finite differences"): _currency_pair,
+}
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
 

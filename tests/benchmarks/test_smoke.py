@@ -113,6 +113,12 @@ def of_edits(found):
     assert all(set(row["microseconds"]) == edits for row in found["rows"])
 
 
+def of_first_price(found):
+    off, empty, filled = found["rows"]
+    assert filled["price"] + filled["greeks"] < off["price"] + off["greeks"]
+    assert (off["ratio"], empty["cache"]) == (1.0, "empty")
+
+
 def of_import_time(found):
     names = "jax, equinox, optax", "jaxtape", "pricing", "pricing.fbsde", "calibration"
     assert tuple(row["import"] for row in found["rows"]) == names
@@ -360,6 +366,7 @@ SMOKE: dict[str, Smoke] = {
         of_heston_gradient,
     ),
     "edits": ("--nodes 8 --repeat 1 --planned 1000", of_edits),
+    "first_price": ("--repeat 1", of_first_price),
     "import_time": ("--repeat 1", of_import_time),
     "estimators": (
         "--paths 5000 --slope-paths 4096 --contracts 1 --repeat 1",

@@ -20,6 +20,11 @@ def test_numbers_and_words_are_shown():
     assert "  delta=0.63683065,\n" in found and "std_errors=Sensitivities(" in found
 
 
+def test_a_number_has_the_digits_of_its_type():
+    thirds = BlackScholes(jnp.float32(100.0), jnp.float32(0.3), jnp.float32(1.0) / 3.0)
+    assert "rate=0.3, vol=0.3333333" in repr(thirds)
+
+
 def test_what_has_no_short_numbers_is_shown_by_its_shape():
     surface = VolSurface(jnp.arange(1.0, 6.0), jnp.arange(1.0, 6.0), jnp.full((5, 5), 0.2))
     assert f"vols={'f64' if jnp.zeros(()).dtype == float else 'f32'}[5,5]" in repr(surface)
