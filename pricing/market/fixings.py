@@ -1,7 +1,6 @@
 """Levels that were fixed on days of the past: spots of equities, rates of curves."""
 
 import csv
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -36,8 +35,6 @@ class _Row(BaseModel):
 
 class Fixings(Mapping[Place, float]):
     r"""The levels of equities and curves on days of the past: (name, day) -> level.
-
-    No program reads them, so that all fixings are equal: a market with one more is no other market to JAX.
 
     Args:
         levels: The levels, or pairs of a place and its level.
@@ -114,11 +111,6 @@ class Fixings(Mapping[Place, float]):
                 errors.append(InputError(file, line, cell, *said))
         return cls(levels, tuple(errors), file)
 
-    @functools.cached_property
-    def identity(self) -> int:
-        """A number that two sets of the same fixings share."""
-        return hash(frozenset(self._levels.items()))
-
     def days(self, name: str) -> tuple[date, ...]:
         """Return the days with a level of a name, in order.
 
@@ -135,12 +127,6 @@ class Fixings(Mapping[Place, float]):
 
     def __len__(self) -> int:
         return len(self._levels)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixings)
-
-    def __hash__(self) -> int:
-        return hash(Fixings)
 
     def __repr__(self) -> str:
         return "Fixings(...)"

@@ -28,8 +28,9 @@ from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
 
 
-def _as_fixings(levels: Any) -> Fixings:
-    return levels if isinstance(levels, Fixings) else Fixings(levels)
+def _as_pairs(levels: Any) -> tuple[tuple[tuple[str, date], float], ...]:
+    """Return levels by place as pairs in order, which two markets with the same levels share."""
+    return tuple(sorted(dict(levels).items()))
 
 
 class Market(eqx.Module):
@@ -47,7 +48,8 @@ class Market(eqx.Module):
         errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
-        fixings: The levels that were fixed on days up to `asof`, by (name, day).
+        fixings: Pairs of a place, the name of an equity or a curve with a day up to `asof`, and the level that
+            was fixed there; `Fixings(market.fixings)` finds them by place.
         fx: Name of a pair, such as "EURUSD" -> its spot, and the quotes of its options.
 
     Examples:
@@ -66,8 +68,8 @@ class Market(eqx.Module):
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
     correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
     curve_currencies: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
-    fixings: Converted[Fixings] = eqx.field(
-        static=True, default=Fixings(), repr=False, converter=_as_fixings
+    fixings: Converted[tuple[tuple[tuple[str, date], float], ...]] = eqx.field(
+        static=True, default=(), repr=False, converter=_as_pairs
     )
     fx: dict[str, FxPair] = eqx.field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Market(eqx.Module):
             "labels": tuple(found.labels.items()),
             "errors": tuple(found.errors),
             "curve_currencies": tuple(found.curve_currencies.items()),
-            "fixings": Fixings(found.fixings),
+            "fixings": found.fixings,
         }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
 
@@ -179,7 +181,7 @@ class Market(eqx.Module):
         )
         own = {place: level for place, level in fixings.items() if place not in odd}
         errors = (*self.errors, *fixings.errors, *errors)
-        return replace(self, fixings=Fixings({**own, **self.fixings}), errors=errors)
+        return replace(self, fixings={**own, **dict(self.fixings)}, errors=errors)
 
     def _is_odd(self, name: str, level: float) -> bool:
         if name in self.equities:

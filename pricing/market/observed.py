@@ -3,6 +3,7 @@
 from datetime import date
 
 from .curve import ZeroCurve
+from .fixings import Fixings
 from .market import Market
 
 
@@ -54,7 +55,7 @@ class Observed:
         self.until: date = market.asof
         self.assumed: list[str] = []
         self.quoted: set[str] = set()
-        self._market, self._fixings = market, market.fixings
+        self._market, self._fixings = market, Fixings(market.fixings)
         self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:

@@ -358,7 +358,7 @@ def _seen(market: Market, quoted: Iterable[str]) -> Hashable:
     parts = [known.get(name, known.get(name.rpartition(" ")[0])) for name in sorted(quoted)]
     spots = [getattr(part, "spot", part) for part in parts]
     numbers = identity((market.correlations, spots))
-    return jax.tree.structure(market), market.fixings.identity, numbers
+    return jax.tree.structure(market), numbers
 
 
 def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ import re
 from datetime import date
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 import pricing.samples
-from pricing.market import Market
+from jaxtape.programs.pytree_json import PytreeSpec, from_json
+from pricing.market import Fixings, Market
 
 DAX = Path(next(iter(pricing.samples.__path__))) / "dax_2002-07-05.json"
 DOUBLE = jax.numpy.zeros(()).dtype == np.float64
@@ -167,3 +169,28 @@ def test_the_examples_of_the_documentation_work(monkeypatch):
     exec(next(block for block in blocks if "by_quote" in block), names)
     assert names["by_quote"]["ZERO/RATE/EUR/2002-12-17"] == pytest.approx(-0.1104, abs=1e-4)
     assert dict(names["bumped"].flat_quotes())["EQUITY/PRICE/DAX"] == 4500.0
+
+
+def test_a_market_that_is_described_is_built_again_with_all_that_it_holds():
+    """As a stored program identifies it, and as an exported one returns a gradient."""
+    eur, usd = ({"zero_rate": rate} for rate in (0.02, 0.04))
+    vols = {"at_the_money": [0.08], "risk_reversals_25": [-0.01], "butterflies_25": [0.002]}
+    equity = {
+        "curve": "EUR",
+        "spot": 100.0,
+        "dividends": {"dates": ["2026-04-15"], "cash": [2.0]},
+        "implied_vols": {"days": [365], "strikes": [100], "vols_by_expiry": [[0.2]]},
+    }
+    document = {
+        "asof": "2026-01-05",
+        "curves": {"EUR": eur, "USD": usd},
+        "equities": {"S": equity},
+        "fx": {"EURUSD": {"spot": 1.08, "vols": {"expiries": ["2027-01-05"], **vols}}},
+    }
+    market = Market.from_text(json.dumps(document)).with_fixings(
+        Fixings.from_text("name,date,value\nS,2026-01-02,99\nEUR 6M,2025-07-07,0.021\n")
+    )
+    assert market.errors == () and len(market.fixings) == 2
+    words = json.loads(json.dumps(PytreeSpec(market).json))
+    again = from_json(words, iter(jax.tree.leaves(market)))
+    assert eqx.tree_equal(again, market) and again.fixings == market.fixings
