@@ -12,8 +12,10 @@ from jaxtyping import Array, Float
 from ..fields import real_vector
 from ..market.state import MarketState
 from .average import AverageClaim
+from .average_forward import AverageForward
 from .discrete_barrier import DiscreteBarrier, Payoff
 from .exercise import EarlyExercise, SpotOption
+from .fixed_payments import FixedPayments
 from .product import AbstractProduct, Real
 from .terminal import Claim, TerminalClaim
 
@@ -43,6 +45,11 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
         # no option is left where b alone is above the strike
         known = jnp.where(owed > 0.0, owed, jnp.nan)
         return eqx.tree_at(lambda claim: claim.strike, product, known)
+    if isinstance(product, AverageForward):
+        owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
+        return replace(product, strike=owed)
+    if isinstance(product, FixedPayments):
+        return product
     bermudan = isinstance(product, EarlyExercise) and not product.any_time
     if bermudan and isinstance(product, SpotOption) and not product.multi_asset:
         dates = product.exercise_times()

@@ -12,6 +12,7 @@ from pricing import (
     American,
     Asian,
     Autocallable,
+    AverageForward,
     Barrier,
     Bermudan,
     BlackScholes,
@@ -20,6 +21,7 @@ from pricing import (
     Dividends,
     European,
     FiniteDifference,
+    FixedPayments,
     Heston,
     LocalVol,
     MonteCarlo,
@@ -235,6 +237,20 @@ def test_an_average_agrees_with_a_simulation():
     samples = np.exp(-0.05) * np.maximum(mean - 100.0, 0.0)
     error = samples.std() / np.sqrt(samples.size)
     assert abs(found.value - samples.mean()) < 4.0 * np.hypot(error, found.std_error)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ESCROWED, dataclasses.replace(ESCROWED, base=BlackScholes(100.0, 0.05, SURFACE, 0.01))],
+)
+def test_what_the_past_leaves_of_a_trade_has_a_value(model):
+    """A payment to settle, and an average whose fixings exceed its strike."""
+    pending = price(FixedPayments([0.5], [7.0]), model).value
+    assert np.isclose(pending, 7.0 * np.exp(-0.05 * 0.5), rtol=1e-13)
+    dates = np.array([0.2, 0.8])
+    sure = price(AverageForward(-4.0, dates, [0.25, 0.25]), model).value
+    mean = sum(0.25 * float(model.forward(jnp.asarray(t))) for t in dates)
+    assert np.isclose(sure, np.exp(-0.05 * 0.8) * (mean + 4.0), rtol=1e-13)
 
 
 def test_heston_agrees_between_fourier_and_paths():
