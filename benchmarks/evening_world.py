@@ -135,7 +135,7 @@ class Writer:
         }
 
     def book(self, count: int, kinds: Sequence[str] = ()) -> str:
-        """Return a book of so many trades, in CSV, of some kinds in turn."""
+        """Return a book of `count` trades in CSV, one of each kind in turn."""
         turns = itertools.cycle(kinds or self.kinds)
         rows = []
         for place, kind in zip(range(count), turns, strict=False):
@@ -159,7 +159,7 @@ class Writer:
         return self.after(2, 84) if self.dice.random() < 0.5 else self.after(85, 700)
 
     def every(self, step: int, count: int, begun: int = 0) -> str:
-        """Return some dates, every so many business days, the first ones of the past."""
+        """Return `count` dates that are `step` business days apart, of which `begun` have passed."""
         place = self.days.index(BEGIN) + self.dice.randint(1, step) - step * begun
         dates = (self.days[place] + timedelta(7 * (step // 5) * n) for n in range(count))
         return "|".join(map(str, dates))
