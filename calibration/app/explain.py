@@ -9,12 +9,8 @@ from rich.table import Table
 
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
-from pricing.portfolio.explanation import (
-    AgedBook,
-    Explanation,
-    aged,
-    explain_by_currency,
-)
+from pricing.portfolio.aged_book import AgedBook, aged
+from pricing.portfolio.explanation import Explanation, explain_by_currency
 from pricing.portfolio.sweep.groups import BudgetTooSmall
 
 from . import console

@@ -1,8 +1,8 @@
 """The verb: why did the value of a book change from one market to the next?"""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -10,58 +10,18 @@ import jax
 import numpy as np
 
 from ..argument_kinds import of_kinds
-from ..ingestion.errors import InputError
 from ..market import Market
-from ..market.observed import Observed
+from .aged_book import AgedBook, Payment, aged, of_rows
 from .batching import currency_of
-from .book import Book, BookRow
+from .book import Book
 from .book_risk import RiskResult, risk
 from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
 from .mixed_moves import DAYS_PER_YEAR, first_order
-from .seasoning import seasoned
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
 from .totals import CurrencyRisk
 
 _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "mixed", "events")
-
-
-class Payment(NamedTuple):
-    """A payment of a trade between two days.
-
-    Attributes:
-        id: The id of the trade.
-        cash: The payment to the position, in its currency.
-        is_over: Whether nothing of the trade is left.
-        event: The event that ended or changed the trade, such as "expired" (`History.event`), or "".
-        assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
-    """
-
-    id: str
-    cash: float
-    is_over: bool
-    event: str
-    assumed: tuple[str, ...]
-
-
-class AgedBook(NamedTuple):
-    """A book on two days.
-
-    Attributes:
-        before: The book in the market before.
-        after: The remaining book in the market after: a row whose trade is over has no trade, and no error.
-        payments: Index of a row -> the payments of its trade in between, if it ended, was knocked in or paid,
-            or continued because a fixing was assumed.
-    """
-
-    before: Book
-    after: Book
-    payments: dict[int, Payment]
-
-    @property
-    def errors(self) -> tuple[InputError, ...]:
-        """All that is wrong with the book in either market."""
-        return tuple(dict.fromkeys((*self.before.errors, *self.after.errors)))
 
 
 @dataclass(frozen=True)
@@ -215,7 +175,7 @@ def explain_by_currency(
         elif not row.is_over:
             skipped[place] = row.id
     if len(kept) < len(two.before.rows):
-        two = _of_rows(two, kept)
+        two = of_rows(two, kept)
     if skipped:
         then, now = valued(two)
         kept = range(len(kept))
@@ -231,45 +191,6 @@ def explain_by_currency(
         )
         for currency in then.by_currency
     }
-
-
-def aged(book: Book, before: Market, after: Market) -> AgedBook:
-    """Return a book on two days, and the payments of its trades in between.
-
-    The fixings are those of the market after (`Market.fixings`), or its quotes where it has none of a day after
-    the market before: on its own day they are the fixings.
-
-    Args:
-        book: The trades.
-        before: The market before.
-        after: The market after.
-    """
-    rows, payments, book = [], {}, book.checked(before)
-    for place, row in enumerate(book.rows):
-        trade, observed = row.trade, Observed(before.asof, after)
-        if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
-            found = seasoned(trade, observed)
-            assumed = tuple(dict.fromkeys(observed.assumed))
-            if found.cash is not None and (found.cash or found.event or assumed):
-                cash, is_over = trade.quantity * found.cash, found.trade is None
-                payments[place] = Payment(row.id, cash, is_over, found.event, assumed)
-            row = replace(row, trade=found.trade)
-        rows.append(row)
-    return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)
-
-
-def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
-    known = market.curves if in_rates else market.underlyings
-    return any(name not in known for name in names)
-
-
-def _of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
-    def part(book: Book) -> Book:
-        rows: list[BookRow] = [book.rows[place] for place in places]
-        return Book(book.file, tuple(rows), book.errors)
-
-    kept = {new: two.payments[old] for new, old in enumerate(places) if old in two.payments}
-    return AgedBook(part(two.before), part(two.after), kept)
 
 
 class _Parts(NamedTuple):
@@ -303,7 +224,7 @@ class _Parts(NamedTuple):
             for place, row in enumerate(two.before.rows)
             if row.trade and any(falls.get(name) for name in row.trade.underlyings)
         }
-        own, other = (_of_rows(two, sorted(places)) for places in (ended, touched))
+        own, other = (of_rows(two, sorted(places)) for places in (ended, touched))
         return cls(
             *(ended, touched),
             valued(own.before, before).by_currency if ended else {},
