@@ -126,9 +126,7 @@ def test_a_process_that_dies_ends_the_job_in_a_minute_and_it_goes_on(folder, und
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.01)
     os.kill(children_of(process.pid)[-1], signal.SIGKILL)
-    start = time.monotonic()
     said, _ = process.communicate(timeout=60)
-    assert time.monotonic() - start < 60.0
     assert process.returncode == TRY_AGAIN
     assert "process 1 of 2 was killed by signal 9" in said and "--resume" in said, said
     before = kept(folder, "killed")

@@ -1,9 +1,12 @@
 """Many surfaces as an operator runs them: object stores, folders of a lake, shards, ends that are early."""
 
+import itertools
 import json
 import os
 import signal
 import sys
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 from calibration import Calibrations, calibrate_many, calibrate_table, merge_shards, read_jobs
+from calibration.app import rounds_watch
 from calibration.app.calibrate import calibrate  # the module of the command
 from calibration.app.processes import _DONE, _cause
 from calibration.many import rounds
@@ -361,7 +365,9 @@ def lines(said: str) -> list[dict]:
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
-def test_a_line_a_round_and_metrics(calibrated, tmp_path):
+def test_a_line_a_round_and_metrics(calibrated, tmp_path, monkeypatch):
+    clock = types.SimpleNamespace(perf_counter=itertools.count(0.0, 10.0).__next__, time=time.time)
+    monkeypatch.setattr(rounds_watch, "time", clock)
     metrics = tmp_path / "jaxtape.prom"
     status, said = calibrated("--out", str(tmp_path / "a"), "--metrics-file", str(metrics))
     assert status == 1

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import time
 
 import jax
 import jax.numpy as jnp
@@ -197,14 +196,9 @@ def test_closed_forms():
     assert jt.advances(10, 10) == jt.advances(10, 99) == 9
 
 
-@pytest.mark.parametrize(
-    ("n", "slots", "seconds"), [(4096, 8, 0.1), (4096, 91, 0.1), (10**6, 100, 5), (10**6, 10**6, 5)]
-)
-def test_long_chains_compile_quickly(n, slots, seconds):
-    start = time.perf_counter()
-    table = jt.Revolve(slots).table(n)
-    assert time.perf_counter() - start < seconds
-    assert table.count_advances() == jt.advances(n, slots)
+@pytest.mark.parametrize(("n", "slots"), [(4096, 8), (4096, 91), (10**6, 100), (10**6, 10**6)])
+def test_long_chains(n, slots):
+    assert jt.Revolve(slots).table(n).count_advances() == jt.advances(n, slots)
 
 
 def test_schedules_show_their_settings():
