@@ -55,6 +55,13 @@ class Dividends(eqx.Module):
         """The leaves of amounts; of a gradient, the derivatives in their place."""
         return tuple(x for x in (self.cash, self.proportions) if x is not None)
 
+    @property
+    def owed(self) -> Float[Array, ""]:
+        """The sum of the cash that is paid after today, in currency, not discounted."""
+        if self.cash is None:
+            return jnp.zeros((), self.times.dtype)
+        return jnp.sum(jnp.where(self.times > 0.0, self.cash, 0.0))
+
     def kept(self, t: Times) -> Times:
         """Return the share of the spot that proportional dividends leave from today to `t` (years)."""
         if self.proportions is None:

@@ -175,7 +175,7 @@ class Market(eqx.Module):
             InputError(
                 *(fixings.file, None, None, "value", f"{level:g}"),
                 f"{level:g} is no level of {name} on {day}",
-                "give the price of an equity, above 0, or the rate of a curve as a decimal",
+                "give the price of an equity or a pair, above 0, or the rate of a curve as a decimal",
             )
             for (name, day), level in odd.items()
         )
@@ -184,7 +184,7 @@ class Market(eqx.Module):
         return replace(self, fixings={**own, **dict(self.fixings)}, errors=errors)
 
     def _is_odd(self, name: str, level: float) -> bool:
-        if name in self.equities:
+        if name in self.equities or name in self.fx:
             return level <= 0.0
         return name.rpartition(" ")[0] in self.curves and abs(level) > 1.0
 

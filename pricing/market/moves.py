@@ -39,6 +39,7 @@ _SCALES = {
         ("ZERO/RATE", "MM/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
         (0.1, (1e4, "basis points")),
     ),
+    "DIVIDEND/CASH": (0.1, (100.0, "% of the spot")),
     "DIVIDEND/PROPORTION": (0.1, (100.0, "% of the spot")),
     **dict.fromkeys(
         ("FX_OPTION/RISK_REVERSAL", "FX_OPTION/BUTTERFLY"), (0.1, (100.0, "vol points"))
@@ -46,7 +47,10 @@ _SCALES = {
     "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
     "CORRELATION": (1.0, (1.0, "of correlation")),
 }
-"""Kinds of quotes whose moves are not relative -> the unit scale of such a move, and the unit in words."""
+"""Kinds of quotes whose moves are not relative -> the unit scale of such a move, and the unit in words.
+
+Moves of cash dividends are taken as shares of the spot.
+"""
 
 _VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
 """Kind of quote -> the type of its numbers in a market file."""
@@ -70,8 +74,9 @@ def moved(
         values: Quote id -> its new number.
         file: The name of the values in error messages.
         most: The largest move of a quote: as a fraction of a price or a vol (0.5: to half as much again, or
-            back from there), as a fraction of 0.1 (1,000 basis points) of a rate, of 10 points of a future's
-            price, and of 1 of a correlation. None: any move within the bounds.
+            back from there), as a fraction of 0.1 (1,000 basis points) of a rate, of 10 % of the spot of a
+            dividend, of 10 points of a future's price, and of 1 of a correlation. None: any move within the
+            bounds.
 
     Returns:
         The market, and the errors; a single error leaves every quote unchanged.
@@ -100,7 +105,8 @@ def moved(
             report(quote, problem.value, problem.message, problem.remedy)
         if record is not None:
             numbers[quote] = record.root
-            if most is not None and (far := _too_far(kind, known[quote], record.root, most)):
+            spot = _spot_of(quote, market) if kind == "DIVIDEND/CASH" else 1.0
+            if most is not None and (far := _too_far(kind, known[quote], record.root, most, spot)):
                 remedy = "correct it, or move there in smaller steps (jaxtape serve: --max-move)"
                 report(quote, show(value), far, remedy)
     if errors or not numbers:
@@ -111,15 +117,22 @@ def moved(
     return (market, tuple(errors)) if errors else (after, ())
 
 
-def _too_far(kind: str, before: float, after: float, most: float) -> str:
-    """Return the reason why a move is beyond the bound, or an empty text."""
+def _spot_of(quote: str, market: Market) -> float:
+    """Return the spot of the equity of a dividend."""
+    return float(market.equities[quote.split("/", 2)[2].rpartition("/")[0]].spot)
+
+
+def _too_far(kind: str, before: float, after: float, most: float, one: float = 1.0) -> str:
+    """Return the reason why a move is beyond the bound, or an empty text.
+
+    one: the size of one unit of a move that is not relative.
+    """
     if kind in _SCALES:
         scale, unit = _SCALES[kind]
-        move, bound = abs(after - before), most * scale
+        move, bound = abs(after - before) / one, most * scale
         said, allowed = (f"{x * unit[0]:.6g} {unit[1]}" for x in (move, bound))
     else:
-        least = min(after, before)  # a dividend may be 0
-        move, bound = (max(after, before) / least if least else 1.0) - 1.0, most
+        move, bound = max(after, before) / min(after, before) - 1.0, most
         said, allowed = (f"{100.0 * x:.6g} %" for x in (move, bound))
     if move <= bound * (1.0 + 1e-9):
         return ""
@@ -136,6 +149,16 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
         if moving & set(quotes) and (unmet := curve.first_unmet()) is not None:
             message = "no zero rate reprices it after those before it"
             found.append((quotes[unmet], message, "correct it, or one before it"))
+    for name, equity in market.equities.items():
+        paid, spots = equity.dividends, {ids.equities[name].spot.item()}
+        if paid is None or paid.cash is None:
+            continue
+        amounts: Any = ids.equities[name].dividends
+        if moving & (spots | set(amounts.cash)) and float(paid.owed) >= float(equity.spot):
+            message = (
+                f"the dividends of {name} are {paid.owed:g}, more than the spot, {equity.spot:g}"
+            )
+            found.append((*spots, message, "correct the numbers"))
     for name, pair in market.fx.items():
         own: Any = ids.fx[name].vols
         if pair.vols is None or not moving & set(own.quotes):

@@ -420,6 +420,9 @@ def test_a_bad_row_of_fixings_is_named_and_left_out():
         Fixings.from_text("name,date\nS,2026-01-05\n")
     odd = market("name,date,value\nS,2026-01-05,-1\nEUR 6M,2026-01-05,2.1\n")
     assert len(odd.errors) == 2 and not odd.fixings
+    pairs = Market.from_text(json.dumps(MARKET | {"fx": {"EURUSD": {"spot": 1.08}}}))
+    odd = pairs.with_fixings(Fixings({("EURUSD", date(2026, 1, 5)): -1.08}))
+    assert len(odd.errors) == 1 and not odd.fixings
 
 
 def test_a_compiled_function_returns_the_fixings_of_its_own_market():

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from ...ingestion.errors import listed, show
 from ...ingestion.fields import closest
 from ...ingestion.validation import ValidationIssue
-from ...market import Market
+from ...market import Equity, Market
 from ...market.fx import fx_rate
 
 ALL = "all"
@@ -130,6 +130,7 @@ class Scenario:
         for name, equity in market.equities.items():
             path = "vols", name if name in self.vols else ALL
             yield from _too_low(path, self.vol(name), equity.surface.vols, f"of {name}")
+            yield from self._below_dividends(name, equity)
         for name, pair in market.fx.items():
             if pair.vols is not None and (move := self.vols.get(name)):
                 yield from _too_low(("vols", name), move, pair.vols.at_the_money, f"of {name}")
@@ -139,6 +140,16 @@ class Scenario:
         elif self.swaption_vols:
             value, message = f"{self.swaption_vols:g}", "the market has no swaption vols"
             yield ValidationIssue(("swaption_vols",), value, message, "leave the move out")
+
+    def _below_dividends(self, name: str, equity: Equity) -> Iterator[ValidationIssue]:
+        """Yield the problem of a spot that falls below the dividends to come, if it does."""
+        move, paid = self.spot(name), equity.dividends
+        if move and paid is not None and float(equity.spot * (1.0 + move)) <= float(paid.owed):
+            path = "spots", name if name in self.spots else ALL
+            message = f"{move:g} takes the spot of {name}, {equity.spot:g}, below its dividends"
+            least = float(paid.owed / equity.spot) - 1.0
+            remedy = f"give a move above {least:.3g}: {paid.owed:g} of cash is to come"
+            yield ValidationIssue(path, f"{move:g}", message, remedy)
 
 
 def _move(moves: Moves, name: str) -> float:
