@@ -24,7 +24,7 @@ from jaxtape import AbstractSchedule, StoreAll
 from ..formulas.stock import stock_model
 from ..formulas.terminal import terminal_value
 from ..models import WithDividends
-from ..numerics.safe_math import larger
+from ..numerics.safe_math import larger, nan_where
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import Claim, SingleBarrier
 from ..products.above_cash import above_cash
@@ -139,12 +139,16 @@ def _extrapolated(
     sizes: tuple[int, int],
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Return the value extrapolated from a grid and one of half its nodes and steps, as errors are squares."""
+    """Return the value extrapolated from a grid and one of half its nodes and steps, as errors are squares.
+
+    It is NaN if the cash is worth the spot or more.
+    """
     nodes, steps = sizes
     fine, coarse = (
         _solution(terms, model, spot, nodes // part, steps // part, schedule) for part in (1, 2)
     )
-    return fine + (fine - coarse) / 3.0
+    worth = model.cash(jnp.zeros_like(model.spot))
+    return nan_where(worth >= model.spot, fine + (fine - coarse) / 3.0)
 
 
 class _Law(eqx.Module):
@@ -188,14 +192,20 @@ class _Event(eqx.Module):
 
 
 def _events(terms: _Terms, model: WithDividends) -> _Event:
-    """Return the ex-dates and the ends of periods in order; what is not between now and expiry pays nothing."""
+    """Return the ex-dates and the ends of periods in order.
+
+    An ex-date that is not between now and expiry pays nothing. It stands somewhere in between, where the steps
+    up to it are of use.
+    """
     known = model.dividends
+    count = known.times.size
+    between = terms.expiry * jnp.arange(1, count + 1, dtype=known.times.dtype) / (count + 1)
     zeros = jnp.zeros_like(known.times)
     counts = (known.times > 0.0) & (known.times <= terms.expiry)
     amounts = [
         zeros if x is None else jnp.where(counts, x, 0.0) for x in (known.cash, known.proportions)
     ]
-    times = jnp.concatenate([jnp.where(counts, known.times, terms.expiry), terms.ends])
+    times = jnp.concatenate([jnp.where(counts, known.times, between), terms.ends])
     order = jnp.argsort(times, stable=True)  # on one day the dividend comes first
     nothing = jnp.zeros_like(terms.ends)
     columns = [times, *(jnp.concatenate([x, nothing]) for x in amounts)]

@@ -89,6 +89,28 @@ def test_a_dividend_of_the_past_or_after_expiry_of_the_grid_moves_nothing():
     assert np.isclose(grid, exact, rtol=1e-4)
 
 
+def test_the_grid_of_a_long_option_stays_fine_with_many_later_dividends():
+    many = np.concatenate([[0.2], 5.5 + np.arange(40) / 4.0])
+    later = Dividends(many, cash=np.where(many < 1.0, 2.0, 0.0))
+    put = American(100.0, 5.0, "put")
+    few, found = (
+        price(put, WithDividends(BASE, d)).value for d in (Dividends([0.2], [2.0]), later)
+    )
+    assert np.isclose(found, few, atol=1e-3)
+
+
+@pytest.mark.parametrize("dynamics", ["escrowed", "spot"])
+@pytest.mark.parametrize("product", [European(100.0, 1.0, "put"), American(100.0, 1.0, "put")])
+def test_a_spot_that_falls_below_its_dividends_has_no_value(product, dynamics):
+    @jax.jit
+    def value(spot):
+        model = WithDividends(dataclasses.replace(BASE, spot=spot), PAYS, dynamics)
+        return price(product, model, throw=False).value
+
+    assert np.isnan(value(jnp.asarray(4.0)))
+    assert np.isfinite(value(jnp.asarray(40.0)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
