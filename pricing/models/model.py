@@ -237,6 +237,11 @@ class YieldCurves(eqx.Module):
 def _market_fields(market: Market, name: str) -> dict[str, Any]:
     """Return spot, rate and dividend yield of an equity, or of a pair of currencies."""
     equity = market.asset(name)
+    if equity.dividends is not None:
+        raise ValueError(
+            f"{name} pays dividends on known dates, which the model would leave out: take "
+            "WithDividends.from_market, or put WithDividends(model, market.equities[name].dividends) around it"
+        )
     curve = market.curves[equity.curve].bootstrapped()
     return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
 

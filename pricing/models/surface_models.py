@@ -4,7 +4,7 @@ from typing import Any
 
 from ..market import Market
 from .black_scholes import BlackScholes
-from .with_dividends import with_dividends
+from .with_dividends import WithDividends
 
 
 def black_scholes(market: Market) -> dict[str, Any]:
@@ -14,9 +14,7 @@ def black_scholes(market: Market) -> dict[str, Any]:
     yield. A plain differentiable function of the market: a `fit` for `risk`. An equity with dividends of known
     dates has them (`WithDividends`).
     """
-    of_equities = {name: _of_surface(market, name) for name in market.equities}
-    dated = {name: with_dividends(model, market, name) for name, model in of_equities.items()}
-    return {**dated, **garman_kohlhagen(market)}
+    return {name: _of_surface(market, name) for name in market.underlyings}
 
 
 def garman_kohlhagen(market: Market) -> dict[str, BlackScholes]:
@@ -24,5 +22,5 @@ def garman_kohlhagen(market: Market) -> dict[str, BlackScholes]:
     return {name: _of_surface(market, name) for name in market.underlyings if name in market.fx}
 
 
-def _of_surface(market: Market, name: str) -> BlackScholes:
-    return BlackScholes.from_market(market, name, vol=market.asset(name).surface)
+def _of_surface(market: Market, name: str) -> Any:
+    return WithDividends.from_market(market, name, vol=market.asset(name).surface)

@@ -141,20 +141,23 @@ class WithDividends(AbstractEquityModel):
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        """Return Black-Scholes on an equity of a market, with its dividends."""
-        return with_dividends(BlackScholes.from_market(market, name, **parameters), market, name)
+        """Return Black-Scholes on an underlying of a market, with its dividends if it has some."""
+        bare, dividends = _apart(market, name)
+        model = BlackScholes.from_market(bare, name, **parameters)
+        return model if dividends is None else cls(model, dividends)
 
     def on_market(self, market: Market, name: str) -> Any:
-        found = self.base.on_market(market, name), market.equities[name].dividends
-        return dataclasses.replace(self, base=found[0], dividends=found[1])
+        bare, dividends = _apart(market, name)
+        return dataclasses.replace(self, base=self.base.on_market(bare, name), dividends=dividends)
 
 
-def with_dividends(model: Any, market: Market, name: str) -> Any:
-    """Return a model of an equity with the dividends that the market has of it, or the model itself."""
+def _apart(market: Market, name: str) -> tuple[Market, Dividends | None]:
+    """Return a market without the dividends of one underlying, and those dividends."""
     equity = market.equities.get(name)
     if equity is None or equity.dividends is None:
-        return model
-    return WithDividends(model, equity.dividends)
+        return market, None
+    bare = dataclasses.replace(equity, dividends=None)
+    return dataclasses.replace(market, equities={**market.equities, name: bare}), equity.dividends
 
 
 class _Kept(eqx.Module):
