@@ -1,72 +1,70 @@
 """Two markets across an ex-date: a dividend that has gone ex falls to nothing, and the spot by it."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from ..market import Dividends, Equity, Market
+
+_AMOUNTS = "cash", "proportions"
 
 
 def with_passed_dividends(before: Market, after: Market) -> Market:
     """Return the later market with the dividends of the earlier one that its file no longer has.
 
-    Their ex-dates have passed, so that they move nothing; both markets then have the same quotes.
+    Their ex-dates have passed, so that they move nothing; both markets then have the same quotes. The dividends
+    of an equity whose quotes differ in more than that stay as they are.
 
     Args:
         before: The earlier market.
         after: The later market.
     """
-    labels, equities = dict(after.labels), dict(after.equities)
-    then = dict(before.labels)
+    then, labels, equities = dict(before.labels), dict(after.labels), dict(after.equities)
     for name, old in before.equities.items():
         new = equities.get(name)
         if old.dividends is None or new is None:
             continue
-        paths = [f".equities[{name!r}].dividends.{field}" for field in ("cash", "proportions")]
-        known = {quote for path in paths for quote in labels.get(path, ())}
-        ages = np.asarray(old.dividends.times) - (after.asof - before.asof).days / 365.0
-        missing = [
-            place
-            for place, time in enumerate(ages)
-            if time <= 1e-9
-            and not any(then[path][place] in known for path in paths if path in then)
-        ]
-        if not missing:
+        paths = [f".equities[{name!r}].dividends.{field}" for field in _AMOUNTS]
+        own, later = ({p: ids[p] for p in paths if p in ids} for ids in (then, labels))
+        if not own:
             continue
-        equities[name] = replace(
-            new, dividends=_joined(old.dividends, new.dividends, ages, missing)
-        )
-        for path in paths:
-            if path in then:
-                kept = tuple(then[path][place] for place in missing)
-                labels[path] = (*kept, *labels.get(path, ()))
+        known = set(itertools.chain(*later.values()))
+        ages = np.asarray(old.dividends.times) - before.time(after.asof)
+        of_each = zip(*own.values(), strict=True)
+        stays = [
+            age > 1e-9 or not known.isdisjoint(ids) for age, ids in zip(ages, of_each, strict=True)
+        ]
+        left = {path: tuple(itertools.compress(ids, stays)) for path, ids in own.items()}
+        is_same = later.items() <= left.items() and (later or not any(stays))
+        if is_same and not all(stays):
+            paid = _joined(old.dividends, new.dividends, ages, np.array(stays))
+            equities[name] = replace(new, dividends=paid)
+            labels |= own
     return replace(after, equities=equities, labels=tuple(labels.items()))
 
 
 def _joined(
-    old: Dividends, new: Dividends | None, ages: np.ndarray, places: list[int]
+    old: Dividends, new: Dividends | None, ages: np.ndarray, stays: np.ndarray
 ) -> Dividends:
-    """Return some dividends of the earlier market, and then those of the later one."""
+    """Return the dividends of the earlier market, and in the place of those that stay the later market's."""
 
-    def amounts(field: str) -> Any:
-        first = getattr(old, field)
-        second = None if new is None else getattr(new, field)
-        if first is None and second is None:
-            return None
-        count = 0 if new is None else new.times.size
-        head = jnp.zeros(len(places)) if first is None else first[jnp.asarray(places)]
-        return jnp.concatenate([head, jnp.zeros(count) if second is None else second])
+    def merged(first: Any, field: str) -> np.ndarray:
+        found, later = np.array(first), getattr(new, field, None)
+        found[stays] = 0.0 if later is None else later
+        return found
 
-    times = jnp.asarray(ages[places])
-    later = jnp.zeros(0) if new is None else new.times
-    return Dividends(jnp.concatenate([times, later]), amounts("cash"), amounts("proportions"))
+    kinds = [field for field in _AMOUNTS if getattr(old, field) is not None]
+    amounts: dict[str, Any] = {field: merged(getattr(old, field), field) for field in kinds}
+    return Dividends(merged(ages, "times"), **amounts)
 
 
 def ex_dividend_moves(moves: Market, before: Market, after: Market) -> Market:
     """Return the moves of all quotes, the amounts of dividends that went ex in between falling to 0.
+
+    Ex-dates do not move in them: that they come nearer is part of Theta.
 
     Args:
         moves: The numbers of the later market less those of the earlier one.
@@ -75,18 +73,15 @@ def ex_dividend_moves(moves: Market, before: Market, after: Market) -> Market:
     """
     found = dict(moves.equities)
     for name, move in moves.equities.items():
-        gone = _gone(before.equities[name], after.equities[name])
-        if gone is None or move.dividends is None:
+        gone, old = _gone(before.equities[name], after.equities[name]), before.equities[name]
+        if gone is None or old.dividends is None:
             continue
-        old = before.equities[name].dividends
-        assert old is not None
-        amounts = {
-            field: np.where(gone, -np.asarray(getattr(old, field)), getattr(move.dividends, field))
-            for field in ("cash", "proportions")
-            if getattr(old, field) is not None
-        }
-        found[name] = _replaced(move, amounts)
-    return _with_equities(moves, found)
+        paid = {"times": np.zeros(gone.shape)}
+        for field in _AMOUNTS:
+            if (amounts := getattr(old.dividends, field)) is not None:
+                paid[field] = np.where(gone, -np.asarray(amounts), getattr(move.dividends, field))
+        found[name] = _replaced(move, paid)
+    return eqx.tree_at(lambda tree: tree.equities, moves, found)
 
 
 def falls_of_spots(before: Market, after: Market) -> dict[str, float]:
@@ -117,11 +112,7 @@ def _gone(before: Equity, after: Equity) -> np.ndarray | None:
     return (np.asarray(before.dividends.times) > 0.0) & (np.asarray(after.dividends.times) <= 0.0)
 
 
-def _replaced(equity: Any, amounts: dict[str, np.ndarray]) -> Any:
+def _replaced(equity: Any, paid: dict[str, np.ndarray]) -> Any:
     """Return moves of an equity with others of its dividends; moves obey no bounds, so none are checked."""
-    where = lambda tree: [getattr(tree.dividends, field) for field in amounts]
-    return eqx.tree_at(where, equity, list(amounts.values()))
-
-
-def _with_equities(market: Market, equities: dict[str, Any]) -> Market:
-    return eqx.tree_at(lambda tree: tree.equities, market, equities)
+    where = lambda tree: [getattr(tree.dividends, field) for field in paid]
+    return eqx.tree_at(where, equity, list(paid.values()))

@@ -9,9 +9,20 @@ import numpy as np
 import pytest
 
 from calibration import calibrate_market
-from pricing import Book, ClosedForm, FiniteDifference, Market, explain, risk
+from pricing import (
+    BlackScholes,
+    Book,
+    ClosedForm,
+    FiniteDifference,
+    Heston,
+    Market,
+    WithDividends,
+    explain,
+    risk,
+)
 from pricing.market.moves import moved
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.scenarios import Scenario, ScenarioSet
 from pricing.reporting.quotes import quote_risks
 
 KEY = jax.random.key(0)
@@ -117,6 +128,25 @@ def test_moves_of_dividends_are_checked():
     assert moved(now, {CASH[0]: -1.0})[1]
     assert moved(now, {CASH[0]: 9.0}, most=0.5)[1]
     assert not moved(now, {CASH[0]: 2.5}, most=0.5)[1]
+    none = market(PAYS | {"cash": [0.0, 1.5]})
+    assert not moved(none, {CASH[0]: 2.0}, most=0.5)[1]
+    far = moved(none, {CASH[0]: 6.0}, most=0.5)[1]
+    assert "is 6 % of the spot from 0" in far[0].message
+
+
+@pytest.mark.parametrize("move", [{CASH[0]: 99.0}, {"EQUITY/PRICE/S": 3.0}], ids=["cash", "spot"])
+def test_a_move_leaves_the_spot_above_its_dividends(move):
+    after, errors = moved(market(PAYS), move)
+    assert "more than the spot" in errors[0].message
+    assert float(after.equities["S"].spot) == 100.0
+
+
+def test_a_scenario_leaves_the_spot_above_its_dividends():
+    paid = market({"days": [90], "cash": [30.0]})
+    found = ScenarioSet(named=(Scenario("crash", {"S": -0.75}), Scenario("dip", {"S": -0.6})))
+    checked = found.checked(paid)
+    assert [scenario.name for scenario in checked.named] == ["dip"]
+    assert "takes the spot of S, 100, below its dividends" in checked.errors[0].message
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["file-keeps-it", "file-drops-it"])
@@ -131,6 +161,36 @@ def test_nothing_is_unexplained_as_a_spot_falls_by_its_dividend(keeps):
     assert np.isclose(found.dividends, -found.delta, rtol=0.1)
 
 
+def test_a_file_may_drop_the_cash_of_the_past_with_its_column():
+    both = {"dates": PAYS["dates"], "cash": [2.0, 0.0], "proportions": [0.0, 0.02]}
+    before = market(both, asof="2002-10-02")
+    later = {"dates": PAYS["dates"][1:], "proportions": [0.02]}
+    after = market(later, asof="2002-10-03", spot=98.0)
+    found = explain(BOOK, before, after, black_scholes, methods=METHODS, key=KEY)
+    assert np.isclose(found.dividends, -found.delta, rtol=0.1)
+    added = market({**later, "cash": [1.0]}, asof="2002-10-03", spot=98.0)
+    with pytest.raises(ValueError, match="DIVIDEND/CASH/S/2003-03-03"):
+        explain(BOOK, market(later), added, black_scholes, methods=METHODS, key=KEY)
+
+
+def test_ex_dates_that_come_nearer_are_counted_once():
+    """What is left is of the third order in the days, since `mixed` has the second."""
+    paid = {"dates": ["2002-10-23", "2003-03-03"], "cash": [8.0, 8.0]}
+    left = {
+        days: explain(
+            BOOK,
+            market(paid, asof="2002-09-02"),
+            market(paid, asof=f"2002-09-{2 + days:02}"),
+            black_scholes,
+            methods=METHODS,
+            key=KEY,
+        ).residual
+        for days in (6, 24)
+    }
+    assert left[24] / left[6] > 4.0**2.8
+    assert left[24] / left[6] < 4.0**3.4
+
+
 def test_heston_is_not_fitted_to_vols_above_dividends():
     models = calibrate_market(market(PAYS), BOOK)
     assert "dividends of known dates" in models.failed["S"].message
@@ -138,6 +198,16 @@ def test_heston_is_not_fitted_to_vols_above_dividends():
     read = calibrate_market(market(PAYS), BOOK, model="black-scholes")
     assert not read.failed
     assert set(read.fit(read.market)) == {"S"}
+
+
+def test_a_model_that_would_leave_dividends_out_is_refused():
+    paid = market(PAYS)
+    for kind in (BlackScholes, Heston):
+        with pytest.raises(ValueError, match="S pays dividends on known dates"):
+            kind.starting_on(paid, "S")
+    held = WithDividends.from_market(paid, "S", vol=0.2)
+    assert held.on_market(market(PAYS, spot=90.0), "S").spot == 90.0
+    assert type(WithDividends.from_market(market(), "S", vol=0.2)) is BlackScholes
 
 
 def test_a_basket_on_dividends_is_refused_by_name():
