@@ -28,7 +28,6 @@ class UnderDividends(AbstractMethod):
 
     Attributes:
         method: The other method.
-        is_as_it_is: Whether it reads dividends itself.
         age: Minus the years that have passed, by which ex-dates are nearer; it is 0 but for Theta.
 
     Examples:
@@ -39,7 +38,6 @@ class UnderDividends(AbstractMethod):
     """
 
     method: AbstractMethod
-    is_as_it_is: bool = eqx.field(static=True, default=False)
     age: Float[Array, ""] = eqx.field(
         converter=as_real, default=0.0, metadata={"core": 0, "time": True}
     )
@@ -65,24 +63,25 @@ class UnderDividends(AbstractMethod):
         return self.method.tiling
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        if self.is_as_it_is:
+        if self.method.reads_dividends(model):
             return self.method.unsupported_reason(product, model)
         if not isinstance(model, WithDividends) or model.dynamics != "escrowed":
             return "spot dynamics of dividends are for FiniteDifference alone"
-        if above_cash(product, model.cash) is None:
+        found = above_cash(product, model.cash)
+        if found is None:
             return (
                 f"{type(product).__name__} cannot be written on the spot above its cash dividends"
             )
-        return self.method.unsupported_reason(*self._pair(product, model))
+        return self.method.unsupported_reason(found, stock_model(model))
 
     def _pair(self, product: AbstractProduct, model: Any) -> tuple[Any, Any]:
-        """Return the contract on X, and its model.
+        """Return the contract on X, and its model; or both as they are, for a method that reads dividends.
 
         Raises:
             TypeError: There is no such contract.
         """
         model = model.nearer(-self.age)
-        if self.is_as_it_is:
+        if self.method.reads_dividends(model):
             return product, model
         found = above_cash(product, model.cash)
         if found is None:
@@ -93,7 +92,7 @@ class UnderDividends(AbstractMethod):
         return dataclasses.replace(self, method=method)
 
     def canonical(self, product: AbstractProduct) -> AbstractProduct:
-        return self.method.canonical(product) if self.is_as_it_is else product
+        return self.method.canonical(product)
 
     def judged(self, product: AbstractProduct) -> AbstractProduct:
         return self.method.judged(product)
@@ -182,6 +181,5 @@ def for_model(method: AbstractMethod, model: AbstractModel) -> AbstractMethod:
     """
     if not isinstance(model, WithDividends) or isinstance(method, UnderDividends):
         return method
-    now = jnp.zeros((), model.spot.dtype)
     kind: Any = UnderDividends
-    return kind(method, method.reads_dividends(model), now)
+    return kind(method, jnp.zeros((), model.spot.dtype))
