@@ -12,40 +12,27 @@ import sys
 
 import QuantLib as ql
 
+from .quantlib_objects import KIND, OPTION, Flat
+
 MARKET = {"spot": 100.0, "rate": 0.05, "vol": 0.25, "dividend_yield": 0.01}
 EX_DAYS, CASH = (73, 219), (2.0, 3.0)
 EXPIRY = 365
 STRIKES = (80.0, 100.0, 120.0)
-_TODAY = ql.Date(5, 7, 2002)
-_KINDS = {"call": ql.Option.Call, "put": ql.Option.Put}
-_BARRIERS = {
-    "down-and-out": ql.Barrier.DownOut,
-    "down-and-in": ql.Barrier.DownIn,
-    "up-and-out": ql.Barrier.UpOut,
-    "up-and-in": ql.Barrier.UpIn,
-}
 _CONSTANTS = (
     "spot = 100, rate = 0.05, vol = 0.25, dividend_yield = 0.01, expiry = 1, "
     'ex_dates = "0.2,0.6", cash = "2,3"'
 )
+_BARRIERS = "down-and-out", "down-and-in", "up-and-out", "up-and-in"
 _SCRIPT = "The script is benchmarks/quantlib_dividend_tables.py"
 
 
-class Peer:
+class Peer(Flat):
     """The market in QuantLib's objects."""
 
     def __init__(self):
-        count = ql.Actual365Fixed()
-        ql.Settings.instance().evaluationDate = _TODAY
-        flat = lambda rate: ql.YieldTermStructureHandle(ql.FlatForward(_TODAY, rate, count))
-        vol = ql.BlackConstantVol(_TODAY, ql.NullCalendar(), MARKET["vol"], count)
-        self.process = ql.BlackScholesMertonProcess(
-            ql.QuoteHandle(ql.SimpleQuote(MARKET["spot"])),
-            flat(MARKET["dividend_yield"]),
-            flat(MARKET["rate"]),
-            ql.BlackVolTermStructureHandle(vol),
-        )
-        self.dividends = ql.DividendVector([_TODAY + day for day in EX_DAYS], list(CASH))
+        super().__init__(**MARKET)
+        days = [self.asof + day for day in EX_DAYS]
+        self.dividends = ql.DividendVector(days, list(CASH))
 
     def grid(self, dynamics: str, steps: int, nodes: int):
         """Return the engine of a grid under one of both dynamics."""
@@ -56,17 +43,17 @@ class Peer:
 
     def vanilla(self, option: str, strike: float, engine, *, american: bool = False):
         """Return a call or put with an engine."""
-        last = _TODAY + EXPIRY
-        exercise = ql.AmericanExercise(_TODAY, last) if american else ql.EuropeanExercise(last)
-        found = ql.VanillaOption(ql.PlainVanillaPayoff(_KINDS[option], strike), exercise)
+        last = self.asof + EXPIRY
+        exercise = ql.AmericanExercise(self.asof, last) if american else ql.EuropeanExercise(last)
+        found = ql.VanillaOption(ql.PlainVanillaPayoff(OPTION[option], strike), exercise)
         found.setPricingEngine(engine)
         return found
 
     def barrier(self, kind: str, level: float, steps: int, nodes: int) -> float:
         """Return the value of a call of strike 100 with a barrier, under spot dynamics."""
         payoff = ql.PlainVanillaPayoff(ql.Option.Call, 100.0)
-        exercise = ql.EuropeanExercise(_TODAY + EXPIRY)
-        found = ql.BarrierOption(_BARRIERS[kind], level, 0.0, payoff, exercise)
+        exercise = ql.EuropeanExercise(self.asof + EXPIRY)
+        found = ql.BarrierOption(KIND[kind], level, 0.0, payoff, exercise)
         scheme = ql.FdmSchemeDesc.CrankNicolson()
         grid = steps, nodes, 0, scheme
         found.setPricingEngine(ql.FdBlackScholesBarrierEngine(self.process, self.dividends, *grid))
@@ -83,7 +70,7 @@ def _table(name: str, source: str, settings: str, columns: str, rows: list[str])
 def european(peer: Peer) -> str:
     """Return European options under escrowed dynamics, with Delta and Gamma to the raw spot."""
     engine, rows = ql.AnalyticDividendEuropeanEngine(peer.process, peer.dividends), []
-    for option, strike in itertools.product(_KINDS, STRIKES):
+    for option, strike in itertools.product(OPTION, STRIKES):
         found = peer.vanilla(option, strike, engine)
         figures = f"{found.NPV():.8f}  {found.delta():.8f}  {found.gamma():.8f}"
         rows.append(f"{option}  {strike:g}  {figures}")
@@ -101,7 +88,7 @@ def on_grids(peer: Peer, product: str, dynamics: str, steps: int, nodes: int) ->
     american, engine = product == "American", peer.grid(dynamics, steps, nodes)
     rows = [
         f"{option}  {strike:g}  {peer.vanilla(option, strike, engine, american=american).NPV():.5f}"
-        for option, strike in itertools.product(_KINDS, STRIKES)
+        for option, strike in itertools.product(OPTION, STRIKES)
     ]
     because = (
         f"From half its grid to {steps} x {nodes} QuantLib's value moves by up to 3e-4, ours, from half of "
