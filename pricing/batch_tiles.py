@@ -14,6 +14,7 @@ from jaxtape.sweeps.footprint import live_bytes
 from .products import AbstractProduct
 
 USUAL_BUDGET = 2**30  # bytes
+BUDGET = int, "a whole number of bytes, such as 2**30"
 
 
 def over_batch(

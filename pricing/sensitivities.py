@@ -12,7 +12,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
-from .batch_tiles import USUAL_BUDGET, over_batch
+from .batch_tiles import BUDGET, USUAL_BUDGET, over_batch
 from .fields import in_working_precision, rolled
 from .methods import AbstractMethod
 from .models import AbstractModel
@@ -74,7 +74,7 @@ class Greeks(Sensitivities):
     stats: dict[str, Any]
 
 
-@of_kinds(product=PRODUCT, model=MODEL, method=METHOD)
+@of_kinds(product=PRODUCT, model=MODEL, method=METHOD, budget=BUDGET)
 @full_matmul_precision
 def greeks(
     product: AbstractProduct,

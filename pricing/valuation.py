@@ -14,7 +14,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
-from .batch_tiles import USUAL_BUDGET, over_batch
+from .batch_tiles import BUDGET, USUAL_BUDGET, over_batch
 from .methods import METHODS, AbstractMethod
 from .methods.under_dividends import for_model
 from .models import AbstractModel
@@ -52,7 +52,7 @@ class Valuation(eqx.Module):
     stats: dict[str, Any]
 
 
-@of_kinds(product=PRODUCT, model=MODEL, method=METHOD)
+@of_kinds(product=PRODUCT, model=MODEL, method=METHOD, budget=BUDGET)
 @full_matmul_precision
 def price(
     product: AbstractProduct,

@@ -6,7 +6,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
-from .batch_tiles import USUAL_BUDGET, over_batch
+from .batch_tiles import BUDGET, USUAL_BUDGET, over_batch
 from .methods import LeastSquares
 from .models import AbstractModel
 from .products import AbstractProduct
@@ -14,7 +14,9 @@ from .results import Between, Bounds
 from .valuation import MODEL, PRODUCT, mean_and_error, select_method
 
 
-@of_kinds(product=PRODUCT, model=MODEL, method=(LeastSquares, "LeastSquares(), or None"))
+@of_kinds(
+    product=PRODUCT, model=MODEL, method=(LeastSquares, "LeastSquares(), or None"), budget=BUDGET
+)
 @full_matmul_precision
 def bounds(
     product: AbstractProduct,

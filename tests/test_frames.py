@@ -52,6 +52,7 @@ def test_a_frame_and_a_file_give_the_same_book_and_a_table_of_figures():
     found = risk(book.without("B2"), sample_market(), black_scholes)
     table = pa.table(found)  # by Arrow's stream, as a data frame reads it
     assert table.column_names[:5] == ["id", "type", "quantity", "method", "status"]
+    assert {row["currency"] for row in table.to_pylist()} == {sample_market().currency}
     assert not found.failed, found.failed
     shown = found._repr_html_()
     assert "<td>E1</td>" in shown and "<td>basket</td>" in shown and "2 trades, value" in shown
@@ -82,7 +83,8 @@ def test_a_bad_cell_of_a_frame_is_named_by_row_and_column():
 def test_a_failed_trade_is_a_row_without_figures():
     book = Book.from_frame(pa.table({**COLUMNS, "strike": [-1.0, 4300.0, 1.0]}).slice(0, 1))
     (row,) = risk(book, sample_market(), black_scholes).table.to_pylist()
-    assert row["value"] is None and row["status"].startswith("failed: frame:1: column 'strike'")
+    assert row["value"] is None and row["currency"] is None
+    assert row["status"].startswith("failed: frame:1: column 'strike'")
 
 
 def test_quotes_of_a_frame_are_calibrated():

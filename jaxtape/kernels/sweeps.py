@@ -122,17 +122,21 @@ class KernelSweeps:
         tile = self.layout.tile
         if tile.platform == "tpu" and (held := self.tile_bytes()) > _TPU_BYTES:
             raise NoKernelError(f"a tile of {tile.size:,} paths takes {held:,} bytes of VMEM")
-        leaves = *sum(self.pull.read, ()), *self.pull.sources, *self.pull.results
-        scalars = 4 * sum(x.stack * x.rows for x in leaves if x.axis is None)
+        scalars = 4 * sum(x.stack * x.rows for x in self._pulled if x.axis is None)
         if tile.platform == "tpu" and scalars > _TPU_SCALARS:
             raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
 
     def tile_bytes(self) -> int:
         """Return the bytes of fast memory that a tile of the second sweep takes on a TPU."""
-        leaves, slots = (*self.pull.sources, *self.pull.results), self.layout.slots
-        piped = sum(2 * x.stack * x.rows for x in (*leaves, *slots) if x.axis is not None)
+        slots = self.layout.slots
+        piped = sum(2 * x.stack * x.rows for x in (*self._pulled, *slots) if x.axis is not None)
         block = sum(self.block * x.rows for x in slots)
         return (piped + block) * self.layout.tile.size * 4
+
+    @property
+    def _pulled(self) -> tuple[Leaf, ...]:
+        """The leaves that the pullback of a node reads and writes."""
+        return *sum(self.pull.read, ()), *self.pull.sources, *self.pull.results
 
     def work(self) -> Counter[str]:
         """Return the bytes and the operations of both sweeps, for all paths.
@@ -140,9 +144,10 @@ class KernelSweeps:
         Each array counts once a sweep, as if the states and xs of a block stayed in a cache.
         """
         of, n, blocks = self.layout, self.length, -(-self.length // self.block)
-        reads = *of.state, *of.xs, *of.slots, *of.bars[1], *of.y_bars
+        xs = (_pick(self._reads_x(*f), of.xs) for f in ((self.step,), (self.again, self.pull)))
+        reads = *of.state, *of.state, *of.slots, *of.bars[1], *of.y_bars, *sum(xs, ())
         writes = *of.state, *of.ys, *of.slots, *sum(of.bars, ())
-        moved = (*of.state, *of.xs, *reads, *writes)
+        moved = (*reads, *writes)
         found = Counter({BYTES: sum(leaf.bytes(of.tile, of.paths) for leaf in moved)})
         turns = (self.step, n), (self.again, n - blocks), (self.pull, n)
         for function, times in turns:

@@ -158,7 +158,7 @@ class Plan:
         written = io.StringIO()
         Console(file=written, width=120).print(text)
         kernels = "".join(
-            f"\n{p.operation}: {p.kernels}{f'{chr(10)}{p.roofline}' if p.roofline else ''}"
+            f"\n{p.operation}: {p.kernels}" + (f"\n{p.roofline}" if p.roofline else "")
             for p in self.parts
             if p.kernels
         )

@@ -100,8 +100,9 @@ class RiskResult:
     def table(self) -> Any:
         """The positions, quantity times one contract, as a `pyarrow.Table` of one row a trade, for data frames.
 
-        Delta and Gamma to the spot of one underlying are `delta` and `gamma`; to those of several they are
-        `delta:NAME` and `gamma:NAME:NAME`. Figures that a trade lacks are null.
+        The figures of a trade are in its own `currency`. Delta and Gamma to the spot of one underlying are
+        `delta` and `gamma`; to those of several they are `delta:NAME` and `gamma:NAME:NAME`. Figures that a
+        trade lacks are null.
         """
         rows = [table_row(trade) for trade in self.trades]
         columns = dict.fromkeys(name for row in rows for name in row)
@@ -284,7 +285,7 @@ class RiskEngine:
 
         seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
         return RiskResult(
-            trades=TradeRisks(book, found, unpriced),
+            trades=TradeRisks(book, found, unpriced, market),
             **vars(total.risk),
             currency=total.currency,
             fx_rates=total.rates,

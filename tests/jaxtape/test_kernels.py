@@ -375,6 +375,9 @@ def test_schedules_without_kernels():
     assert "float64" in reason_of(step, jnp.ones(1024), jnp.ones((7, 1024)), kind="tpu")
     many = jax.ShapeDtypeStruct((2000, 1024), jnp.float32)
     assert "VMEM" in reason_of(step, jnp.ones(1024, jnp.float32), many, kind="tpu")
+    few, wide = jnp.ones((7, 1024), jnp.float32), jnp.ones((1024, 1800), jnp.float32)
+    constant = lambda s, x: (jnp.sin(s) * x * wide[:, 0], None)
+    assert "VMEM" in reason_of(constant, few[0], few, kind="tpu")
 
 
 def test_plan():

@@ -59,6 +59,10 @@ WRONG = {
         lambda: bounds(American(100.0, 1.0), MODEL, MonteCarlo(), key=KEY),
         r"method is a MonteCarlo: give LeastSquares\(\), or None",
     ),
+    "a budget with a fraction": (
+        lambda: price(CALL, MODEL, budget=1e9),
+        r"budget is 1000000000.0: give a whole number of bytes, such as 2\*\*30",
+    ),
     "a strike for an option": (
         lambda: Bermudan(100.0, [0.5, 1.0]),
         r"payoff_product is 100.0: give an option on the spot, such as European\(100.0, 1.0\)",

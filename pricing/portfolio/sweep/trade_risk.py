@@ -9,7 +9,9 @@ from typing import Any, overload
 import jax
 import numpy as np
 
+from ...market import Market
 from ...results import RESULTS
+from ..batching import currency_of
 from ..book import Book, BookRow
 from .groups import TradeGroup
 
@@ -84,6 +86,8 @@ class TradeRisk:
             to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
         rounding_errors: The rounding error of each figure, where devices compute in single precision and
             `risk` was asked for `rounding_errors`; else None.
+        currency: The ISO code of the currency of the figures; "" without figures, or where the market names
+            none.
     """
 
     id: str
@@ -94,6 +98,7 @@ class TradeRisk:
     status: str
     std_errors: Measures | None = None
     rounding_errors: Measures | None = None
+    currency: str = ""
 
     @property
     def has_failed(self) -> bool:
@@ -159,8 +164,11 @@ class TradeRisks(Sequence[TradeRisk]):
     They are made when they are asked for: a sweep has them as columns. unpriced: reasons, by id.
     """
 
-    def __init__(self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str]):
+    def __init__(
+        self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str], market: Market
+    ):
         self._rows, self._groups, self._unpriced = book.rows, groups, unpriced
+        self._market = market
 
     @functools.cached_property
     def _places(self) -> dict[str, tuple[GroupRisk, int]]:
@@ -196,13 +204,15 @@ class TradeRisks(Sequence[TradeRisk]):
         if row.id in self._unpriced:
             return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
         risk, index = self._places[row.id]
-        return TradeRisk(*head, *risk.rows[index])
+        figures, *rest = risk.rows[index]
+        currency = currency_of(row.trade, self._market) if figures else ""
+        return TradeRisk(*head, figures, *rest, currency)
 
 
 def table_row(trade: TradeRisk) -> dict[str, Any]:
     """Return the cells of a trade: its names, its position's figures, and the standard error of the value."""
     head = {"id": trade.id, "type": trade.type, "quantity": trade.quantity}
-    tail = {"method": trade.method, "status": trade.status}
+    tail = {"method": trade.method, "status": trade.status, "currency": trade.currency or None}
     position: Any = trade.position
     figures: dict[str, float | None] = dict.fromkeys(_COLUMNS)
     if position is not None:

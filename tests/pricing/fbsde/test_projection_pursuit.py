@@ -87,7 +87,7 @@ def test_the_rule_of_a_crude_fit_is_improved(exact):
     certificate = certify(crude, key=FRESH, num_paths=PATHS)
     assert np.all(found > 5e-4 * exact[0])
     assert np.all(np.abs(certificate.value.mean - exact[0]) < 4.0 * certificate.value.std_error)
-    assert np.all(certificate.value.std_error > 0.9 * found)  # what was gained is told
+    assert np.all(certificate.value.std_error > 0.9 * found)  # the error bar counts what was gained
 
 
 def test_the_solution_itself_is_near(solution, exact):
