@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from jaxtape.cli.main import Commands
+from pricing.products.trade import TRADE_TYPES
 
 from . import documented
 from .documented import ROOT
@@ -22,7 +23,16 @@ from .documented import ROOT
 pytestmark = pytest.mark.repeat
 
 DOCS = ROOT / "docs"
-PAGES = ("getting_started", "how_to_choose", "faq", "derivations", "bermudan", "xva", "data")
+PAGES = (
+    "getting_started",
+    "how_to_choose",
+    "faq",
+    "derivations",
+    "bermudan",
+    "xva",
+    "data",
+    "trades",
+)
 NAMING = (*documented.PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
 PACKAGES = ("jaxtape", "pricing", "calibration")
 JAXTAPE = r"\bjaxtape ([a-z]+)\b([^\"#]*)"
@@ -85,6 +95,15 @@ def test_what_a_page_names_exists(page):
         assert {word for word in words[1:] if "=" not in word} <= set(targets), words
     for name in [found for code in shown for found in re.findall(FILE, code)]:
         assert (ROOT / name).exists(), name
+
+
+def test_the_page_of_trades_names_every_type_and_column():
+    """Those of the package: tests add some of their own."""
+    named = set(re.findall(r"`(\w+)`", (DOCS / "trades.md").read_text(encoding="utf-8")))
+    kinds = [kind for kind in TRADE_TYPES.values() if kind.__module__.startswith("pricing.")]
+    assert {kind.type for kind in kinds} <= named
+    columns = {name for kind in kinds for name in kind.model_fields} - {"line"}
+    assert len(columns) > 40 and columns <= named
 
 
 def test_every_extra_that_is_named_exists():

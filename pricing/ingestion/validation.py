@@ -55,7 +55,8 @@ def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Vali
         message = "is not a field known here"
         remedy = f"{closest(last, known)}the fields are {', '.join(known)}"
     else:
-        wanted, remedy = _WANTED.get(detail["type"], (detail["msg"], "docs/data.md has the format"))
+        unnamed = detail["msg"], "docs/data.md and docs/trades.md have the formats"
+        wanted, remedy = _WANTED.get(detail["type"], unnamed)
         message = f"{show(detail['input'])} is not {wanted}"
     value = "" if detail["type"] == "missing" else show(_at(data, path))
     return ValidationIssue(path, value, message, remedy)

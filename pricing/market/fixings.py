@@ -67,7 +67,7 @@ class Fixings(Mapping[Place, float]):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Fixings":
-        """Return the fixings in a CSV file of the columns name, date and value (format: docs/data.md).
+        """Return the fixings in a CSV file of the columns name, date and value (format: docs/trades.md).
 
         A bad row is left out and reported in `errors`. A file without rows is an `UnreadableFile`.
 

@@ -76,8 +76,8 @@ class Book:
     def read(cls, path: str | os.PathLike) -> "Book":
         """Read the book in a CSV file, or in a JSON file when the name ends in .json.
 
-        A bad row is reported in `errors` and does not stop the book (format: docs/data.md). A file without rows
-        (no file, not UTF-8, no header) is an `UnreadableFile`.
+        A bad row is reported in `errors` and does not stop the book (format: docs/trades.md). A file without
+        rows (no file, not UTF-8, no header) is an `UnreadableFile`.
 
         Args:
             path: The path of the file.
