@@ -9,6 +9,8 @@ from importlib.metadata import version as _version
 
 from .checks import check_duality as check_duality
 from .checks import check_gradient as check_gradient
+from .implicit import fixed_point as fixed_point
+from .implicit import root as root
 from .jax_settings.kernels import set_kernels as set_kernels
 from .jax_settings.single_on_devices import use_single_on_devices as use_single_on_devices
 from .jax_settings.xla_flags import without_ynn_fusions as _without_ynn_fusions

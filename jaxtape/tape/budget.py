@@ -59,6 +59,7 @@ def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
     for i, segment in enumerate(segments):
         if segment.schedule.budget is not None and segment.edits is None:
             share, dtype = found[i].work + kept[i] + shares[i], segment.schedule.checkpoint_dtype
+            share = max(share, 1)  # a node such as `detach` keeps nothing
             schedules[i] = Budget(share, residuals=stored[i], checkpoint_dtype=dtype)
     return schedules
 

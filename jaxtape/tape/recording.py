@@ -16,6 +16,7 @@ from ..sweeps.differentiable import UNDEFINED, pull_leaves
 from ..sweeps.leaves import inexact
 from .edits import Edits
 from .segment import Segment
+from .wengert import wengert_list
 
 TapeT = TypeVar("TapeT", bound=Any)  # a `Tape`, which imports this file
 Hook = Callable[[int, Any], None]
@@ -25,9 +26,10 @@ _LEAST_CHUNK = 32  # nodes: a program runs for each chunk between kept states
 
 
 class Diagnosis(NamedTuple):
-    """The node at `position` is the first to make a `what` ("state" or "cotangent") that is not finite.
+    """The node at `position` is the first to make a `what` that is not finite, or a gradient that is zero.
 
-    For a cotangent, the first on the way back. `leaf`: where in the state.
+    `what` is "state", "cotangent" (the first on the way back) or "zero cotangent" (the nodes before `position`
+    have no gradient). `leaf`: where in the state.
     """
 
     position: int
@@ -135,14 +137,15 @@ class Recording(Generic[TapeT]):
         return self._edited(self.tape.replace(i, j, params), i, j)
 
     def diagnose(self, y_bar: Any = None) -> Diagnosis | None:
-        """Find the first node that makes something that is not finite.
+        """Find the first node that makes something that is not finite, or that stops the gradient.
 
         Args:
             y_bar: The cotangent of the value; if it is given and all states are finite, the first node on the
-                way back whose cotangent is not finite is found.
+                way back whose cotangent is not finite is found, or else the first whose cotangent is zero in
+                all leaves (a `detach`, or a payoff that no longer depends on the state).
 
         Returns:
-            What was found, or None if all are finite.
+            What was found, or None.
 
         Raises:
             ValueError: If the first state is not finite.
@@ -157,14 +160,26 @@ class Recording(Generic[TapeT]):
             if leaves := _not_finite(state):
                 return Diagnosis(k, "state", leaves[0])
         found: list[Diagnosis] = []
+        zeros: list[Diagnosis] = []
 
         def look(position, state_bar):
-            if not found and (leaves := _not_finite(state_bar)):
+            if leaves := _not_finite(state_bar):
                 found.append(Diagnosis(position, "cotangent", leaves[0]))
+            if not any(map(np.any, jax.tree.leaves(state_bar))):
+                zeros.append(Diagnosis(position, "zero cotangent", "state"))
 
         if y_bar is not None:
             self.pullback(y_bar, hook=look)
-        return found[0] if found else None
+        return next(iter(found + zeros), None)
+
+    def table(self, y_bar: Any = None) -> str:
+        """Print the nodes as a Wengert list, with values and adjoints.
+
+        A line has a position, the state there, its cotangent if `y_bar` is given, the operation that reads the
+        state, and the bytes that the pullback of this node reads. Of an array it shows the shape and the
+        largest absolute entry; of a long tape, both ends.
+        """
+        return wengert_list(self, y_bar)
 
     def __repr__(self) -> str:
         return f"Recording({self.tape!r}, {len(self._kept)} states kept)"

@@ -123,6 +123,15 @@ class Tape(eqx.Module):
         segments[number] = segments[number].edited(Edits.with_mark, k - start)
         return self._of(segments)
 
+    def detach(self, k: int) -> "Tape":
+        """Return this tape with a node at position k that passes the state on, and no cotangent.
+
+        The nodes before it, and the first state, then have a gradient of zero; values stay. The node is listed
+        as `detach`, and `erase(k, k + 1)` removes it.
+        """
+        head, tail = self.split(k)
+        return head.append(detach, jnp.zeros((1, 0))) + tail
+
     @property
     def marks(self) -> tuple[int, ...]:
         """The marked positions."""
@@ -309,6 +318,12 @@ class Tape(eqx.Module):
 
     def _of(self, segments: Iterable[Segment]) -> "Tape":
         return dataclasses.replace(self, segments=tuple(segments))
+
+
+def detach(params, state):
+    """Pass the state on; the cotangent stops here."""
+    del params
+    return jax.lax.stop_gradient(state)
 
 
 @eqx.filter_jit

@@ -1,0 +1,135 @@
+"""Roots and fixed points, differentiated by the implicit function theorem."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.flatten_util import ravel_pytree
+
+from .jax_settings.matmul_precision import full_matmul_precision
+
+
+@full_matmul_precision
+def root(
+    f: Callable, guess: Any, *, max_steps: int = 50, rtol: float | None = None, atol: float = 0.0
+) -> Any:
+    """Solve `f(x) = 0` by Newton's method; the derivative of the root is that of the implicit function theorem.
+
+        dx/dp = -(df/dx)^-1 df/dp    at the root, for every p that `f` closes over
+
+    Nothing of the search is kept or differentiated: a node of a tape keeps its state alone. The Jacobian is
+    dense, so n unknowns cost n^2 numbers and one factorization a step. The result is NaN, and so is its
+    derivative, where the search has not met its tolerance after `max_steps`, or the Jacobian is singular.
+    Derivatives of every order, forward and reverse, `vmap` and `jit` work as usual. `TypeError` is raised if
+    `f` returns another structure, shape or dtype than that of `guess`, or if those are not floats.
+
+    Args:
+        f: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
+        guess: The first `x`, a pytree of floats of one dtype; the root's derivative to it is 0.
+        max_steps: The largest number of Newton steps.
+        rtol: The largest last step, relative to the largest entry of `x`; None is eps^(2/3), after which
+            a simple root is right to rounding.
+        atol: An absolute size that is allowed beside it; give one where the root may be 0.
+
+    Returns:
+        The root, in the structure of `guess`.
+
+    Examples:
+        >>> import jax, jaxtape as jt
+        >>> cube_root = lambda p: jt.root(lambda x: x**3 - p, 1.0)
+        >>> round(float(cube_root(8.0)), 4), round(float(jax.grad(cube_root)(8.0)), 4)
+        (2.0, 0.0833)
+    """
+    return _solve(f, guess, _newton_step, max_steps, rtol, atol)
+
+
+@full_matmul_precision
+def fixed_point(
+    g: Callable, guess: Any, *, max_steps: int = 1000, rtol: float | None = None, atol: float = 0.0
+) -> Any:
+    """Iterate `x <- g(x)` until it stands still; the derivative is that of the implicit function theorem.
+
+        dx/dp = (I - dg/dx)^-1 dg/dp    at the fixed point, for every p that `g` closes over
+
+    The search converges where `g` contracts; a step of Newton's method follows the last iteration. What is said
+    of `root` holds here too. A fixed point that `g` moves away from is a root of `g(x) - x`: use `root`.
+
+    Args:
+        g: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
+        guess: The first `x`, a pytree of floats of one dtype; the derivative to it is 0.
+        max_steps: The largest number of iterations.
+        rtol: The largest last change, relative to the largest entry of `x`; None is eps^(2/3).
+        atol: An absolute size that is allowed beside it; give one where the fixed point may be 0.
+
+    Returns:
+        The fixed point, in the structure of `guess`; NaN where the iteration has not converged.
+
+    Examples:
+        >>> import jax.numpy as jnp, jaxtape as jt
+        >>> round(float(jt.fixed_point(jnp.cos, 1.0)), 4)
+        0.7391
+    """
+    difference = lambda x: jax.tree.map(jnp.subtract, g(x), x)
+    return _solve(difference, guess, lambda f, x: f(x), max_steps, rtol, atol)
+
+
+def _solve(f: Callable, guess: Any, step: Callable, max_steps: int, rtol, atol: float) -> Any:
+    """Add `step(f, x)` to x until it is small, then one step of Newton's; differentiate implicitly."""
+    guess = jax.tree.map(jnp.asarray, guess)
+    _check(f, guess)
+    flat, unravel = ravel_pytree(guess)
+    tolerance = float(jnp.finfo(flat.dtype).eps) ** (2 / 3) if rtol is None else rtol
+    flat_f = lambda x: ravel_pytree(f(unravel(x)))[0]
+
+    def search(f, x):
+        def unfinished(carry):
+            k, _, done = carry
+            return (k < max_steps) & ~done
+
+        def advance(carry):
+            k, x, _ = carry
+            change = step(f, x)
+            x = x + change
+            return k + 1, x, _largest(change) <= tolerance * _largest(x) + atol
+
+        _, x, done = lax.while_loop(unfinished, advance, (0, x, jnp.asarray(False)))
+        x = x + _newton_step(f, x)
+        return jnp.where(done & jnp.all(jnp.isfinite(x)), x, jnp.nan)
+
+    x = lax.custom_root(flat_f, lax.stop_gradient(flat), search, _solve_linear)
+    factor = jnp.where(jnp.isfinite(x), jnp.ones_like(x), jnp.nan)
+    return unravel(x * lax.stop_gradient(factor))  # the derivative of NaN is NaN
+
+
+def _newton_step(f: Callable, x: Array) -> Array:
+    return -jnp.linalg.solve(jax.jacfwd(f)(x), f(x))
+
+
+def _solve_linear(linear: Callable, y: Array) -> Array:
+    """Solve `linear(x) = y` by its matrix."""
+    return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(y)), y)
+
+
+def _largest(x: Array) -> Array:
+    return jnp.max(jnp.abs(x), initial=0.0)
+
+
+def _check(f: Callable, guess: Any) -> None:
+    """Check that `f` maps the guess's structure of floats to itself.
+
+    Raises:
+        TypeError: If it does not.
+    """
+    dtypes = list({leaf.dtype: None for leaf in jax.tree.leaves(guess)})
+    if len(dtypes) != 1 or not jnp.issubdtype(dtypes[0], jnp.floating):
+        found = ", ".join(map(str, dtypes)) or "no dtype"
+        raise TypeError(f"guess has leaves of {found}: give floats of one dtype.")
+    found = jax.eval_shape(f, guess)
+    described = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), tree)
+    if described(found) != described(guess):
+        raise TypeError(
+            f"The function returns {described(found)} for an x of {described(guess)}: return one number "
+            "for each unknown, in the structure, shapes and dtypes of the guess."
+        )
