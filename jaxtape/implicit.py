@@ -53,8 +53,8 @@ def fixed_point(
 
         dx/dp = (I - dg/dx)^-1 dg/dp    at the fixed point, for every p that `g` closes over
 
-    The search converges where `g` contracts; a step of Newton's method follows the last iteration. What is said
-    of `root` holds here too. A fixed point that `g` moves away from is a root of `g(x) - x`: use `root`.
+    The search converges where `g` contracts; a step of Newton's method follows the last iteration. The notes
+    of `root` hold here too. A fixed point that `g` moves away from is a root of `g(x) - x`: use `root`.
 
     Args:
         g: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
