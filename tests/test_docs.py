@@ -76,6 +76,21 @@ def test_the_pages_here_are_all_that_have_output_and_no_other_test():
     assert shown <= set(PAGES) | elsewhere | {page for page in shown if not blocks(page, "python")}
 
 
+@pytest.mark.parametrize("page", ["accuracy", "benchmarks"])
+def test_the_tables_of_results_hold_figures(page):
+    """A block of kind `results` becomes a table when the site is built; here it does so without mkdocs."""
+    given = blocks(page, "results")
+    hook = importlib.util.spec_from_file_location("result_tables", DOCS / "result_tables.py")
+    module = importlib.util.module_from_spec(hook)
+    hook.loader.exec_module(module)
+    folder = ROOT / "benchmarks" / "results"
+    made = [module.table(yaml.safe_load(block), folder) for block in given]
+    assert made and all(len(re.findall(r"^\|.*\d.*\|$", text, re.M)) >= 2 for text in made)
+    wrong = yaml.safe_load(given[-1]) | {"columns": {"x": "{no_such_field}"}}
+    with pytest.raises(ValueError, match="no row has a value for the column 'x'"):
+        module.table(wrong, folder)
+
+
 @pytest.mark.parametrize("page", NAMING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_exists(page):
     """Subcommands, their options, benchmarks that take theirs, targets of make, files."""

@@ -321,7 +321,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
     Attributes:
         gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for
             its diagonal alone, which is right where entries off the diagonal do not depend on x (sums of
-            functions of one coordinate). `docs/fbsde.md` has its errors for a radial function and for narrow
+            functions of one coordinate). `docs/accuracy.md` has its errors for a radial function and narrow
             layers. The other settings, by keyword, are those of `AbstractBackwardSolver`.
 
     Raises:
