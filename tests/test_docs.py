@@ -32,6 +32,7 @@ PAGES = (
     "xva",
     "data",
     "trades",
+    "pricing",
 )
 NAMING = (*documented.PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
 PACKAGES = ("jaxtape", "pricing", "calibration")
