@@ -3,7 +3,7 @@
 The block is YAML:
 
 - `file`: a file of `benchmarks/results`, without `.json`.
-- `rows`: the list of rows in it, `rows` by default; `cases.points` has the points of all cases, with their fields.
+- `rows`: the list of rows in it, `rows` by default; `cases.points` has all points, with fields of their case.
 - `where`: the rows to show: field -> the values it may have.
 - `columns`: header -> template of a cell, by the fields of a row: `{seconds:.0f ms}`, `{error:+.2%}`.
 

@@ -113,6 +113,17 @@ def test_what_a_page_names_exists(page):
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("name", sorted({*Commands().list_commands(None)} - {"serve", "monitor"}))
+def test_the_page_of_commands_names_every_option(name):
+    """Options of `serve` and `monitor` are on a page of their own, with a test of its own."""
+    page = (DOCS / "command_line.md").read_text(encoding="utf-8")
+    part = re.split(r"^## ", page[page.index(f"## `jaxtape {name}`") + 3 :], flags=re.M)[0]
+    group: Any = Commands()
+    for param in group.get_command(None, name).params:
+        if param.param_type_name == "option":
+            assert any(word in part for word in param.opts + param.secondary_opts), param.opts
+
+
 def test_the_page_of_trades_names_every_type_and_column():
     """Those of the package: tests add some of their own."""
     named = set(re.findall(r"`(\w+)`", (DOCS / "trades.md").read_text(encoding="utf-8")))
