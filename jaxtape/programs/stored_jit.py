@@ -86,8 +86,17 @@ def store_in_use() -> ProgramStore | None:
 
 
 def use_default_store() -> ProgramStore | None:
-    """Open the default store again, without announcement, and return it."""
-    _choose(default_store(announce=False))
+    """Open the default store again, without announcement, and return it.
+
+    A store of the same folder stays open, with the programs that this process has loaded.
+    """
+    found, current = default_store(announce=False), _setting.store
+    is_same = (
+        found is not None
+        and current is not None
+        and (found.folder, found.budget) == (current.folder, current.budget)
+    )
+    _choose(current if is_same else found)
     return _setting.store
 
 

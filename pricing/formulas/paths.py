@@ -23,7 +23,7 @@ Steps = Float[Array, " steps"]
 def steps_of(
     model: LognormalSpots, dates: Float[Array, " dates"], initial: Scalar | None
 ) -> tuple[Steps, Steps]:
-    """Return the forward of S_i / S_(i-1) of each period, and the variance of its logarithm.
+    """Return the forward of S_i / S_(i-1) of each period, and the variance of its logarithm, 0 of no time.
 
     initial: the spot that the first period is from; None if it starts at the first date.
     """
@@ -31,7 +31,9 @@ def steps_of(
     if initial is not None:
         forwards = jnp.concatenate([initial[None], forwards])
         variances = jnp.concatenate([jnp.zeros_like(initial)[None], variances])
-    return forwards[1:] / forwards[:-1], jnp.diff(variances)
+        dates = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
+    moves = jnp.diff(dates) > 0.0  # a date may come twice
+    return forwards[1:] / forwards[:-1], jnp.where(moves, jnp.diff(variances), 0.0)
 
 
 def _no_surface(product: object, model: AbstractModel) -> str | None:
@@ -58,7 +60,7 @@ def _cliquet(product: Cliquet, model: LognormalSpots) -> Scalar:
     returns = growth - 1.0 if floor is None else floor + black(growth, one + floor, std, one)
     if cap is not None:
         returns = returns - black(growth, one + cap, std, one)
-    total = product.accrued + jnp.sum(returns)
+    total = product.accrued + product.is_counted @ returns
     return model.discount(product.dates[-1]) * product.notional * total
 
 
@@ -72,10 +74,11 @@ def _average_strike(product: AverageStrike, model: LognormalSpots) -> Scalar:
     dates = product.dates
     variances = model.state_variance(dates)
     shared = jnp.minimum(variances[:, None], variances[None, :])
-    count = product.num_past + dates.size
-    log_sum = jnp.sum(jnp.log(jax.vmap(model.forward)(dates)) - 0.5 * variances)
-    log_mean = (product.past_sum + log_sum) / count
-    of_mean, together = jnp.sum(shared) / count**2, jnp.sum(variances) / count
+    count = product.num_past + jnp.sum(product.is_new)
+    weights = product.is_new / count
+    log_mean = product.past_sum / count
+    log_mean = log_mean + weights @ (jnp.log(jax.vmap(model.forward)(dates)) - 0.5 * variances)
+    of_mean, together = weights @ shared @ weights, weights @ variances
     variance = variances[-1] + of_mean - 2.0 * together
     mean = jnp.exp(log_mean + 0.5 * of_mean)
     value = black(

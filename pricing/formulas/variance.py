@@ -43,7 +43,7 @@ def _value(product: VarianceSwap, model: AbstractModel) -> Scalar:
         growth, variances = steps_of(model, product.dates, product.initial_spot)  # pyright: ignore
         means = jnp.log(growth) - 0.5 * variances
         total = jnp.sum(variances + means**2)
-        count = jnp.full_like(product.strike, variances.size)
+        count = product.num_returns
     else:
         total = _mean_variation(model, product.expiry)
         count = product.annualization * product.expiry

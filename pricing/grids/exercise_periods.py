@@ -40,12 +40,24 @@ class ExercisePeriods(AbstractProduct):
 def exercise_periods(right: EarlyExercise) -> ExercisePeriods:
     """Return a right to the spot of one asset, or a batch of them, in at least four periods."""
     assert isinstance(right, SpotOption)
-    times = right.exercise_times()
+    times, is_right = _apart(right.exercise_times())
     parts = -(-_LEAST // times.shape[-1])
     before = jnp.concatenate([jnp.zeros_like(times[..., :1]), times[..., :-1]], axis=-1)
     shares = jnp.arange(1, parts + 1, dtype=times.dtype) / parts
     ends = before[..., None] + jnp.multiply.outer(times - before, shares)
     ends = ends.at[..., -1].set(times).reshape(*times.shape[:-1], -1)
-    is_date = jnp.broadcast_to(jnp.tile(shares == 1.0, times.shape[-1]), ends.shape)
+    is_last = (shares == 1.0).astype(times.dtype)
+    is_date = jnp.multiply.outer(is_right, is_last).reshape(ends.shape)
     any_time = jnp.full_like(right.strike, right.any_time)
-    return ExercisePeriods(right.strike, right.side, ends, is_date.astype(ends.dtype), any_time)
+    return ExercisePeriods(right.strike, right.side, ends, is_date, any_time)
+
+
+def _apart(
+    times: Float[Array, "*#batch dates"],
+) -> tuple[Float[Array, "*#batch dates"], Float[Array, "*#batch dates"]]:
+    """Return dates in equal steps to the first one, which may be repeated, and 1 for those with a right."""
+    is_first = times == times[..., :1]
+    place = jnp.cumsum(jnp.ones_like(times), axis=-1)
+    count = jnp.sum(is_first.astype(times.dtype), axis=-1, keepdims=True)
+    apart = jnp.where(is_first, times * (place / count), times)
+    return apart, (~is_first | (place == count)).astype(times.dtype)

@@ -27,19 +27,21 @@ class CashFlow(eqx.Module):
     """The gain of exercising at one date, or at several dates if its leaves are stacked.
 
     date: years. discount_factor: today's value of 1 paid then. exercise_value: in currency of that date, on the
-    states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), v the state's variance at that date.
+    states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), v the state's variance at that date. is_again: 1 where
+    the date after it is the same, else 0.
     """
 
     date: Float[Array, "..."]
     discount_factor: Float[Array, "..."]
     exercise_value: Float[Array, "... values"]
+    is_again: Float[Array, "..."]
 
 
 class Exercise(eqx.Module):
     """The node of an exercise date: from the values after the later dates to those after this one.
 
     V(x) = max(E(x), C(x)), both divided by the numeraire, C(x) = E[V_later | x]. The line is cut where E and C
-    cross, and both sides get Gauss-Legendre nodes.
+    cross, and both sides get Gauss-Legendre nodes. A date that is repeated changes nothing.
     """
 
     model: GaussianState
@@ -47,13 +49,17 @@ class Exercise(eqx.Module):
 
     @jax.checkpoint
     def __call__(self, cash_flow: CashFlow, later: Layer) -> Layer:
-        here = _Decision(self.model, cash_flow, later)
+        is_again = cash_flow.is_again > 0.0
+        # what is computed, and not taken, is finite: as if nothing came later
+        apart = Layer(jnp.where(is_again, 0.0, later.variance), later.nodes, later.weighted)
+        here = _Decision(self.model, cash_flow, apart)
         breaks = here.boundaries(self.num_panels)
         nodes, weights = quadrature(-here.radius, here.radius, breaks, self.num_panels)
         exercised, continued = here.exercise(nodes), here.continuation(nodes)
         value = jnp.where(exercised > continued, exercised, continued)
         value = jnp.where(here.tilt <= _MOST_TILT, value, jnp.nan)
-        return Layer(here.variance, nodes, weights * value)
+        new = Layer(here.variance, nodes, weights * value)
+        return jax.tree.map(lambda old, new: jnp.where(is_again, old, new), later, new)
 
 
 class _Decision(eqx.Module):
@@ -114,13 +120,14 @@ def cash_flows(
     """
     dates = product.exercise_times() if dates is None else dates
 
-    def of_date(date: Scalar) -> CashFlow:
+    def of_date(date: Scalar, is_again: Scalar) -> CashFlow:
         radius = STDS * jnp.sqrt(model.state_variance(date))
         states = radius * jnp.asarray(chebyshev_points(NUM_VALUES), radius.dtype)
         paid = lambda x: product.exercise_value(date, model.market_state(date, x))
-        return CashFlow(date, model.discount(date), jax.vmap(paid)(states))
+        return CashFlow(date, model.discount(date), jax.vmap(paid)(states), is_again)
 
-    return jax.vmap(of_date)(dates[::-1])
+    is_again = (jnp.diff(dates, append=jnp.inf) <= 0.0).astype(dates.dtype)
+    return jax.vmap(of_date)(dates[::-1], is_again[::-1])
 
 
 def induction(

@@ -156,10 +156,16 @@ def _most_equal_steps(product: Exercisable | DiscreteBarrier, num_dates: int) ->
 
 @stored_jit
 def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[Array, ""]:
-    """Return the largest number of nodes that a contract of the batch needs."""
+    """Return the largest number of nodes that a contract of the batch needs, at least that of equal steps.
+
+    So it seldom changes, and another program is compiled, as dates pass.
+    """
 
     def need(product):
-        return _nodes_needed(model.at_smile_point(product.smile_point), method.dates(product))
+        dates = method.dates(product)
+        equal = _needed(math.sqrt(_most_equal_steps(product, dates.size)))
+        found = _nodes_needed(model.at_smile_point(product.smile_point), dates)
+        return jnp.maximum(found, jnp.asarray(equal, found.dtype))
 
     canonical = products.canonical.broadcast()
     for _ in canonical.batch_shape:
@@ -168,12 +174,12 @@ def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[A
 
 
 def _rounded_up(products: AbstractProduct) -> AbstractProduct:
-    """Return the batch with its last row repeated up to a power of two of rows: few sizes, so few programs."""
+    """Return the batch with its last row repeated up to a power of two, or 128: few sizes, so few programs."""
     products = products.broadcast()
     if not products.batch_shape:
         return products
     last = products.batch_shape[0] - 1
-    rows = np.minimum(np.arange(1 << last.bit_length()), last)
+    rows = np.minimum(np.arange(1 << max(last.bit_length(), 7)), last)
     return jax.device_put(jax.tree.map(lambda column: np.asarray(column)[rows], products))
 
 
@@ -181,7 +187,7 @@ def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[
     """Return the number of nodes that the narrowest step needs on the state's whole range."""
     variance = model.state_variance(jax.lax.stop_gradient(dates))
     step = jnp.diff(variance)
-    moves = step > 0.0  # a date that is repeated takes no step
+    moves = (step > 0.0) & (jnp.diff(dates) > 0.0)  # a date that is repeated takes no step
     ratio = jnp.where(moves, variance[1:] / jnp.where(moves, step, 1.0), 1.0)
     return _needed(jnp.sqrt(jnp.max(ratio, initial=1.0)))
 

@@ -19,9 +19,11 @@ _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
 
 
 def shape_key(trade: Trade) -> Hashable:
-    """Return the key that trades of one kind in one batch share; they then share one program."""
-    count = 0 if trade.dates is None else len(trade.dates)
-    return _padded_count(count) if trade.pads_dates else count, trade.shape
+    """Return the key that trades of one kind in one batch share; they then share one program.
+
+    It does not change as dates pass: lists are padded to a round count, at least that of the row in the book.
+    """
+    return _padded_count(trade.num_dates), trade.shape
 
 
 def currency_of(trade: Trade, market: Market) -> str:
@@ -37,11 +39,11 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
-        by_count.setdefault(len(trade.dates or ()) if trade.pads_dates else 0, []).append(index)
+        by_count.setdefault(len(trade.dates or ()), []).append(index)
+    num_dates = _padded_count(trades[0].num_dates) or None  # one for all: see `shape_key`
     batches = []
-    for count, members in by_count.items():
-        batch = _batch([trades[index] for index in members], market)
-        batch = _canonical(batch, _padded_count(count) if count else None)
+    for members in by_count.values():
+        batch = _canonical(_batch([trades[index] for index in members], market), num_dates)
         rows = slice(len(members))
         batches.append(jax.tree.map(lambda column, rows=rows: np.asarray(column)[rows], batch))
     order = np.argsort(np.concatenate(list(by_count.values())))
@@ -51,11 +53,16 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 @stored_jit
 def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct:
-    """Return a batch in canonical form, with dates padded to `num_dates` if it has any: one program a kind."""
+    """Return a batch in canonical form, with dates padded to `num_dates` if it has any: one program a kind.
+
+    Raises:
+        TypeError: Its kind cannot be padded.
+    """
     batch = batch.canonical.broadcast()
     if num_dates is None:
         return batch
-    assert isinstance(batch, Padded)
+    if not isinstance(batch, Padded):
+        raise TypeError(f"{type(batch).__name__} has a list of dates: make it Padded")
     return batch.padded(num_dates)
 
 

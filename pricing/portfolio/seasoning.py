@@ -47,7 +47,9 @@ def seasoned(trade: Trade, observed: Observed) -> Aged:
         if trade.end >= observed.until:
             raise
         return Aged(None, None, "expired", trade.expiry)
-    if found.trade is not None or not found.cash or not trade.settlement_lag or found.day is None:
+    if found.trade is not None:
+        return found._replace(trade=found.trade.left_of(trade))
+    if not found.cash or not trade.settlement_lag or found.day is None:
         return found
     calendar = getattr(trade, "calendar", "XECB")
     settled = advance(found.day, business_days=int(trade.settlement_lag), calendar=calendar)

@@ -66,7 +66,6 @@ class AsianTrade(OptionTrade):
     product = Asian
     renamed: ClassVar[dict[str, str]] = {"dates": "averaging_dates"}
     neutral = ("average",)
-    pads_dates = True
     dates_name = "averaging_dates"
 
     averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")

@@ -230,7 +230,6 @@ class AutocallableTrade(Trade):
     product = Autocallable
     renamed: ClassVar[dict[str, str]] = {"dates": "exercise_dates", "call_level": "barrier"}
     neutral = ("memory", "missed", "watched")
-    pads_dates = True
     dates_name = "exercise_dates"
     drops_dates = True
 

@@ -23,18 +23,18 @@ from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
-from .path_claim import PathClaim
+from .path_claim import PaddedPathClaim
 from .product import CALL_OR_PUT, Real, side_of
 from .trade import Aged, IsoDate, IsoDates, Trade, last_of
 
 
-class AverageStrike(PathClaim):
+class AverageStrike(PaddedPathClaim):
     """Pays max(side * (S_T - moneyness * A), 0) at its last date T, A the average spot of all dates.
 
     Fixings of the past are in the average by their sum, or the sum of their logarithms if it is geometric.
 
     Attributes:
-        dates: When the spot is read, in years, increasing, of shape (dates,).
+        dates: When the spot is read, in years, not decreasing, of shape (dates,). A repeated date counts once.
         option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
         average: The word "arithmetic" or "geometric": another word is another program.
         moneyness: The share of the average that is the strike, above 0.
@@ -49,7 +49,7 @@ class AverageStrike(PathClaim):
 
     has_jumps: ClassVar[bool] = False
 
-    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", repeated=True)
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
     moneyness: Numeric[Real] = positive("moneyness", default=1.0)
@@ -66,11 +66,10 @@ class AverageStrike(PathClaim):
         return side_of(self.option, self.moneyness)
 
     def payoff(self, spots: Float[Array, "*dates"]) -> Float[Array, ""]:
-        count = self.num_past + spots.shape[0]
+        levels = jnp.log(spots) if self.average == "geometric" else spots
+        mean = (self.past_sum + self.is_new @ levels) / (self.num_past + jnp.sum(self.is_new))
         if self.average == "geometric":
-            mean = jnp.exp((self.past_sum + jnp.sum(jnp.log(spots))) / count)
-        else:
-            mean = (self.past_sum + jnp.sum(spots)) / count
+            mean = jnp.exp(mean)
         return larger(self.side * (spots[-1] - self.moneyness * mean), 0.0)
 
 
@@ -92,8 +91,8 @@ class AverageStrikeTrade(Trade):
     expiry: IsoDate = last_of("averaging_dates")
 
     @property
-    def shape(self) -> tuple[int, str]:
-        return len(self.averaging_dates), self.average
+    def shape(self) -> str:
+        return self.average
 
     def check(self) -> None:
         if self.average == "arithmetic" and self.past_sum < 0.0:

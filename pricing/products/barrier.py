@@ -120,7 +120,6 @@ class BarrierTrade(OptionTrade):
     product = Barrier
     renamed: ClassVar[dict[str, str]] = {"kind": "barrier_type", "dates": "monitoring_dates"}
     neutral = ("rebate",)
-    pads_dates = True
     dates_name = "monitoring_dates"
     drops_dates = True
 

@@ -1,5 +1,7 @@
 """Options that may be exercised at some dates."""
 
+from dataclasses import replace
+
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
@@ -11,18 +13,20 @@ from ..market.observed import Observed
 from ..market.state import MarketState
 from .european import European, EuropeanTrade
 from .exercise import EarlyExercise, SpotOption
+from .product import Padded, extra_dates, front
 from .trade import Aged, Column, IsoDate, IsoDates, OptionTrade, last_of
 
 _SAME_DAY = 1e-4  # years
 _OPTION = "an option on the spot, such as European(100.0, 1.0), whose expiry is the last date"
 
 
-class Bermudan(EarlyExercise, SpotOption):
+class Bermudan(EarlyExercise, SpotOption, Padded):
     """A Bermudan option, exercised at one of its dates, pays its payoff as if that expired then.
 
     Attributes:
         payoff_product: A European option or a basket; its expiry is the last of the dates.
-        dates: When the option may be exercised, in years, increasing, of shape (dates,).
+        dates: When the option may be exercised, in years, not decreasing, of shape
+            (dates,).
 
     Raises:
         TypeError: If the payoff is no option on the spot.
@@ -35,7 +39,7 @@ class Bermudan(EarlyExercise, SpotOption):
     """
 
     payoff_product: SpotOption = object_of("payoff_product", SpotOption, _OPTION)
-    dates: Numeric[Float[Array, "*#batch dates"]] = dates("dates")
+    dates: Numeric[Float[Array, "*#batch dates"]] = dates("dates", repeated=True)
 
     def __check_init__(self):
         expiry, last = self.payoff_product.exercise_times()[..., -1], self.dates[..., -1]
@@ -76,6 +80,10 @@ class Bermudan(EarlyExercise, SpotOption):
     def exercise_times(self, num_dates: int = 1) -> Float[Array, "*batch dates"]:
         del num_dates
         return self.dates
+
+    def padded(self, num_dates: int) -> "Bermudan":
+        """Return the same option on `num_dates` dates: the first one repeated."""
+        return replace(self, dates=front(self.dates, extra_dates(self.dates, num_dates)))
 
 
 class BermudanTrade(OptionTrade):

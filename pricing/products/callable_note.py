@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Numeric, above_zero, between, dates, non_negative, positive
-from .product import Padded, Real, extra_dates, front
+from .product import Padded, Real, extra_dates, idle, idle_dates
 
 
 class CallableNote(Padded):
@@ -63,22 +63,14 @@ class CallableNote(Padded):
         return self.dates[..., -1], self.protection
 
     def padded(self, num_dates: int) -> "CallableNote":
-        """Return the same note on `num_dates` dates: the first one repeated, where nothing is decided.
-
-        Raises:
-            ValueError: If the note has more dates already, or has one date and more are asked for.
-        """
+        """Return the same note on `num_dates` dates: on those in front nothing is decided (`idle_dates`)."""
         extra = extra_dates(self.dates, num_dates)
-        if extra and self.dates.shape[-1] == 1:
-            raise ValueError("a note of one date cannot be padded")
-
-        def idle(level: Array, nothing: float) -> Array:
-            none = jnp.full((*level.shape[:-1], extra), nothing, level.dtype)
-            return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
-
-        levels = {name: idle(getattr(self, name), x) for name, x in _NOTHING.items()}
-        again = front(self.knock_in, extra)
-        return replace(self, dates=front(self.dates, extra), knock_in=again, **levels)
+        levels = {name: idle(getattr(self, name), extra, x) for name, x in _NOTHING.items()}
+        unwatched = 0.0
+        if self.all_times or self.dates.shape[-1] > 1:  # the level holds between dates, too
+            unwatched = self.knock_in[..., :1]
+        levels["knock_in"] = idle(self.knock_in, extra, unwatched)
+        return replace(self, dates=idle_dates(self.dates, extra), **levels)
 
     def refined(self, times: Float[Array, " times"]) -> "CallableNote":
         """Return one note with equally many times to each date, at which the knock-in alone is watched."""

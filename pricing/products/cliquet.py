@@ -12,12 +12,12 @@ from ..fields import Numeric, dates, is_traced, positive, real
 from ..ingestion.fields import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger, smaller
-from .path_claim import PathClaim
+from .path_claim import PaddedPathClaim
 from .product import Real
 from .trade import Aged, IsoDate, IsoDates, Notional, Spot, Trade, last_of
 
 
-class Cliquet(PathClaim):
+class Cliquet(PaddedPathClaim):
     """Pays notional * (sum of returns) at its last date: each return, and the sum, may have a floor and a cap.
 
     The return of a period is S_i / S_(i-1) - 1, raised to local_floor and cut at local_cap; the sum of all, and
@@ -45,7 +45,7 @@ class Cliquet(PathClaim):
 
     has_jumps: ClassVar[bool] = False
 
-    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates")
+    dates: Numeric[Float[Array, "*batch dates"]] = dates("dates", repeated=True)
     local_floor: Numeric[Real | None] = real("local_floor", optional=True, default=None)
     local_cap: Numeric[Real | None] = real("local_cap", optional=True, default=None)
     floor: Numeric[Real | None] = real("floor", optional=True, default=None)
@@ -74,7 +74,13 @@ class Cliquet(PathClaim):
         if self.initial_spot is not None:
             spots = jnp.concatenate([self.initial_spot[None], spots])
         returns = within(spots[1:] / spots[:-1] - 1.0, self.local_floor, self.local_cap)
-        return self.notional * within(self.accrued + jnp.sum(returns), self.floor, self.cap)
+        total = self.accrued + self.is_counted @ returns
+        return self.notional * within(total, self.floor, self.cap)
+
+    @property
+    def is_counted(self) -> Float[Array, "*batch returns"]:
+        """1 for each return between dates, and 0 for one from a date to itself."""
+        return self.is_new if self.initial_spot is not None else self.is_new[..., 1:]
 
 
 def within(x: Array, least: Real | None, most: Real | None) -> Array:
@@ -110,7 +116,7 @@ class CliquetTrade(Trade):
     @property
     def shape(self) -> Any:
         given = self.local_floor, self.local_cap, self.floor, self.cap, self.initial_spot
-        return len(self.monitoring_dates), *(each is None for each in given)
+        return tuple(each is None for each in given)
 
     def check(self) -> None:
         if len(self.monitoring_dates) < 2 and self.initial_spot is None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Numeric, above_zero, between, dates, non_negative, positive, real
-from .product import Padded, Real, extra_dates, front
+from .product import Padded, Real, extra_dates, idle, idle_dates
 
 
 class Payoff(eqx.Module):
@@ -73,25 +73,11 @@ class DiscreteBarrier(Padded):
         return self.dates[..., -1], self.alive.strike[..., 0]
 
     def padded(self, num_dates: int) -> "DiscreteBarrier":
-        """Return the same contract on `num_dates` dates: the first one repeated, without a barrier there.
-
-        They follow the date with the barrier, so that the step to it keeps its length. The last date is never
-        repeated: a contract of one date stays as it is.
-
-        Raises:
-            ValueError: If the contract has more dates already, or has one date and more are asked for.
-        """
+        """Return the same contract on `num_dates` dates, those in front without a barrier (`idle_dates`)."""
         extra = extra_dates(self.dates, num_dates)
-        if extra and self.dates.shape[-1] == 1:
-            raise ValueError("a contract that is monitored at its expiry alone cannot be padded")
-
-        def open_at_repetitions(level: Float[Array, "..."], value: float) -> Float[Array, "..."]:
-            none = jnp.full((*level.shape[:-1], extra), value, level.dtype)
-            return jnp.concatenate([level[..., :1], none, level[..., 1:]], axis=-1)
-
         nothing = {"lower": 0.0, "upper": jnp.inf, "paid_below": 0.0, "paid_above": 0.0}
-        levels = {name: open_at_repetitions(getattr(self, name), x) for name, x in nothing.items()}
-        return replace(self, dates=front(self.dates, extra), **levels)
+        levels = {name: idle(getattr(self, name), extra, x) for name, x in nothing.items()}
+        return replace(self, dates=idle_dates(self.dates, extra), **levels)
 
 
 def discrete_barrier(

@@ -94,7 +94,6 @@ class DoubleBarrierTrade(OptionTrade):
     product = DoubleBarrier
     renamed: ClassVar[dict[str, str]] = {"dates": "monitoring_dates"}
     neutral = ("rebate",)
-    pads_dates = True
     dates_name = "monitoring_dates"
     drops_dates = True
 

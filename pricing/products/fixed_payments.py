@@ -42,7 +42,6 @@ class PendingTrade(Trade):
     type = "pending"
     product = FixedPayments
     is_row = False
-    pads_dates = True
     dates_name = "payment_dates"
 
     expiry: date

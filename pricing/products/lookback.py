@@ -11,13 +11,13 @@ from ..fields import Numeric, Word, choice, dates, positive, time
 from ..ingestion.fields import number
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
-from .path_claim import PathClaim
+from .path_claim import PaddedPathClaim
 from .product import CALL_OR_PUT, Real, check_last_date, side_of
 from .trade import Aged, IsoDate, IsoDates, OptionTrade
 from .watched import check_watch, days_watched
 
 
-class Lookback(PathClaim):
+class Lookback(PaddedPathClaim):
     """A lookback option pays by the highest spot M or the lowest spot m of its life.
 
     Without a strike a call pays S_T - m and a put M - S_T. With one a call pays max(M - strike, 0) and a put
@@ -46,7 +46,7 @@ class Lookback(PathClaim):
     strike: Numeric[Real | None] = positive("strike", optional=True, default=None)
     option: Word[Int8[Array, "..."]] = choice("option", CALL_OR_PUT, default="call")
     dates: Numeric[Float[Array, "*batch dates"] | None] = dates(
-        "dates", optional=True, default=None
+        "dates", optional=True, repeated=True, default=None
     )
     extreme: Numeric[Real | None] = positive("extreme", optional=True, default=None)
 
@@ -102,9 +102,9 @@ class LookbackTrade(OptionTrade):
     start: IsoDate | None = None
 
     @property
-    def shape(self) -> tuple[int, bool, bool, bool]:
+    def shape(self) -> tuple[bool, ...]:
         given = self.strike, self.monitoring_dates, self.extreme
-        return len(self.monitoring_dates or ()), *(each is None for each in given)  # pyright: ignore
+        return tuple(each is None for each in given)
 
     def check(self) -> None:
         check_watch(self.expiry, self.start, self.monitoring_dates)

@@ -122,6 +122,32 @@ def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*ba
     return jnp.concatenate([*[values[..., :1]] * extra, values], axis=-1)
 
 
+def idle_dates(dates: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:
+    """Return a list of dates with `extra` more of them, on which nothing is decided: see `idle`.
+
+    They repeat the first date, so that the step to it keeps its length. The last date is never repeated: of
+    one date, they are half the way to it.
+    """
+    if dates.shape[-1] > 1:
+        return front(dates, extra)
+    return jnp.concatenate([*[0.5 * dates] * extra, dates], axis=-1)
+
+
+def idle(
+    values: Float[Array, "*batch dates"], extra: int, nothing: float | Real
+) -> Float[Array, "*batch padded"]:
+    """Return the value on each of the `idle_dates`: `nothing` on those that are more.
+
+    Args:
+        values: The value on each date, of shape (dates,) for each contract.
+        extra: The number of dates that are more.
+        nothing: The value without an effect.
+    """
+    none = jnp.broadcast_to(jnp.asarray(nothing, values.dtype), (*values.shape[:-1], extra))
+    decided = 1 if values.shape[-1] > 1 else 0  # the dates before the idle ones
+    return jnp.concatenate([values[..., :decided], none, values[..., decided:]], axis=-1)
+
+
 def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
     """Return the number of dates that a list lacks.
 

@@ -122,7 +122,6 @@ class StartedSwapTrade(SwapTrade):
     """The rest of a swap that has started: see `SwapTrade.aged`. It ages as the swap does."""
 
     product = FixedPayments
-    pads_dates = True
     dates_name = "payment_days"
 
     payment_days: tuple[date, ...]
@@ -131,6 +130,10 @@ class StartedSwapTrade(SwapTrade):
     @property
     def shape(self) -> str:
         return "started"
+
+    @property
+    def num_dates(self) -> int:
+        return len({*self.payment_dates, *self.floating_dates[1:]})
 
     def products(self, column: Column) -> FixedPayments:
         return FixedPayments(column("payment_days"), column("amounts"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from ..ingestion.fields import choice, iso_date, iso_dates, name, number, numbers, problem
 from ..market.observed import UnknownPast
@@ -76,7 +76,6 @@ class Trade(BaseModel):
         product: The class of product that a row of this kind becomes.
         renamed: The product's names of fields that have another name in the row, and that name.
         neutral: Columns whose default has no effect, so that a trade of another kind may give it.
-        pads_dates: Whether lists of dates are padded to a round count, so that few programs serve all lengths.
         is_row: Whether a row of a book may be of this kind; others are what the past leaves of one.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
@@ -100,7 +99,6 @@ class Trade(BaseModel):
     product: ClassVar[ProductType]
     renamed: ClassVar[dict[str, str]] = {}
     neutral: ClassVar[tuple[str, ...]] = ()
-    pads_dates: ClassVar[bool] = False
     is_row: ClassVar[bool] = True
     in_rates: ClassVar[bool] = False
     dates_name: ClassVar[str] = ""
@@ -114,6 +112,7 @@ class Trade(BaseModel):
     underlying: Name = Field(description="an underlying, the name of an equity of the market")
     quantity: Quantity = 1.0
     settlement_lag: Lag = 0.0
+    _row: "Trade | None" = PrivateAttr(None)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any):
@@ -200,6 +199,31 @@ class Trade(BaseModel):
     def dates(self) -> tuple[date, ...] | None:
         """The dates of the contract, if it has a list of them."""
         return getattr(self, self.dates_name) if self.dates_name else None
+
+    def left_of(self, row: "Trade") -> "Trade":
+        """Return this trade as what the past has left of a trade of the book: see `row`.
+
+        Args:
+            row: The trade of the book.
+        """
+        if row is self:
+            return self
+        found = self.model_copy()
+        found._row = row.row
+        return found
+
+    @property
+    def row(self) -> "Trade":
+        """The trade of the book that this one is left of; the trade itself before anything has passed."""
+        return self if self._row is None else self._row
+
+    @property
+    def num_dates(self) -> int:
+        """The number of dates in the book, past ones included, 0 without a list: the same on every day.
+
+        Lists are padded to it, so that a trade that ages stays in one program.
+        """
+        return 0 if self.dates is None else max(len(self.dates), len(self.row.dates or ()))
 
     @model_validator(mode="after")
     def _is_whole(self):

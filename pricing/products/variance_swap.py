@@ -13,7 +13,7 @@ from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import number, problem
 from ..market.observed import Observed, UnknownPast
 from ..numerics.safe_math import safe_sqrt
-from .path_claim import PathClaim
+from .path_claim import PaddedPathClaim
 from .product import Real, check_last_date
 from .trade import Aged, IsoDate, IsoDates, Notional, Spot, Trade
 from .watched import check_watch
@@ -21,7 +21,7 @@ from .watched import check_watch
 MEASURES = ("variance", "volatility")
 
 
-class VarianceSwap(PathClaim):
+class VarianceSwap(PaddedPathClaim):
     """Pays notional * (V - strike^2) at expiry, V the realized variance, or notional * (sqrt(V) - strike).
 
     On dates V = annualization * (accrued + sum of log(S_i / S_(i-1))^2) / (past_returns + number of returns).
@@ -53,7 +53,7 @@ class VarianceSwap(PathClaim):
     strike: Numeric[Real] = non_negative("strike")
     expiry: Numeric[Real] = time("expiry")
     dates: Numeric[Float[Array, "*batch dates"] | None] = dates(
-        "dates", optional=True, default=None
+        "dates", optional=True, repeated=True, default=None
     )
     notional: Numeric[Real] = positive("notional", default=1.0)
     measure: str = word("measure", MEASURES, default="variance")
@@ -85,8 +85,13 @@ class VarianceSwap(PathClaim):
         logs = jnp.log(spots)
         if self.initial_spot is not None:
             logs = jnp.concatenate([jnp.log(self.initial_spot)[None], logs])
-        returns = jnp.diff(logs)
-        return self.paid(jnp.sum(returns**2), jnp.full_like(self.strike, returns.size))
+        return self.paid(jnp.sum(jnp.diff(logs) ** 2), self.num_returns)
+
+    @property
+    def num_returns(self) -> Real:
+        """The number of returns between dates; one from a date to itself does not count."""
+        is_counted = self.is_new if self.initial_spot is not None else self.is_new[..., 1:]
+        return jnp.sum(is_counted, axis=-1)
 
 
 class VarianceSwapTrade(Trade):
@@ -128,8 +133,7 @@ class VarianceSwapTrade(Trade):
 
     @property
     def shape(self) -> Any:
-        count = len(self.monitoring_dates or ())
-        return count, self.measure, self.initial_spot is None
+        return self.measure, self.monitoring_dates is None, self.initial_spot is None
 
     def aged(self, observed: Observed) -> Aged:
         if self.monitoring_dates is None:

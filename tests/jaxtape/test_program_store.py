@@ -471,9 +471,12 @@ def test_the_default_store_gives_jax_a_folder_and_takes_it_back(tmp_path, monkey
     assert stored_jit.use_default_store() is None and of_jax() == before
     try:
         jax.config.update("jax_compilation_cache_dir", None)
+        first = None
         for _ in range(2):
             store = stored_jit.use_default_store()
             assert store is not None and store.folder == tmp_path / "jaxtape/programs"
+            first = store if first is None else first
+            assert store is first  # with the programs that this process has loaded
         assert of_jax() == str(tmp_path / "jaxtape")
         monkeypatch.setenv("JAXTAPE_CACHE", str(tmp_path / "named"))
         stored_jit.use_default_store()

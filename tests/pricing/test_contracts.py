@@ -102,9 +102,14 @@ def test_what_cannot_be_padded_says_so():
     product = Barrier(105.0, 0.8, 95.0, dates=DATES).canonical
     with pytest.raises(ValueError, match="3 dates cannot be padded to 2"):
         product.padded(2)
-    with pytest.raises(ValueError, match="its expiry alone"):
-        Barrier(105.0, 0.8, 95.0, dates=[0.8]).canonical.padded(2)
-    assert Barrier(105.0, 0.8, 95.0, dates=[0.8]).canonical.padded(1).dates.size == 1
+
+
+def test_a_contract_of_one_date_is_padded_on_the_way_to_it():
+    product = Barrier(105.0, 0.8, 95.0, rebate=1.0, dates=[0.8]).canonical.padded(3)
+    assert product.dates.tolist() == pytest.approx([0.4, 0.4, 0.8])
+    assert product.lower.tolist() == pytest.approx([0.0, 0.0, 95.0])
+    note = Autocallable([0.8], [0.02], 103.0, 80.0, 100.0, knock_in=70.0).canonical.padded(2)
+    assert note.knock_in.tolist() == pytest.approx([0.0, 70.0])  # watched on the date alone
 
 
 HEADER = (
