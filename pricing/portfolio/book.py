@@ -310,7 +310,7 @@ def _error(problem: ValidationIssue, raw: RawRow) -> InputError:
 
 def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
     """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
-    spot, found = float(market.spot(trade.underlying)), []
+    spot, found = float(Market.spot(market, trade.underlying)), []
     for name in ("strike", "barrier", "lower"):
         level = getattr(trade, name, None)
         if level is None or not far_from(spot, level) or (name != "strike" and level > spot):

@@ -1,5 +1,6 @@
 """The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,13 +125,18 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     Where some trades are in another currency than the total, each has its value in the total, too.
     """
     served = book.checked(market)
+    spot = functools.cache(lambda name: float(market.spot(name)))  # trades are many, their assets few
 
     def position_of(row: BookRow, given: BookRow, risk: TradeRisk) -> Position:
         ended = row.history if row.is_over else None
         left = row.trade or (given.trade if risk.figures else None)
         trade = ended.trade if ended else left
-        figures, by_asset = _by_column(risk, trade, market) if risk.figures else ({}, {})
-        errors = _errors(risk, trade, market) if risk.figures else {}
+        figures, by_asset, errors = {}, {}, {}
+        if risk.figures:
+            spots = {name: 1.0 if trade.in_rates else spot(name) for name in trade.underlyings}
+            columns = _columns(trade, market)
+            figures, by_asset = _by_column(risk, columns, spots)
+            errors = _errors(risk, columns, spots)
         currency = currency_of(trade, market) if trade else market.currency
         if figures and result.is_converted:
             figures[f"value:{result.currency}"] = result.fx_rates[currency] * figures["value"]
@@ -147,13 +153,15 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 
 
 def _by_column(
-    risk: TradeRisk, trade: Any, market: Market
+    risk: TradeRisk, columns: dict[str, tuple], spots: dict[str, float]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the figures of a position, raw and scaled, by column; and by column for each asset of a basket."""
+    """Return the figures of a position, raw and scaled, by column; and by column for each asset of a basket.
+
+    spots: The spots of its assets; 1 of a curve.
+    """
     position: Any = risk.position
     errors: Any = risk.std_errors
-    names, columns = trade.underlyings, _columns(trade, market)
-    spots = _spots(trade, market)
+    names = list(spots)
     raw = {name: getattr(position, name) for name in ("value", *_TO_QUOTES)}
     raw["std_error"] = abs(risk.quantity) * errors.value
     figures = _scaled({**raw, **_in_proportion(position, spots)}, columns, spots[names[0]])
@@ -180,19 +188,15 @@ def _rounding_errors(risk: TradeRisk, spots: dict[str, float]) -> dict[str, floa
     return {"rounding_error": errors.value, **of_greeks}
 
 
-def _errors(risk: TradeRisk, trade: Any, market: Market) -> dict[str, float]:
+def _errors(
+    risk: TradeRisk, columns: dict[str, tuple], spots: dict[str, float]
+) -> dict[str, float]:
     errors: Any = risk.std_errors
-    errors, spots = errors.scaled(abs(risk.quantity)), _spots(trade, market)
+    errors = errors.scaled(abs(risk.quantity))
     raw = {name: getattr(errors, name) for name in ("value", *_TO_QUOTES)}
     raw |= _in_proportion(errors, spots)
-    scaled = _scaled(raw, _columns(trade, market), spots[trade.underlyings[0]])
+    scaled = _scaled(raw, columns, next(iter(spots.values())))
     return {name: error for name, error in scaled.items() if error}
-
-
-def _spots(trade: Any, market: Market) -> dict[str, float]:
-    """Return the spots of a trade's assets; 1 of a curve."""
-    names = trade.underlyings
-    return {n: 1.0 if trade.in_rates else float(market.spot(n)) for n in names}
 
 
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:
