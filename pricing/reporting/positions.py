@@ -125,7 +125,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     Where some trades are in another currency than the total, each has its value in the total, too.
     """
     served = book.checked(market)
-    spot = functools.cache(lambda name: float(market.spot(name)))  # trades are many, their assets few
+    spot = functools.cache(lambda name: float(market.spot(name)))  # many trades, few assets
 
     def position_of(row: BookRow, given: BookRow, risk: TradeRisk) -> Position:
         ended = row.history if row.is_over else None
