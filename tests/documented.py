@@ -7,7 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 TUTORIALS = tuple(sorted((ROOT / "docs" / "tutorials").glob("*.py")))
-PAGES = (README, *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS)
+WALKTHROUGHS = tuple(sorted((ROOT / "docs" / "walkthroughs").glob("*.md")))
+PAGES = (README, *sorted((ROOT / "docs").glob("*.md")), *WALKTHROUGHS, *TUTORIALS)
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 PLACEHOLDERS = {"NAME", "…"}  # what makes a command a form, which nobody types as it stands
 

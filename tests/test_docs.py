@@ -24,9 +24,8 @@ pytestmark = pytest.mark.repeat
 
 DOCS = ROOT / "docs"
 PAGES = (
-    "getting_started",
+    "adjoints",
     "how_to_choose",
-    "faq",
     "derivations",
     "bermudan",
     "xva",
@@ -34,6 +33,8 @@ PAGES = (
     "trades",
     "pricing",
 )
+SHORT = ("index", "greeks", "sharp_bits", "troubleshooting", "limitations", "quantlib")
+FIRST_STEPS = tuple(f"walkthroughs/{page.stem}" for page in documented.WALKTHROUGHS)
 NAMING = (*documented.PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
 PACKAGES = ("jaxtape", "pricing", "calibration")
 JAXTAPE = r"\bjaxtape ([a-z]+)\b([^\"#]*)"
@@ -58,23 +59,41 @@ def run(program: str) -> str:
 # --- the Python of the pages --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_prints_what_the_page_says(page):
-    """All blocks of a page in one program; words to the letter, numbers to one in their last digit."""
+def check_printed(found: str, page: str) -> None:
+    """Compare what blocks print with what a page says: words to the letter, numbers to one in the last digit."""
     said = "".join(blocks(page, "text"))
-    found = run("\n".join(blocks(page, "python")))
     number = r"-?\d+(?:\.\d+)?"
-    assert re.split(number, found) == re.split(number, said)
+    assert re.split(number, found) == re.split(number, said), page
     for one, other in zip(re.findall(number, found), re.findall(number, said), strict=True):
         decimals = len(other.partition(".")[2])
-        assert abs(float(one) - float(other)) <= 1.01 * 10.0**-decimals * (decimals > 0)
+        assert abs(float(one) - float(other)) <= 1.01 * 10.0**-decimals * (decimals > 0), page
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_of_a_page_prints_what_the_page_says(page):
+    """All blocks of a page are one program."""
+    check_printed(run("\n".join(blocks(page, "python"))), page)
+
+
+def test_the_python_of_short_pages_prints_what_they_say():
+    """In one process, which starts once; each page has its own names."""
+    pages = [page for page in (*SHORT, *FIRST_STEPS) if HAS_TORCH or "pytorch" not in page]
+    programs = ["\n".join(blocks(page, "python")) for page in pages]
+    mark = "-- the next page --\n"
+    found = run(
+        f"for program in {programs!r}:\n    exec(program, {{}})\n    print({mark!r}, end='')"
+    )
+    for page, printed in zip(pages, found.split(mark)[:-1], strict=True):
+        check_printed(printed, page)
 
 
 def test_the_pages_here_are_all_that_have_output_and_no_other_test():
     """A page with Python that says what it prints is run here or by a test of its own."""
-    elsewhere = {"tape", "memory", "pytorch", "inside-the-tape", "serving"}
+    elsewhere = {"tape", "memory", "pytorch", "developers", "serving"}
     shown = {page.stem for page in DOCS.glob("*.md") if blocks(page.stem, "text")}
-    assert shown <= set(PAGES) | elsewhere | {page for page in shown if not blocks(page, "python")}
+    assert shown <= {*PAGES, *SHORT} | elsewhere | {
+        page for page in shown if not blocks(page, "python")
+    }
 
 
 @pytest.mark.parametrize("page", ["accuracy", "benchmarks"])
@@ -150,7 +169,7 @@ def test_every_page_is_in_the_contents():
     pages = set(
         re.findall(r"[\w/.-]+\.(?:md|py)", (ROOT / "mkdocs.yml").read_text().split("nav:")[1])
     )
-    files = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.py")]
+    files = [*DOCS.glob("*.md"), *documented.WALKTHROUGHS, *documented.TUTORIALS]
     assert {str(file.relative_to(DOCS)) for file in files} <= pages
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from .calibration.test_many_processes import write_surfaces
-from .documented import ROOT, TUTORIALS, blocks, commands
+from .documented import ROOT, TUTORIALS, WALKTHROUGHS, blocks, commands
 from .test_command_line_scenarios import moved_market
+from .test_docs import check_printed
 from .test_readme import FIRST, check_first, check_second, run
 
 FEWER = {r"--seeds \d+": "--seeds 1", "solve all ": "solve allen-cahn hjb "}  # of 29 problems
@@ -113,6 +114,16 @@ def test_the_python_of_the_readme(installed):
     told = functools.partial(run, python="python", cwd=installed, env=environment(installed))
     check_first(told(FIRST))
     check_second(told)
+
+
+@pytest.mark.parametrize("file", WALKTHROUGHS, ids=[file.stem for file in WALKTHROUGHS])
+def test_a_walkthrough(installed, file):
+    """It prints what it says, from the wheel."""
+    if file.stem == "pytorch" and not HAS_TORCH:
+        pytest.skip("needs PyTorch")
+    program = "\n".join(blocks(file, "python"))
+    found = run(program, python="python", cwd=installed, env=environment(installed))
+    check_printed(found, f"walkthroughs/{file.stem}")
 
 
 @pytest.mark.parametrize("file", TUTORIALS, ids=[file.stem for file in TUTORIALS])

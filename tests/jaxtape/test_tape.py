@@ -161,7 +161,7 @@ def test_a_step_must_keep_the_state(schedule, match, step):
         tape(jnp.ones(2))
 
 
-@pytest.mark.parametrize("page", ["tape.md", "inside-the-tape.md"])
+@pytest.mark.parametrize("page", ["tape.md", "developers.md"])
 def test_the_first_example_of_a_page_prints_what_it_says(page):
     printed, said = first_example(page)
     assert printed == said
