@@ -60,7 +60,7 @@ def run(program: str) -> str:
 
 
 def check_printed(found: str, page: str) -> None:
-    """Compare what blocks print with what a page says: words to the letter, numbers to one in the last digit."""
+    """Compare the output with the page's: words to the letter, numbers to one in their last digit."""
     said = "".join(blocks(page, "text"))
     number = r"-?\d+(?:\.\d+)?"
     assert re.split(number, found) == re.split(number, said), page
