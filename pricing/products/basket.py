@@ -5,16 +5,17 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..fields import Numeric, Word, choice, non_negative, positive, time, word
 from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import numbers, problem
+from ..ingestion.fields import numbers
 from ..market.observed import Observed
 from .average import Average
 from .exercise import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
-from .trade import IsoDate, OptionTrade, check_count, split_names
+from .several_equities import SeveralEquities
+from .trade import IsoDate, OptionTrade
 
 MEANS = ("arithmetic", "geometric", "max", "min")
 
@@ -65,7 +66,7 @@ class Basket(CallOrPut, Average, SpotOption):
         return self.weights
 
 
-class BasketTrade(OptionTrade):
+class BasketTrade(OptionTrade, SeveralEquities):
     """A European option on the weighted sum of several equities, a product of powers, the best or the worst."""
 
     type = "basket"
@@ -78,29 +79,10 @@ class BasketTrade(OptionTrade):
     weights: Annotated[tuple[float, ...], numbers("weight", above=0.0)] | None = None
 
     @property
-    def underlyings(self) -> tuple[str, ...]:
-        return tuple(self.underlying.split("|"))
-
-    @property
     def all_weights(self) -> tuple[float, ...]:
         """The weights given, or equal ones that sum to 1."""
         count = len(self.underlyings)
         return self.weights or (1.0 / count,) * count
-
-    @property
-    def level(self) -> None:
-        return None
-
-    @field_validator("underlying", mode="after")
-    @classmethod
-    def _are_several(cls, value: str) -> str:
-        names = [name.strip() for name in value.split("|")]
-        if len(names) < 2 or not all(names):
-            raise problem(f"{value!r} is no basket", "give two equities or more, such as DAX|SX5E")
-        return "|".join(split_names(value))
-
-    def check(self) -> None:
-        check_count(self.weights, self.underlyings, "weights", "equities")
 
     @property
     def shape(self) -> tuple[int, str]:

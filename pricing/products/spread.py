@@ -5,16 +5,17 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..fields import Numeric, Word, choice, real, time
 from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, numbers, problem
+from ..ingestion.fields import number, numbers
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PathClaim
 from .product import CALL_OR_PUT, Real, side_of
-from .trade import IsoDate, Trade, check_count, split_names
+from .several_equities import SeveralEquities
+from .trade import IsoDate
 
 
 class Spread(PathClaim):
@@ -76,7 +77,7 @@ class Spread(PathClaim):
         return larger(self.side * (level - self.strike), 0.0)
 
 
-class SpreadTrade(Trade):
+class SpreadTrade(SeveralEquities):
     """A European option on a weighted sum of several equities, whose weights may be below 0."""
 
     type = "spread"
@@ -89,29 +90,10 @@ class SpreadTrade(Trade):
     weights: Annotated[tuple[float, ...], numbers("weight")] | None = None
 
     @property
-    def underlyings(self) -> tuple[str, ...]:
-        return split_names(self.underlying)
-
-    @property
     def all_weights(self) -> tuple[float, ...]:
         """The weights given, or 1 of the first equity less the mean of the others."""
         others = len(self.underlyings) - 1
         return self.weights or (1.0, *(-1.0 / others,) * others)
-
-    @property
-    def level(self) -> None:
-        return None
-
-    @field_validator("underlying", mode="after")
-    @classmethod
-    def _are_several(cls, value: str) -> str:
-        names = split_names(value)
-        if len(names) < 2:
-            raise problem(f"{value!r} is no spread", "give two equities or more, such as DAX|SX5E")
-        return "|".join(names)
-
-    def check(self) -> None:
-        check_count(self.weights, self.underlyings, "weights", "equities")
 
     def payoff(self, observed: Observed) -> float:
         spots = [observed.spot(name, self.expiry) for name in self.underlyings]
