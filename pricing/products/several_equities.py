@@ -1,4 +1,4 @@
-"""What trades on several equities share: names with bars between them, and a weight for each."""
+"""The fields of trades on several equities: names with bars between them, and a weight for each."""
 
 from pydantic import field_validator
 
