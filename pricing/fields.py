@@ -108,6 +108,12 @@ def is_traced(value: PyTree) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
 
 
+def are_known(value: PyTree) -> bool:
+    """Return True if all numbers within `value` can be read: they are neither traced nor only shapes."""
+    leaves = jax.tree.leaves(value)
+    return not is_traced(leaves) and all(isinstance(x, jax.Array | np.ndarray) for x in leaves)
+
+
 def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:
     """Return the numbers of a field.
 
@@ -201,7 +207,8 @@ def real_vector(name: str, **kwargs: Any) -> Any:
 
 def time(name: str, **kwargs: Any) -> Any:
     """Return a field holding a time from today, above zero (years)."""
-    return positive(name, time=True, **kwargs)
+    wanted = "a finite number above 0, in years: what expires today is worth its payoff"
+    return _field(_bounded(name, 0.0, _MOST, wanted, True), time=True, **kwargs)
 
 
 def dates(
@@ -354,16 +361,17 @@ def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
 def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
     """Return a field holding one of the words of `codes` (or a list of them), kept as its integer code."""
 
-    def code(word: str) -> int:
-        if word not in codes:
+    def code(word: Any) -> int:
+        if not isinstance(word, str) or word not in codes:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {word!r}")
         return codes[word]
 
     def convert(value: Any):
-        if isinstance(value, str):
-            value = code(value)
-        elif isinstance(value, (list, tuple)):
-            value = [code(word) for word in value]
-        return _array(value, jnp.int8)
+        if is_traced(value):
+            return _array(value, jnp.int8)
+        words = np.asarray(value)
+        if words.dtype.kind in "iu" and np.isin(words, [*codes.values()]).all():
+            return _array(value, jnp.int8)
+        return _array(np.array([*map(code, words.flat)]).reshape(words.shape), jnp.int8)
 
     return eqx.field(converter=convert, metadata={CODES: codes}, **kwargs)

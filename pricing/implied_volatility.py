@@ -64,7 +64,8 @@ def implied_vol(
             `jax.jit` or `jax.vmap`). Otherwise the vol is NaN.
 
     Returns:
-        The vol per square root of a year.
+        The vol per square root of a year. It is also NaN where the value does not move with the vol, as that
+        of an American option where exercise today is best.
 
     Raises:
         TypeError: The model has several assets, or no method applies.
@@ -123,7 +124,7 @@ def _searched(
 
             return jax.vmap(of_vol)(log_vols)
 
-        return jnp.exp(_first_root(miss, model.spot.dtype))
+        return jnp.exp(_first_root(miss, jnp.abs(value).astype(model.spot.dtype)))
 
     search = differentiable_once(of_one, _ONCE)
     return over_batch(
@@ -131,12 +132,18 @@ def _searched(
     )
 
 
-def _first_root(miss: Callable[[Array], Array], dtype: Any) -> Float[Array, ""]:
-    """Return the lowest root between the logarithms of `_VOLS`; NaN if there is none."""
-    grid = jnp.asarray(np.log(_VOLS), dtype)
+def _first_root(miss: Callable[[Array], Array], value: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the lowest root between the logarithms of `_VOLS`; NaN if there is none, or the value is flat."""
+    scale = jax.lax.stop_gradient(value)
+    grid = jnp.asarray(np.log(_VOLS), scale.dtype)
     roots, has_root = outer_crossings(lambda x: jax.lax.stop_gradient(miss(x)), grid)
     root = before = roots[:1]
     for _ in range(_MORE_STEPS):
         root, before = as_root(miss, root), root
-    is_known = has_root & (jnp.abs(root - before)[0] < jnp.finfo(dtype).eps ** 0.4)
+    eps = jnp.finfo(grid.dtype).eps
+    found = jax.lax.stop_gradient(root)
+    slope = jax.jvp(lambda x: miss(x)[0], (found,), (jnp.ones_like(found),))[1]
+    # where the value hardly moves with the vol, as where an American option is exercised, many vols give it
+    is_determined = jnp.abs(slope) > scale * eps**0.5
+    is_known = has_root & is_determined & (jnp.abs(root - before)[0] < eps**0.4)
     return jnp.where(is_known, root[0], jnp.nan)

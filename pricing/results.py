@@ -26,9 +26,13 @@ class RESULTS(eqx.Enumeration):
         "boundaries, and this method finds one: take Quadrature()"
     )
     no_volatility = (
-        "the volatility is zero, where this method divides by it, and where an option whose forward is at the "
-        "strike has no derivatives: give one above zero; ClosedForm() values a payoff of the spot at expiry by "
-        "the forward"
+        "the volatility is zero, or so small that this method or a derivative divides by nothing, and where an "
+        "option whose forward is at the strike has no derivatives: give a larger one; ClosedForm() values a "
+        "payoff of the spot at expiry by the forward"
+    )
+    complex_exponent = (
+        "the interest rate is so far below zero that the closed form of a payment at the hit has complex "
+        "exponents: take FiniteDifference()"
     )
     arbitrage = (
         "the quotes of the surface have an arbitrage, so that there is no local volatility: "
@@ -44,8 +48,10 @@ class RESULTS(eqx.Enumeration):
         "path has these vols: correct the quotes, or take a model that is fitted to them, such as Heston"
     )
     no_implied_vol = (
-        "no volatility gives this value: it must lie between the values at volatilities near 0 and of 5; check "
-        "the value, the forward (spot, rate, dividend yield) and the option"
+        "no volatility gives this value, or many do: it must lie between the values at volatilities near 0 (of "
+        "a European option the discounted intrinsic value, of an American one what exercise pays today) and at "
+        "large ones (5, or of a European option any); check the value, the forward (spot, rate, dividend "
+        "yield) and the option"
     )
     too_few_nodes = (
         "two dates are so close together that num_nodes nodes do not resolve the step between them: give "

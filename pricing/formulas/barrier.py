@@ -16,6 +16,7 @@ from ..numerics.safe_math import safe_sqrt
 from ..products import SingleBarrier
 
 Scalar = Float[Array, ""]
+Real = Float[Array, "..."]
 
 
 def barrier_value(
@@ -84,6 +85,15 @@ def _claims(
     from_barrier = jnp.where(strike_inside, a, b) - c  # down call, up put
     to_barrier = jnp.where(strike_inside, a - b + c - d, 0.0)  # up call, down put
     return a, jnp.where(eta * phi > 0.0, from_barrier, to_barrier)
+
+
+def has_complex_exponent(
+    product: SingleBarrier, rate: Real, dividend_yield: Real, vol: Real
+) -> Bool[Array, "..."]:
+    """Return True where the closed form of cash at the hit is not one of reals, at rates far enough below 0."""
+    drift = rate - dividend_yield - 0.5 * jnp.square(vol)
+    pays_at_hit = (product.rebate != 0.0) & ~product.knocks_in
+    return (jnp.square(drift) + 2.0 * rate * jnp.square(vol) < 0.0) & pays_at_hit
 
 
 def _cash_unit(

@@ -3,9 +3,11 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..formulas.barrier import barrier_value
+from ..fields import are_known
+from ..formulas.barrier import barrier_value, has_complex_exponent
 from ..formulas.forward import forward_value
 from ..formulas.geometric_average import geometric_average_value
 from ..formulas.registry import formula_of
@@ -84,16 +86,27 @@ class ClosedForm(AbstractMethod):
         if isinstance(product, Average) and product.average == "geometric":
             known = isinstance(model, LognormalSpots)
             return None if known else missing_ability("lognormal spots at all times", model)
-        continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
-        if continuous:
-            known = isinstance(model, LognormalSpots) and model.is_constant
-            return None if known else missing_ability("constant rate and volatility", model)
+        if isinstance(product, SingleBarrier) and product.monitoring_dates is None:
+            if not (isinstance(model, LognormalSpots) and model.is_constant):
+                return missing_ability("constant rate and volatility", model)
+            known = are_known((product, model)) and np.any(np.asarray(product.rebate))
+            if known and bool(jnp.any(_is_complex(product, model))):
+                return missing_ability(
+                    "closed form of a payment at the hit at these rates", product
+                )
+            return None
         return missing_ability("closed form", product)
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
         if reads_spot_once(product.canonical, model):
             return RESULTS.successful  # there is a law of one spot, whatever that of paths is
-        return super().result(product, model)
+        falls = super().result(product, model)
+        if not isinstance(product, SingleBarrier):
+            return falls
+        code = RESULTS.where(
+            _is_complex(product, model), RESULTS.complex_exponent, RESULTS.successful
+        )
+        return RESULTS.where(falls == RESULTS.successful, code, falls)
 
     def samples(
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
@@ -116,11 +129,21 @@ class ClosedForm(AbstractMethod):
         raise TypeError(missing_ability("closed form", product))
 
 
-def _barrier_value(product: SingleBarrier, model: BlackVol) -> Float[Array, ""]:
-    t = product.expiry
-    rate, dividend_yield = (
-        -jnp.log(factor(t)) / t for factor in (model.discount, model.dividend_discount)
-    )
-    vol = model.black_vol(t, product.strike)
-    value = barrier_value(product, model.spot, rate, dividend_yield, vol)
-    return nan_where(vol <= 0.0, value)
+def _barrier_value(product: SingleBarrier, model: Any) -> Float[Array, ""]:
+    numbers = _constants(product, model)
+    return nan_where(numbers[-1] <= 0.0, barrier_value(product, model.spot, *numbers))
+
+
+def _is_complex(product: SingleBarrier, model: Any) -> Bool[Array, "..."]:
+    return has_complex_exponent(product, *_constants(product, model))
+
+
+def _constants(product: SingleBarrier, model: Any) -> tuple[Array, Array, Array]:
+    """Return the rate, the dividend yield and the vol to a contract's expiry; of a batch, arrays."""
+
+    def at(t: Array, strike: Array) -> tuple[Array, Array, Array]:
+        factors = model.discount(t), model.dividend_discount(t)
+        rate, dividend_yield = (-jnp.log(factor) / t for factor in factors)
+        return rate, dividend_yield, model.black_vol(t, strike)
+
+    return jnp.vectorize(at)(product.expiry, product.strike)

@@ -3,12 +3,11 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..fields import is_traced
+from ..fields import are_known
 from ..formulas.american import american_value
 from ..models import AbstractModel, BlackVol
 from ..numerics.safe_math import nan_where
@@ -94,8 +93,7 @@ def _rates(model: BlackVol, t: Array) -> tuple[Array, Array]:
 
 def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bool:
     """Return True if a contract of a batch has two; False if the numbers are traced, or only shapes."""
-    leaves = jax.tree.leaves((product, model))
-    if is_traced(leaves) or not all(isinstance(x, jax.Array | np.ndarray) for x in leaves):
+    if not are_known((product, model)):
         return False
     rate, dividend_yield = map(np.asarray, _rates(model, jnp.ones_like(model.spot)))
     if not np.any(dividend_yield < 0.0):

@@ -27,6 +27,8 @@ from .model import (
 from .parameters import Calibratable, ForwardVols, FreeParameter
 from .shapes import Correlation, Numbers
 
+_SMALL_VOL = 1e-3  # below it methods of early exercise, and derivatives, may divide by nothing
+
 
 @runtime_checkable
 class ImpliedVols(Protocol):
@@ -100,7 +102,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         return self.vol.vol(t, strike) if isinstance(self.vol, ImpliedVols) else self.vol
 
     def why_not_finite(self) -> RESULTS:
-        still = isinstance(self.vol, Array) and bool(jnp.any(self.vol <= 0.0))
+        still = isinstance(self.vol, Array) and bool(jnp.any(self.vol < _SMALL_VOL))
         return RESULTS.no_volatility if still else RESULTS.non_finite
 
     def at_smile_point(self, place: tuple[Scalar, Scalar] | None) -> Any:

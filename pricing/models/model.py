@@ -5,7 +5,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -382,11 +381,21 @@ class ConditionallyGaussian(AbstractEquityModel):
         return jnp.cumsum(walk.mean, axis=0), jnp.cumsum(walk.variance, axis=0)
 
 
-def correlation_of(correlation: Correlation | None, spot: Float[Array, " assets"]) -> Correlation:
-    """Return a correlation matrix for the assets: the given one, or the identity."""
+def correlation_of(
+    correlation: Float[Array, "rows columns"] | None, spot: Float[Array, " assets"]
+) -> Correlation:
+    """Return a correlation matrix for the assets: the given one, or the identity.
+
+    Raises:
+        ValueError: It is of another number of assets.
+    """
     if correlation is None:
         return jnp.eye(spot.size, dtype=spot.dtype)
-    chex.assert_shape(correlation, (spot.size, spot.size))
+    if correlation.shape != (spot.size, spot.size):
+        raise ValueError(
+            f"asset_correlation is of {correlation.shape[0]} assets, and spot of {spot.size}: give one row and "
+            "one column for each asset"
+        )
     return correlation
 
 

@@ -78,13 +78,22 @@ def test_knock_outs_are_integrals_of_the_killed_density(side, level, vol, rate, 
         np.testing.assert_allclose(found, np.exp(-rate * t) * integral, atol=1e-10)
 
 
-def test_a_rebate_at_the_hit_without_a_real_formula_is_refused():
-    """mu^2 + 2 r / sigma^2 < 0: no number rather than a wrong one; the Greeks without a rebate are finite."""
-    model = BlackScholes(SPOT, -0.005, 0.15, -0.005)
-    found = price(Barrier(100.0, 1.0, 90.0, rebate=[0.0, 3.0]), model, throw=False).value
-    assert np.isfinite(found[0])
-    assert np.isnan(found[1])
-    assert greeks(Barrier(100.0, 1.0, 90.0), model).result == RESULTS.successful
+def test_a_rebate_at_the_hit_without_a_real_formula_has_another_method():
+    """mu^2 + 2 r / sigma^2 < 0: finite differences beside the density of the hit, or a code with their name."""
+    model, barrier = BlackScholes(SPOT, -0.005, 0.15, -0.005), Barrier(100.0, 1.0, 90.0, rebate=3.0)
+    found, without = price(barrier, model), Barrier(100.0, 1.0, 90.0)
+    assert found.stats["method"].name == "FiniteDifference"
+    h, drift = np.log(90.0 / SPOT), -0.5 * 0.15**2
+    t = np.linspace(0.0, 1.0, 20_001)[1:]
+    density = (
+        -h / (0.15 * np.sqrt(2 * np.pi * t**3)) * np.exp(-((h - drift * t) ** 2) / (0.045 * t))
+    )
+    at_hit = 3.0 * np.trapezoid(np.exp(0.005 * t) * density, t)
+    np.testing.assert_allclose(found.value - value(without, model), at_hit, rtol=1e-6)
+    assert greeks(without, model).result == RESULTS.successful
+    traced = jax.jit(lambda model: price(barrier, model))(model)
+    assert np.isnan(traced.value)
+    assert traced.result == RESULTS.complex_exponent
 
 
 @pytest.mark.parametrize(("side", "level"), [("down", 1e-3), ("up", 1e5)])

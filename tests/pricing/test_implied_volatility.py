@@ -59,6 +59,9 @@ def test_the_vol_of_a_value_is_that_it_was_computed_at(product):
     np.testing.assert_allclose(np.diag(repriced), price(product, flat).value, rtol=1e-9)
     if not isinstance(product, Digital):  # whose values two vols may give
         np.testing.assert_allclose(found, 0.23, rtol=1e-8)
+    if isinstance(product, American):  # at 115 exercise today is best at every vol below one
+        exercised = implied_vol([1.0, 4.0, 10.0, 15.0], product, flat, throw=False)
+        assert np.isnan(exercised).tolist() == [False, False, False, True]
 
 
 def test_the_slope_is_one_over_vega():
