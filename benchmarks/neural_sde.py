@@ -49,7 +49,7 @@ def black_call(forward, strike, std):
 
 def start_of(market: Market) -> NeuralLocalVol:
     equity = market.equities["DAX"]
-    curve = market.curves[equity.curve].bootstrapped()
+    curve = market.curve(equity.curve)
     return NeuralLocalVol.flat(
         equity.spot, curve, 0.3, equity.dividend_yield, key=jax.random.key(0)
     )

@@ -30,10 +30,12 @@ OTHERS = {
     "swaption": 5,
     "bermudan_swaption": 3,
 }
+NONE_IN_RATES = {"fra", "overnight_swap"}
 NONE_HERE = {
     *("average_strike", "cliquet", "forward_start", "lookback", "spread", "touch", "variance_swap"),
+    *NONE_IN_RATES,
 }
-"""The kinds of which the sample has no trade; `tests/pricing/test_exotics.py` values one of each."""
+"""The kinds of which the sample has no trade; `test_exotics.py` and `test_forward_curves.py` value one each."""
 BARRIER_MIN_DAYS = 30
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
 SEED, OTHER_SEED = 20020705, 5072002

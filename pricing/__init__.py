@@ -24,6 +24,7 @@ from .models import Heston as Heston
 from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
 from .models import NeuralLocalVol as NeuralLocalVol
+from .models import RateCurves as RateCurves
 from .models import Sabr as Sabr
 from .models import Ssvi as Ssvi
 from .models import WithDividends as WithDividends
@@ -55,6 +56,7 @@ from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier
 from .products import European as European
 from .products import FixedPayments as FixedPayments
+from .products import FloatingPayments as FloatingPayments
 from .products import ForwardStart as ForwardStart
 from .products import Lookback as Lookback
 from .products import PathPayoff as PathPayoff

@@ -17,7 +17,7 @@ from .argument_kinds import of_kinds
 from .batch_tiles import BUDGET, USUAL_BUDGET, over_batch
 from .methods import METHODS, AbstractMethod
 from .methods.under_dividends import for_model
-from .models import AbstractModel
+from .models import AbstractModel, AbstractRateModel
 from .numbers_shown import repr_with_numbers
 from .products import AbstractProduct, European, Exercisable
 from .results import RESULTS, outcome
@@ -264,7 +264,9 @@ def _mismatch(product: AbstractProduct, model: AbstractModel) -> str | None:
             f"{name} overrides exercise_value, and methods take its payoff from strike and side: inherit "
             "Exercisable or EarlyExercise for a payoff of its own"
         )
-    if product.multi_asset == several:
+    if product.multi_asset == several or (
+        isinstance(model, AbstractRateModel) and not product.multi_asset
+    ):
         return None
     if several:
         return f"{name} is on one asset, the model has {model.underlying.size}"

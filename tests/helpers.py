@@ -37,6 +37,7 @@ from pricing import (
     European,
     FiniteDifference,
     FixedPayments,
+    FloatingPayments,
     ForwardStart,
     Fourier,
     Heston,
@@ -50,6 +51,7 @@ from pricing import (
     NeuralLocalVol,
     PathPayoff,
     Quadrature,
+    RateCurves,
     Sabr,
     Spread,
     Ssvi,
@@ -128,6 +130,7 @@ all_models: dict[str, Callable] = {
         *([x, 1.1 * x] for x in _HESTON),
         asset_correlation=[[1, 0.5], [0.5, 1]],
     ),
+    "rate curves": lambda: RateCurves(curve(), 0.045),
     "hull-white on curve": lambda: HullWhite(curve(), 0.05, 0.01),
     "two factors of rates": lambda: G2(curve(), 0.4, 0.012, 0.05, 0.01, -0.6),
 }
@@ -204,6 +207,9 @@ all_products: dict[str, Callable] = {
     "worst of": lambda: Basket(90.0, 0.8, "put", "min"),
     "bermudan put": lambda: Bermudan(European(105.0, 0.8, "put"), [0.3, 0.55, 0.8]),
     "bermudan best of": lambda: Bermudan(Basket(110.0, 0.8, average="max"), [0.4, 0.8]),
+    "floating payments": lambda: FloatingPayments(
+        *([0.3, 0.8], [2.0, 3.0], [0.1, 1.2], [0.6, 0.7], [0.65, 0.8], [100.0, -90.0])
+    ),
     "fixed payments": lambda: FixedPayments([0.3, 0.8], [-2.0, 103.0]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
@@ -268,7 +274,8 @@ def restruck(product, scales):
 
 def rescaled(model, scale):
     """The model with its first number (or numbers) times a scale, given as a user would type it."""
-    name = "spot" if hasattr(model, "spot") else "vol"
+    own = {field.name for field in dataclasses.fields(model)}
+    name = next(name for name in ("spot", "vol", "forward_curve") if name in own)
     numbers = np.asarray(getattr(model, name)).tolist()
     new = [number * scale for number in numbers] if isinstance(numbers, list) else numbers * scale
     return dataclasses.replace(model, **{name: new})

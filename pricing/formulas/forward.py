@@ -1,4 +1,4 @@
-"""Values that no volatility moves: known payments, and forwards on averages."""
+"""Values that no volatility moves: known payments, floating coupons to come, and forwards on averages."""
 
 from typing import Any
 
@@ -6,16 +6,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..products import AverageForward, FixedPayments
+from ..models import AbstractRateModel
+from ..products import AverageForward, FixedPayments, FloatingPayments
 
 
-def forward_value(product: FixedPayments | AverageForward, model: Any) -> Float[Array, ""]:
+def forward_value(
+    product: FixedPayments | FloatingPayments | AverageForward, model: Any
+) -> Float[Array, ""]:
     """Return the discounted payments; spots are at their forwards.
 
-    sum_j a_j P(t_j), or units P(T) (sum_j w_j F(t_j) - K) with T the last date.
+    sum_j a_j P(t_j), with coupons N_j (growth_j - 1) P(p_j) of floating rates, or
+    units P(T) (sum_j w_j F(t_j) - K) with T the last date.
     """
-    if isinstance(product, FixedPayments):
-        return product.amounts @ jax.vmap(model.discount)(product.dates)
+    if isinstance(product, FixedPayments | FloatingPayments):
+        known = product.amounts @ jax.vmap(model.discount)(product.dates)
+        return known + _coupons(product, model) if isinstance(product, FloatingPayments) else known
     forwards = jax.vmap(model.forward)(product.dates)
     paid = product.weights @ jnp.reshape(forwards, product.weights.shape) - product.strike
     return product.units * model.discount(product.dates[-1]) * paid
+
+
+def _coupons(product: FloatingPayments, model: AbstractRateModel) -> Float[Array, ""]:
+    coupons = product.notionals * (jax.vmap(model.growth)(product.starts, product.ends) - 1.0)
+    return coupons @ jax.vmap(model.discount)(product.paid)

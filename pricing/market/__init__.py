@@ -4,12 +4,14 @@ from .dates import DAY_COUNTS as DAY_COUNTS
 from .dates import ROLLS as ROLLS
 from .dates import Leg as Leg
 from .dates import advance as advance
+from .dates import business_days as business_days
 from .dates import leg as leg
 from .dates import schedule as schedule
 from .dates import year_fraction as year_fraction
 from .dividends import Dividends as Dividends
 from .equity import Equity as Equity
 from .fixings import Fixings as Fixings
+from .floating_swaps import FloatingSwaps as FloatingSwaps
 from .fx import FxPair as FxPair
 from .fx import MissingRate as MissingRate
 from .fx_delta import DeltaConvention as DeltaConvention

@@ -1,6 +1,7 @@
-"""A discount curve given by quotes: zero rates that reprice every instrument, as a function of the quotes."""
+"""A curve given by quotes: zero rates that reprice every instrument, as a function of the quotes."""
 
 import bisect
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -20,10 +21,11 @@ from .instruments import CurveInstruments
 
 Vector = Float[Array, " pillars"]
 Instruments = tuple[CurveInstruments, ...]
+Quoted = tuple[Instruments, ZeroCurve | None]
 
 
 class CurveQuotes(eqx.Module):
-    """Deposits, futures and swaps in the order of their ends, and the curve that reprices all of them.
+    """Deposits, FRAs, futures and swaps in the order of their ends, and the curve that reprices all of them.
 
     The pillars of the curve are the instruments' ends. Its zero rates z solve misses(z, quotes) = 0 by Newton's
     method, with the interpolation that the curve itself has, and move with the quotes by the implicit function
@@ -32,15 +34,22 @@ class CurveQuotes(eqx.Module):
     Each use bootstraps again; call `bootstrapped()` once for repeated discounting. `risk` passes a fit the
     market with every curve bootstrapped.
 
+    A forward curve gives floating rates alone, and its instruments are discounted on another curve, which
+    `bootstrapped` is then given: `Market.curve(name)` finds it.
+
     Args:
         *instruments: The quoted instruments: `Deposits`, `Futures`, `ParSwaps` or another kind.
+        discount_curve: The name of the curve that discounts the instruments of a forward curve; "" where the
+            curve discounts them itself.
 
     Attributes:
         instruments: The quoted instruments, by kind.
+        discount_curve: The name of the curve that discounts them, or "".
 
     Raises:
         ValueError: The instruments do not end one after the other: two that end at one time give the same
-            information on the curve, or contradict each other.
+            information on the curve, or contradict each other. Or a kind of instruments needs one curve, and
+            another is to discount.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -56,13 +65,21 @@ class CurveQuotes(eqx.Module):
     __repr__ = repr_with_numbers
 
     instruments: Instruments
+    discount_curve: str = eqx.field(static=True, default="")
 
-    def __init__(self, *instruments: CurveInstruments):
+    def __init__(self, *instruments: CurveInstruments, discount_curve: str = ""):
         self.instruments = instruments
+        self.discount_curve = discount_curve
 
     def __check_init__(self):
         if not self.instruments:
             raise ValueError("a curve of no instruments: give deposits, futures or swaps")
+        for kind in self.instruments:
+            if self.discount_curve and kind.needs_one_curve:
+                raise ValueError(
+                    f"{type(kind).__name__} on a curve that {self.discount_curve} discounts: give "
+                    "FloatingSwaps, whose floating rates are of another curve"
+                )
         times = self.times
         if not isinstance(times, Tracer) and (late := first_overlap(np.asarray(times))):
             raise ValueError(
@@ -85,18 +102,21 @@ class CurveQuotes(eqx.Module):
         """The zero rate at each pillar, as of `bootstrapped`."""
         return self.bootstrapped().zero_rates
 
-    def bootstrapped(self, *, throw: bool = True) -> ZeroCurve:
+    def bootstrapped(self, discount: ZeroCurve | None = None, *, throw: bool = True) -> ZeroCurve:
         """Return the curve whose zero rates reprice every instrument.
 
         Args:
+            discount: The curve that discounts the instruments of a forward curve; without it, that raises
+                ValueError.
             throw: Whether to raise where it is known that there is no such curve. Otherwise its zero rates are
                 NaN, as under a trace.
 
         Raises:
             RuntimeError: There is no such curve.
         """
-        curve = _curve(self.instruments)
-        if throw and (unmet := self._first_unmet(curve)) is not None:
+        self._check_discount(discount)
+        curve = _curve(self.instruments, discount)
+        if throw and (unmet := self._first_unmet(curve, discount)) is not None:
             quote = np.concatenate(self.quotes)[unmet]
             raise RuntimeError(
                 f"no zero rate reprices instrument {unmet + 1}, of quote {quote:g}, after those before it: "
@@ -104,20 +124,43 @@ class CurveQuotes(eqx.Module):
             )
         return curve
 
-    def first_unmet(self) -> int | None:
+    def first_unmet(self, discount: ZeroCurve | None = None) -> int | None:
         """Return the first instrument, from 0, that no zero rate reprices after those before it.
 
         None: all are repriced, or that is not known under a trace.
-        """
-        return self._first_unmet(_curve(self.instruments))
 
-    def _first_unmet(self, curve: ZeroCurve) -> int | None:
+        Args:
+            discount: The curve that discounts the instruments of a forward curve.
+        """
+        self._check_discount(discount)
+        return self._first_unmet(_curve(self.instruments, discount), discount)
+
+    def _check_discount(self, discount: ZeroCurve | None) -> None:
+        """Check that a forward curve is given its discount curve, and no other curve is.
+
+        Raises:
+            ValueError: It is not so.
+        """
+        if self.discount_curve and discount is None:
+            raise ValueError(
+                f"a forward curve whose instruments {self.discount_curve} discounts: give that curve to "
+                "bootstrapped(...), or take Market.curve(NAME)"
+            )
+        if discount is not None and not self.discount_curve:
+            raise ValueError(
+                "a curve that discounts its own instruments is given another one: leave it out, or name it as "
+                "the discount_curve"
+            )
+
+    def _first_unmet(self, curve: ZeroCurve, discount: ZeroCurve | None) -> int | None:
         """Return the first instrument without a zero rate, where the curve is known to have none."""
         rates = curve.zero_rates
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
         counts = range(1, rates.size + 1)
-        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count)).zero_rates)))
+        fails = lambda count: bool(
+            np.any(np.isnan(_curve(self._first(count), discount).zero_rates))
+        )
         return bisect.bisect_left(counts, True, key=fails)
 
     def _first(self, count: int) -> Instruments:
@@ -145,6 +188,28 @@ class CurveQuotes(eqx.Module):
         return self.bootstrapped().shifted(rate)
 
 
+def zero_curve(
+    name: str,
+    curves: Mapping[str, ZeroCurve | CurveQuotes],
+    discount_curves: Mapping[str, str],
+    *,
+    throw: bool = True,
+) -> ZeroCurve:
+    """Return a curve of a market as zero rates, its instruments discounted on the curve that they name.
+
+    Args:
+        name: The name of the curve.
+        curves: Name -> curve.
+        discount_curves: Forward curve -> the curve that discounts its instruments.
+        throw: As `CurveQuotes.bootstrapped` takes it.
+    """
+    curve, other = curves[name], discount_curves.get(name)
+    if isinstance(curve, ZeroCurve):
+        return curve
+    discount = None if other is None else curves[other].bootstrapped(throw=throw)
+    return curve.bootstrapped(discount, throw=throw)
+
+
 def first_overlap(times: np.ndarray) -> int:
     """Return the first index whose time is not after the one before; 0 if there is none."""
     late = np.diff(times) <= 0.0
@@ -156,23 +221,23 @@ _LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps 
 
 
 @jax.custom_jvp
-def _curve(instruments: Instruments) -> ZeroCurve:
+def _curve(instruments: Instruments, discount: ZeroCurve | None) -> ZeroCurve:
     """Return the curve that reprices the instruments; its zero rates are NaN if it is not found."""
-    return _found(instruments)
+    return _found(instruments, discount)
 
 
 @_curve.defjvp
 def _curve_jvp(primals, tangents):
-    (instruments,), (dots,) = primals, tangents
-    curve = _curve(instruments)
-    return curve, _moved(instruments, curve.zero_rates, dots)
+    curve = _curve(*primals)
+    return curve, _moved(primals, curve.zero_rates, tangents)
 
 
 @stored_jit
-def _found(instruments: Instruments) -> ZeroCurve:
+def _found(instruments: Instruments, discount: ZeroCurve | None) -> ZeroCurve:
     """Solve from the quoted rates, until a step is so small that its square is below rounding."""
     start = jnp.concatenate([kind.rates for kind in instruments])
     enough = float(jnp.finfo(start.dtype).eps) ** 0.75
+    quoted = instruments, discount
 
     def is_on_the_way(state):
         count, _, last = state
@@ -180,7 +245,7 @@ def _found(instruments: Instruments) -> ZeroCurve:
 
     def step(state):
         count, rates, _ = state
-        newton = _solved(instruments, rates, _misses(instruments, rates))
+        newton = _solved(quoted, rates, _misses(quoted, rates))
         by = clipped(newton, -_LONGEST_STEP, _LONGEST_STEP)
         return count + 1, rates - by, jnp.max(jnp.abs(newton))
 
@@ -190,26 +255,28 @@ def _found(instruments: Instruments) -> ZeroCurve:
 
 
 @stored_jit
-def _moved(instruments: Instruments, rates: Vector, dots: Instruments) -> ZeroCurve:
-    """Return the tangent of the curve along a tangent of the instruments."""
-    _, misses_dot = jax.jvp(lambda moving: _misses(moving, rates), (instruments,), (dots,))
-    _, ends_dot = jax.jvp(_ends, (instruments,), (dots,))
-    return ZeroCurve(ends_dot, -_solved(instruments, rates, misses_dot))
+def _moved(quoted: Quoted, rates: Vector, dots: Quoted) -> ZeroCurve:
+    """Return the tangent of the curve along a tangent of the instruments, and of the curve that discounts."""
+    _, misses_dot = jax.jvp(lambda *moving: _misses(moving, rates), quoted, dots)
+    _, ends_dot = jax.jvp(_ends, quoted[:1], dots[:1])
+    return ZeroCurve(ends_dot, -_solved(quoted, rates, misses_dot))
 
 
-def _solved(instruments: Instruments, rates: Vector, right: Vector) -> Vector:
+def _solved(quoted: Quoted, rates: Vector, right: Vector) -> Vector:
     """Return (d misses / d rates)^-1 right, linear in `right` for a transposition.
 
     The matrix is triangular, and needs no pivoting: no instrument asks for a discount factor after its pillar.
     """
-    slopes = jax.jacfwd(lambda at: _misses(instruments, at))(rates)
+    slopes = jax.jacfwd(lambda at: _misses(quoted, at))(rates)
     inverse = eliminate(slopes, jnp.eye(rates.size, dtype=rates.dtype))
     return jnp.matmul(inverse, right, precision="highest")
 
 
-def _misses(instruments: Instruments, rates: Vector) -> Vector:
+def _misses(quoted: Quoted, rates: Vector) -> Vector:
+    instruments, discount = quoted
     curve = ZeroCurve(_ends(instruments), rates)
-    return jnp.concatenate([kind.misses(curve) for kind in instruments])
+    misses = [kind.misses(curve, curve if discount is None else discount) for kind in instruments]
+    return jnp.concatenate(misses)
 
 
 def _ends(instruments: Instruments) -> Vector:

@@ -28,6 +28,7 @@ MONTHS = {"annual": 12, "semiannual": 6, "quarterly": 3, "monthly": 1}
 """The months between two payments."""
 
 _TENOR = re.compile(r"([1-9]\d{0,2})([DWMY])", re.ASCII | re.IGNORECASE)
+_FORWARD = re.compile(r"(\d{1,3})x(\d{1,3})", re.ASCII | re.IGNORECASE)
 _DAYS = {"D": 1, "W": 7, "M": 30, "Y": 365}  # a month and a year only to bound a tenor
 _MOST_YEARS = 60
 
@@ -64,6 +65,14 @@ def _tenor_in_months(value: object) -> str:
     return tenor
 
 
+def _forward_period(value: object) -> str:
+    found = _FORWARD.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or not int(found[1]) < int(found[2]) <= _MOST_YEARS * 12:
+        remedy = "give the months to its start and to its end, such as 3x6"
+        raise problem(f"{show(value)} is not the period of an FRA", remedy)
+    return f"{int(found[1])}x{int(found[2])}"
+
+
 def _calendar(value: object) -> str:
     known = holidays.list_supported_financial()
     code = value.upper() if isinstance(value, str) else None
@@ -78,5 +87,7 @@ DayCount = Annotated[str, choice(*DAY_COUNTS)]
 Calendar = Annotated[str, BeforeValidator(_calendar)]
 Period = Annotated[str, BeforeValidator(_tenor)]
 """A tenor such as 1W, 3M or 5Y."""
+ForwardPeriod = Annotated[str, BeforeValidator(_forward_period)]
+"""Months to a start and to an end, such as 3x6."""
 MonthPeriod = Annotated[str, BeforeValidator(_tenor_in_months)]
 """A tenor of whole months, such as 18M or 5Y."""

@@ -1,6 +1,7 @@
-"""The JSON objects of a curve, as pydantic models: zero rates, or quotes of deposits, futures and swaps."""
+"""The JSON objects of a curve, as pydantic models: zero rates, or quotes of instruments."""
 
 import abc
+import itertools
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any, ClassVar
@@ -8,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
+from pricing.ingestion.errors import listed
 from pricing.ingestion.fields import choice, number, problem, whole_number
 
 from .bootstrap import CurveQuotes, first_overlap
@@ -15,6 +17,7 @@ from .conventions import (
     MONTHS,
     Calendar,
     DayCount,
+    ForwardPeriod,
     Frequency,
     MonthPeriod,
     Period,
@@ -22,7 +25,8 @@ from .conventions import (
     months_of,
 )
 from .curve import ZeroCurve
-from .dates import Leg, advance, leg, year_fraction
+from .dates import Leg, advance, leg, schedule, year_fraction
+from .floating_swaps import FloatingSwaps
 from .instruments import CurveInstruments, Deposits, Futures, ParSwaps
 from .records import Days, IsoDate, Name, Rate, Record, check_same_length, pillar_dates
 
@@ -30,6 +34,15 @@ Price = Annotated[float, number("price", above=0.0, most=200.0)]
 Convexity = Annotated[float, number("convexity", least=-0.1, most=0.1)]
 Lag = Annotated[int, whole_number("number of business days", 0, 10)]
 Months = Annotated[int, whole_number("number of months", 1, 12)]
+
+_SINGULAR = {
+    "deposits": "deposit",
+    "fras": "FRA",
+    "futures": "future",
+    "overnight_swaps": "overnight swap",
+    "swaps": "swap",
+}
+_SECTIONS = tuple(_SINGULAR)
 
 
 class QuotesRecord(Record, abc.ABC):
@@ -74,8 +87,8 @@ class QuotesRecord(Record, abc.ABC):
         """Return the accrual periods and payment times of one instrument."""
 
     @abc.abstractmethod
-    def instruments(self, asof: date) -> CurveInstruments:
-        """Return the instruments with their quotes."""
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        """Return the instruments with their quotes; is_forward: on a curve that another one discounts."""
 
 
 class DepositsRecord(QuotesRecord):
@@ -95,7 +108,32 @@ class DepositsRecord(QuotesRecord):
         accrual = year_fraction(start, end, self.day_count)
         return Leg(next(times), np.array([next(times)]), np.array([accrual]))
 
-    def instruments(self, asof: date) -> CurveInstruments:
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        del is_forward
+        rates: Any = self.rates
+        return Deposits(**_periods(self.legs(asof)), rates=rates)
+
+
+class FrasRecord(QuotesRecord):
+    """Forward rate agreements; 3x9 is from 3 to 9 months after `lag` business days from the as-of date."""
+
+    kind, names, quotes = "FRA/RATE", "tenors", "rates"
+
+    tenors: list[ForwardPeriod] = Field(description="tenors, a list such as 3x6, 6x9")
+    rates: list[Rate] = Field(description="rates, one for each tenor")
+    day_count: DayCount = "ACT/360"
+    lag: Lag = 2
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        spot = advance(asof, business_days=self.lag, calendar=self.calendar)
+        months = map(int, self.tenors[index].split("x"))
+        start, end = (advance(spot, months=count, calendar=self.calendar) for count in months)
+        times = (year_fraction(asof, day, "ACT/365") for day in (start, end))
+        accrual = year_fraction(start, end, self.day_count)
+        return Leg(next(times), np.array([next(times)]), np.array([accrual]))
+
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        del is_forward
         rates: Any = self.rates
         return Deposits(**_periods(self.legs(asof)), rates=rates)
 
@@ -124,10 +162,53 @@ class FuturesRecord(QuotesRecord):
         rules: dict[str, Any] = {"calendar": self.calendar, "day_count": self.day_count}
         return leg(asof, start, end, self.months, **rules)
 
-    def instruments(self, asof: date) -> CurveInstruments:
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        del is_forward
         convexity = self.convexity or [0.0] * len(self.starts)
         prices: Any = self.prices
         return Futures(**_periods(self.legs(asof)), prices=prices, convexity=convexity)
+
+
+class OvernightSwapsRecord(QuotesRecord):
+    """Swaps of a fixed for a compounded overnight rate, from `lag` business days after the as-of date on.
+
+    Both legs pay `payment_lag` business days after each period. Up to a year there is one period.
+    """
+
+    kind, names, quotes = "OIS/RATE", "tenors", "rates"
+
+    tenors: list[Period] = Field(description="tenors, a list such as 1M, 5Y")
+    rates: list[Rate] = Field(description="rates, one for each tenor")
+    frequency: Frequency = "annual"
+    day_count: DayCount = "ACT/360"
+    lag: Lag = 2
+    payment_lag: Lag = 0
+
+    def _days(self, asof: date, index: int) -> list[date]:
+        """Return the days between the periods of one swap."""
+        start, tenor = (
+            advance(asof, business_days=self.lag, calendar=self.calendar),
+            self.tenors[index],
+        )
+        if tenor[-1] in "DW":
+            end = end_of(start, tenor, self.calendar)
+        else:
+            end = advance(start, months=months_of(tenor), roll=None)
+        return schedule(start, end, MONTHS[self.frequency], calendar=self.calendar)
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        days = self._days(asof, index)
+        accruals = [year_fraction(*period, self.day_count) for period in itertools.pairwise(days)]
+        lagged = {"business_days": self.payment_lag, "calendar": self.calendar}
+        paid = _years(asof, [advance(day, **lagged) for day in days[1:]])
+        return Leg(float(_years(asof, days[:1])[0]), paid, np.array(accruals))
+
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        del is_forward
+        legs = self.legs(asof)
+        days = (_years(asof, self._days(asof, index)) for index in range(len(legs)))
+        floating = [(own, leg.payment_dates) for own, leg in zip(days, legs, strict=True)]
+        return FloatingSwaps.of_legs(legs, floating, self.rates)
 
 
 class SwapsRecord(QuotesRecord):
@@ -139,22 +220,32 @@ class SwapsRecord(QuotesRecord):
     rates: list[Rate] = Field(description="rates, one for each tenor")
     frequency: Frequency = "annual"
     day_count: DayCount = "30E/360"
+    floating_frequency: Frequency | None = None
     lag: Lag = 2
 
-    def _leg(self, asof: date, index: int) -> Leg:
+    def _leg(self, asof: date, index: int, frequency: str | None = None) -> Leg:
         start = advance(asof, business_days=self.lag, calendar=self.calendar)
         end = advance(start, months=months_of(self.tenors[index]), roll=None)
         rules: dict[str, Any] = {"calendar": self.calendar, "day_count": self.day_count}
-        return leg(asof, start, end, MONTHS[self.frequency], **rules)
+        return leg(asof, start, end, MONTHS[frequency or self.frequency], **rules)
 
-    def instruments(self, asof: date) -> CurveInstruments:
-        return ParSwaps.of_legs(self.legs(asof), self.rates)
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        legs = self.legs(asof)
+        if not is_forward:  # the floating leg is worth P(start) - P(end), whatever its periods are
+            return ParSwaps.of_legs(legs, self.rates)
+        of_rates = (self._leg(asof, index, self.floating_frequency) for index in range(len(legs)))
+        floating = [(np.array([x.start, *x.payment_dates]), x.payment_dates) for x in of_rates]
+        return FloatingSwaps.of_legs(legs, floating, self.rates)
 
 
 class CurveRecord(Record):
-    """Zero rates at pillar dates, or one flat `zero_rate`, or quotes of instruments."""
+    """Zero rates at pillar dates, or one flat `zero_rate`, or quotes of instruments.
+
+    A curve with a `discount_curve` is a forward curve: it gives floating rates, and the other one discounts.
+    """
 
     currency: Name | None = None
+    discount_curve: Name | None = None
     day_count: Annotated[str, choice("ACT/365")] = "ACT/365"
     compounding: Annotated[str, choice("continuous")] = "continuous"
     interpolation: Annotated[str, choice("linear zero")] = "linear zero"
@@ -164,7 +255,9 @@ class CurveRecord(Record):
     flat_from: IsoDate | None = None
     zero_rate: Rate | None = None
     deposits: DepositsRecord | None = None
+    fras: FrasRecord | None = None
     futures: FuturesRecord | None = None
+    overnight_swaps: OvernightSwapsRecord | None = None
     swaps: SwapsRecord | None = None
 
     @model_validator(mode="after")
@@ -173,7 +266,8 @@ class CurveRecord(Record):
         if sum(way is not None for way in ways) != 1:
             raise problem(
                 "needs either zero_rates or zero_rate, or quotes of instruments",
-                "give zero_rates with dates (or days), or one flat zero_rate, or deposits, futures and swaps",
+                "give zero_rates with dates (or days), or one flat zero_rate, or quotes of "
+                + listed(_SECTIONS),
             )
         if self.zero_rates is not None:
             pillars = self.pillars(info.context["asof"])
@@ -192,6 +286,10 @@ class CurveRecord(Record):
             if getattr(self, field) is not None:
                 remedy = f"leave out {field}: the pillars are where the instruments end"
                 raise problem("does not belong to a curve of quotes", remedy, field)
+        if self.discount_curve and self.swaps is not None and not self.swaps.floating_frequency:
+            message = "is missing, and the value of a floating leg on a forward curve depends on it"
+            remedy = "give that of the forward rates, such as semiannual"
+            raise problem(message, remedy, "swaps", "floating_frequency")
         legs = [leg for section in self.sections.values() for leg in section.legs(asof)]
         ends = np.array([leg.payment_dates[-1] for leg in legs])
         if late := first_overlap(ends):
@@ -199,7 +297,7 @@ class CurveRecord(Record):
             (*_, other), (*path, name) = self.places[late - 1], self.places[late]
             raise problem(
                 f"{name} ends on {day}, not after {other}, which ends on {before}",
-                "sort each kind by ends, futures that end after all deposits, swaps after both, and leave out "
+                f"sort each kind by ends, and let {listed(_SECTIONS)} end one kind after the other; leave out "
                 "one of two that overlap",
                 *path,
             )
@@ -207,14 +305,14 @@ class CurveRecord(Record):
     @property
     def sections(self) -> dict[str, QuotesRecord]:
         """The instruments that are quoted, by kinds."""
-        kinds = {"deposits": self.deposits, "futures": self.futures, "swaps": self.swaps}
+        kinds = {name: getattr(self, name) for name in _SECTIONS}
         return {name: kind for name, kind in kinds.items() if kind is not None}
 
     @property
     def places(self) -> list[tuple[str, str, int, str]]:
         """The section, field, index and description of each instrument's name."""
         return [
-            (name, section.names, index, f"the {name[:-1]} {section.ids[index]}")
+            (name, section.names, index, f"the {_SINGULAR[name]} {section.ids[index]}")
             for name, section in self.sections.items()
             for index in range(len(section.ids))
         ]
@@ -222,7 +320,9 @@ class CurveRecord(Record):
     def curve(self, asof: date) -> ZeroCurve | CurveQuotes:
         """Return the curve."""
         if self.sections:
-            return CurveQuotes(*(section.instruments(asof) for section in self.sections.values()))
+            rules = {"is_forward": self.discount_curve is not None}
+            kinds = (section.instruments(asof, **rules) for section in self.sections.values())
+            return CurveQuotes(*kinds, discount_curve=self.discount_curve or "")
         times = [year_fraction(asof, day, "ACT/365") for day in self.pillars(asof)]
         return ZeroCurve(times, self.rates())
 
@@ -246,6 +346,10 @@ class CurveRecord(Record):
     def rates(self) -> list[float]:
         """Return one zero rate for each pillar."""
         return [self.zero_rate] if self.zero_rate is not None else self.zero_rates or []
+
+
+def _years(asof: date, days: Sequence[date]) -> np.ndarray:
+    return np.array([year_fraction(asof, day, "ACT/365") for day in days])
 
 
 def _periods(legs: Sequence[Leg]) -> dict[str, Any]:

@@ -157,6 +157,30 @@ def advance(
     return there if roll is None else _moved([there], business_days, calendar, roll)[0]
 
 
+def business_days(start: dt.date, end: dt.date, calendar: str = "XECB") -> list[dt.date]:
+    """Return the business days from start to end, both included if they are.
+
+    Args:
+        start: The first day.
+        end: The last day.
+        calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York); another
+            one raises ValueError.
+
+    Returns:
+        The days, increasing.
+
+    Examples:
+        >>> from datetime import date
+        >>> from pricing.market import business_days
+        >>> [day.day for day in business_days(date(2024, 3, 27), date(2024, 4, 3))]
+        [27, 28, 2, 3]
+    """
+    _check_days(start, end)
+    days = np.arange(np.datetime64(start), np.datetime64(end) + 1)
+    known = _business_days(calendar, start.year - 1, end.year + 1)
+    return days[np.is_busday(days, busdaycal=known)].tolist()
+
+
 def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
     """Return the years from start to end by a day count (ISDA Definitions 2006, section 4.16).
 

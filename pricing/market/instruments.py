@@ -1,8 +1,8 @@
-"""The quoted instruments of a discount curve: deposits, futures and swaps; and their pricing errors."""
+"""The quoted instruments of a curve: deposits, FRAs, futures and swaps; and their pricing errors."""
 
 import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,12 +25,15 @@ Vector = Float[Array, " instruments"]
 class CurveInstruments(eqx.Module):
     """Ability: instruments of one kind, in the order of their ends, whose quotes a curve is made of.
 
-    Times are years (ACT/365) from today. There is one curve: it discounts, and it gives the floating rates.
+    Times are years (ACT/365) from today.
 
     Attributes:
+        needs_one_curve: Whether the instruments are only priced on a curve that both discounts and gives the
+            floating rates.
         rates: The rate that each quote means, as a decimal per year, of shape (instruments,).
     """
 
+    needs_one_curve: ClassVar[bool] = False
     rates: AbstractVar[Vector]
 
     @property
@@ -44,8 +47,13 @@ class CurveInstruments(eqx.Module):
         """The last time at which each instrument asks the curve for a discount factor."""
 
     @abc.abstractmethod
-    def misses(self, curve: ZeroCurve) -> Vector:
-        """Return the pricing error of each quote on the curve, in any measure that is 0 at no error."""
+    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+        """Return the pricing error of each quote, in any measure that is 0 at no error.
+
+        Args:
+            curve: The curve of the floating rates, which the instruments are quotes of.
+            discount: The curve that discounts: the same one, unless the curve names another.
+        """
 
 
 class Deposits(CurveInstruments):
@@ -74,7 +82,7 @@ class Deposits(CurveInstruments):
     rates: Converted[Vector] = real("rates")
 
     def __check_init__(self):
-        _check_periods(self.start, self.end, self.accruals, self.rates)
+        check_periods(self.start, self.end, self.accruals, self.rates)
 
     @property
     def quotes(self) -> Any:
@@ -84,7 +92,8 @@ class Deposits(CurveInstruments):
     def ends(self) -> Vector:
         return self.end
 
-    def misses(self, curve: ZeroCurve) -> Vector:
+    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+        del discount
         return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
 
 
@@ -117,7 +126,7 @@ class Futures(CurveInstruments):
     convexity: Converted[Float[Array, "*instruments"]] = real("convexity", default=0.0)
 
     def __check_init__(self):
-        _check_periods(self.start, self.end, self.accruals, self.prices)
+        check_periods(self.start, self.end, self.accruals, self.prices)
         if self.convexity.shape not in ((), self.prices.shape):
             raise ValueError(
                 f"convexity of shape {self.convexity.shape} for {self.prices.size} futures: give one number, "
@@ -136,15 +145,16 @@ class Futures(CurveInstruments):
     def ends(self) -> Vector:
         return self.end
 
-    def misses(self, curve: ZeroCurve) -> Vector:
+    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+        del discount
         return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
 
 
 class ParSwaps(CurveInstruments):
     """Swaps that are worth nothing at their quoted rates: rate sum_i accrual_i P(t_i) = P(start) - P(end).
 
-    A shorter leg is padded in front, with payments at its start that accrue nothing. A swap ends with its last
-    payment.
+    One curve discounts and gives the floating rates; `FloatingSwaps` are those of two curves. A shorter leg is
+    padded in front, with payments at its start that accrue nothing. A swap ends with its last payment.
 
     Attributes:
         start: The time from which interest accrues, in years, of shape (swaps,).
@@ -162,6 +172,8 @@ class ParSwaps(CurveInstruments):
         [1.0, 2.0]
     """
 
+    needs_one_curve: ClassVar[bool] = True
+
     start: Converted[Vector] = real("start")
     payment_dates: Converted[Float[Array, "instruments payments"]] = real("payment_dates")
     accruals: Converted[Float[Array, "instruments payments"]] = real("accruals")
@@ -170,14 +182,10 @@ class ParSwaps(CurveInstruments):
     @classmethod
     def of_legs(cls, legs: Sequence[Leg], rates: Any) -> "ParSwaps":
         """Return the swaps of some fixed legs at their par rates."""
-        most = max(leg.accruals.size for leg in legs)
-
-        def filled(values: np.ndarray, value: float) -> np.ndarray:
-            return np.pad(values, (most - values.size, 0), constant_values=value)
-
-        dates = [filled(leg.payment_dates, leg.start) for leg in legs]
-        accruals = [filled(leg.accruals, 0.0) for leg in legs]
-        return cls([leg.start for leg in legs], np.array(dates), np.array(accruals), rates)
+        starts = [leg.start for leg in legs]
+        dates = filled_in_front([leg.payment_dates for leg in legs], starts)
+        accruals = filled_in_front([leg.accruals for leg in legs], [0.0] * len(legs))
+        return cls(starts, dates, accruals, rates)
 
     def __check_init__(self):
         paid, accruals = self.payment_dates, self.accruals
@@ -186,7 +194,7 @@ class ParSwaps(CurveInstruments):
                 f"payment_dates of shape {paid.shape} and accruals of shape {accruals.shape}: give one row for "
                 "each swap, with one accrual for each payment, shorter legs filled up in front"
             )
-        _check_periods(self.start, self.ends, jnp.sum(accruals, axis=1), self.rates)
+        check_periods(self.start, self.ends, jnp.sum(accruals, axis=1), self.rates)
 
     @property
     def quotes(self) -> Any:
@@ -196,10 +204,18 @@ class ParSwaps(CurveInstruments):
     def ends(self) -> Vector:
         return self.payment_dates[:, -1]
 
-    def misses(self, curve: ZeroCurve) -> Vector:
+    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+        del discount
         paid = curve.discount(self.payment_dates)
         annuity = jnp.sum(self.accruals * paid, axis=1)
         return curve.discount(self.start) - paid[:, -1] - self.rates * annuity
+
+
+def filled_in_front(rows: Sequence[np.ndarray], values: Sequence[float]) -> np.ndarray:
+    """Return rows of one length: shorter ones begin with their value, as often as it takes."""
+    most = max(row.size for row in rows)
+    pairs = zip(rows, values, strict=True)
+    return np.array([np.pad(row, (most - row.size, 0), constant_values=x) for row, x in pairs])
 
 
 def _growth(curve: ZeroCurve, start: Vector, end: Vector) -> Vector:
@@ -207,7 +223,7 @@ def _growth(curve: ZeroCurve, start: Vector, end: Vector) -> Vector:
     return curve.zero_rate(end) * end - curve.zero_rate(start) * start
 
 
-def _check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> None:
+def check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> None:
     """Check that instruments have periods of time.
 
     Raises:

@@ -18,7 +18,7 @@ from pricing.ingestion.errors import InputError
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
-from .bootstrap import CurveQuotes
+from .bootstrap import CurveQuotes, zero_curve
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
@@ -48,6 +48,8 @@ class Market(eqx.Module):
         errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
+        discount_curves: Pairs of a forward curve's name, which gives floating rates and discounts nothing, and
+            the name of the curve that discounts its instruments.
         fixings: Pairs of a place, the name of an equity or a curve with a day up to `asof`, and the level that
             was fixed there; `Fixings(market.fixings)` finds them by place.
         fx: Name of a pair, such as "EURUSD" -> its spot, and the quotes of its options.
@@ -68,6 +70,7 @@ class Market(eqx.Module):
     errors: tuple[InputError, ...] = eqx.field(static=True, default=())
     correlations: dict[tuple[str, str], Float[Array, ""]] = eqx.field(default_factory=dict)
     curve_currencies: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
+    discount_curves: tuple[tuple[str, str], ...] = eqx.field(static=True, default=())
     fixings: Converted[tuple[tuple[tuple[str, date], float], ...]] = eqx.field(
         static=True, default=(), repr=False, converter=_as_pairs
     )
@@ -90,6 +93,7 @@ class Market(eqx.Module):
             "labels": tuple(found.labels.items()),
             "errors": tuple(found.errors),
             "curve_currencies": tuple(found.curve_currencies.items()),
+            "discount_curves": tuple(found.discount_curves.items()),
             "fixings": found.fixings,
         }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
@@ -116,6 +120,34 @@ class Market(eqx.Module):
     def curve_of(self, name: str) -> str:
         """Return the name of the curve that discounts trades on an equity or a pair of currencies."""
         return self.fx[name].domestic_curve if name in self.fx else self.equities[name].curve
+
+    def is_forward_curve(self, name: str) -> bool:
+        """Return True if a curve gives floating rates alone, and discounts nothing."""
+        return name in dict(self.discount_curves)
+
+    def curve(self, name: str, *, throw: bool = True) -> ZeroCurve:
+        """Return a curve as zero rates.
+
+        Args:
+            name: The name of the curve.
+            throw: Whether to raise RuntimeError where no zero rates reprice its quotes, or those of the curve
+                that discounts them, and that is known. Otherwise, and under a trace, they are NaN.
+        """
+        return zero_curve(name, self.curves, dict(self.discount_curves), throw=throw)
+
+    def first_unmet(self, name: str) -> int | None:
+        """Return the first instrument of a curve of quotes, from 0, that no zero rate reprices.
+
+        None: all are repriced, or that is not known under a trace, or the curve has no quotes of instruments.
+
+        Args:
+            name: The name of the curve.
+        """
+        curve = self.curves[name]
+        if isinstance(curve, ZeroCurve):
+            return None
+        other = dict(self.discount_curves).get(name)
+        return curve.first_unmet(None if other is None else self.curve(other, throw=False))
 
     def spot(self, name: str) -> Float[Array, ""]:
         """Return the spot of an equity, or the rate of a pair of currencies."""
@@ -160,7 +192,11 @@ class Market(eqx.Module):
             throw: Whether to raise RuntimeError where no zero rates reprice the quotes of a curve and that is
                 known. Otherwise, and under a trace, they are NaN.
         """
-        found = {name: curve.bootstrapped(throw=throw) for name, curve in self.curves.items()}
+        found = self.curves
+        for name in sorted(
+            self.curves, key=self.is_forward_curve
+        ):  # those that discount come first
+            found = {**found, name: replace(self, curves=found).curve(name, throw=throw)}
         return replace(self, curves=found)
 
     def with_fixings(self, fixings: Fixings) -> "Market":

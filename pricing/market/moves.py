@@ -1,5 +1,6 @@
 """Quotes that move: new numbers by quote id, each checked as a market file's are, taken together or not."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ _KINDS: dict[str, Any] = {
     "SWAPTION/RATE_NVOL": NormalVol,
     "ZERO/RATE": Rate,
     "MM/RATE": Rate,
+    "FRA/RATE": Rate,
+    "OIS/RATE": Rate,
     "MM_FUTURE/PRICE": Price,
     "IR_SWAP/RATE": Rate,
     "EQUITY_DIVIDEND/RATE": Rate,
@@ -36,7 +39,7 @@ _KINDS: dict[str, Any] = {
 }
 _SCALES = {
     **dict.fromkeys(
-        ("ZERO/RATE", "MM/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
+        ("ZERO/RATE", "MM/RATE", "FRA/RATE", "OIS/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
         (0.1, (1e4, "basis points")),
     ),
     "DIVIDEND/CASH": (0.1, (100.0, "% of the spot")),
@@ -146,7 +149,9 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
         if not isinstance(curve, CurveQuotes):
             continue
         quotes = [quote for kind in ids.curves[name].quotes for quote in kind]
-        if moving & set(quotes) and (unmet := curve.first_unmet()) is not None:
+        discount = ids.curves[curve.discount_curve].quotes if curve.discount_curve else ()
+        depends = {*quotes, *itertools.chain(*discount)}
+        if moving & depends and (unmet := market.first_unmet(name)) is not None:
             message = "no zero rate reprices it after those before it"
             found.append((quotes[unmet], message, "correct it, or one before it"))
     for name, equity in market.equities.items():

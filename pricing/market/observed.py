@@ -1,8 +1,10 @@
 """Levels on days that have passed: fixings, or a market's own quotes on its day."""
 
+import itertools
 from datetime import date
 
 from .curve import ZeroCurve
+from .dates import business_days, year_fraction
 from .fixings import Fixings
 from .market import Market
 
@@ -88,6 +90,32 @@ class Observed:
         self._check_known(fixed, start)
         return (1.0 / self.discount(name, end) - 1.0) / accrual
 
+    def compounded(self, name: str, start: date, end: date, calendar: str, day_count: str) -> float:
+        """Return the growth of 1 at a curve's overnight rates between two days; it raises as `spot` does.
+
+        prod_i (1 + r_i accrual_i) over the business days from the first to the one before the last. Their name
+        in the fixings is that of the curve with 1D, as "EUR 1D". A rate after `since` that has no fixing is the
+        market's own.
+
+        Args:
+            name: The curve.
+            start: The first day; from the last one on, nothing has grown.
+            end: The last day, not after the market's.
+            calendar: The calendar of the business days.
+            day_count: The day count of each accrual.
+        """
+        found = 1.0
+        days = business_days(start, end, calendar) if start < end else []
+        if days and days[-1] < end:  # the rate of the last business day holds up to the end
+            days.append(end)
+        for day, after in itertools.pairwise(days):
+            if (fixing := self._fixings.get((f"{name} 1D", day))) is not None:
+                found *= 1.0 + fixing * year_fraction(day, after, day_count)
+            else:
+                self._check_known(f"{name} 1D", day)
+                found /= self.discount(name, self.until + (after - day))
+        return found
+
     def _check_known(self, name: str, day: date) -> None:
         """Record that a quote replaces a fixing.
 
@@ -121,5 +149,5 @@ class Observed:
         if day <= self.until:
             return 1.0
         if name not in self._curves:
-            self._curves[name] = self._market.curves[name].bootstrapped()
+            self._curves[name] = self._market.curve(name)
         return float(self._curves[name].discount(self._market.time(day)))

@@ -66,6 +66,7 @@ class Contents:
     currency: str = ""
     curves: dict[str, ZeroCurve | CurveQuotes] = field(default_factory=dict)
     curve_currencies: dict[str, str] = field(default_factory=dict)
+    discount_curves: dict[str, str] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     fx: dict[str, FxPair] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
@@ -115,18 +116,24 @@ class Contents:
 
     def read_curve(self, name: str, value: object):
         record, problems = validate(CurveRecord, value, asof=self.asof)
+        other = record and record.discount_curve
+        if other:
+            problems = (*problems, *self._not_discounting("discount_curve", other))
         self.report(problems, "curves", name)
-        if record is None:
+        if record is None or problems:
             return
         curve = record.curve(self.asof)
-        if isinstance(curve, CurveQuotes) and (unmet := curve.first_unmet()) is not None:
+        discount = self.curves[other].bootstrapped() if other else None
+        if isinstance(curve, CurveQuotes) and (unmet := curve.first_unmet(discount)) is not None:
             *path, instrument = record.places[unmet]
             message = f"no zero rate reprices {instrument} after those before it"
             remedy = "correct its quote, or one before it"
             self.report((ValidationIssue(tuple(path), "", message, remedy),), "curves", name)
             return
         self.curves[name] = curve
-        own = name if name in CURRENCIES else self.currency
+        if other:
+            self.discount_curves[name] = other
+        own = name if name in CURRENCIES else self.curve_currencies.get(other or "", self.currency)
         self.curve_currencies[name] = record.currency or own
         labels = record.labels(name, self.asof)
         self.labels |= {f".curves[{name!r}]{path}": ids for path, ids in labels.items()}
@@ -137,8 +144,8 @@ class Contents:
             message = f"{name!r} would be taken for a basket"
             remedy = "give the equity a name without |"
             problems = (*problems, ValidationIssue((), show(name), message, remedy))
-        if record is not None and record.curve not in self.curves:
-            problems = (*problems, self._absent("curves", record.curve, self.curves, "curve"))
+        if record is not None:
+            problems = (*problems, *self._not_discounting("curve", record.curve))
         self.report(problems, "equities", name)
         if record is None or problems:
             return
@@ -196,8 +203,8 @@ class Contents:
         if record.vols is None:
             return pair, ()
         for field_name, curve in curves.items():
-            if curve not in self.curves:
-                return pair, (self._absent("curves", curve, self.curves, field_name),)
+            if wrong := self._not_discounting(field_name, curve):
+                return pair, wrong
         vols, expiries = record.vols, record.vols.pillars(self.asof)
         words = vols.delta, vols.premium_adjusted, vols.at_the_money_strike
         reversals, butterflies = vols.columns("risk_reversals"), vols.columns("butterflies")
@@ -310,14 +317,24 @@ class Contents:
             remedy = f"{closest(name, known)}the {section} are {listed(known)}"
         return ValidationIssue(path, show(name), message, remedy)
 
+    def _not_discounting(self, field_name: str, curve: str) -> tuple[ValidationIssue, ...]:
+        """Return the reason that a name is not that of a curve that discounts, or no problems."""
+        if curve not in self.curves:
+            return (self._absent("curves", curve, self.curves, field_name),)
+        if curve not in self.discount_curves:
+            return ()
+        message = f"{show(curve)} is a forward curve, and discounts nothing"
+        remedy = f"name its discount curve, {self.discount_curves[curve]}"
+        return (ValidationIssue((field_name,), show(curve), message, remedy),)
+
     def _years(self, dates: tuple[date, ...]) -> list[float]:
         return [(day - self.asof).days / DAYS_PER_YEAR for day in dates]
 
     def read_swaption_vols(self, value: object):
         record, problems = validate(SwaptionVolsRecord, value)
         curve = (record and record.curve) or self.currency
-        if record is not None and record.curve is not None and curve not in self.curves:
-            problems = (self._absent("curves", curve, self.curves, "curve"),)
+        if record is not None and record.curve is not None:
+            problems = self._not_discounting("curve", curve)
         if record is not None and curve in self.equities:
             message = f"{show(curve)} is the name of an equity too"
             problems = (ValidationIssue(("curve",), "", message, "give the equity another name"),)
@@ -356,12 +373,17 @@ def read_contents(text: str, file: str) -> Contents:
     sections |= {"fx": contents.read_fx}
     sections |= {"correlations": contents.read_correlation, "fixings": contents.read_fixings}
     for section, read in sections.items():
-        for name, value in contents.section(section):
+        # a forward curve comes after the curve that discounts its instruments
+        for name, value in sorted(contents.section(section), key=_names_discount_curve):
             read(name, value)
     contents.check_correlations()
     if document.get("swaption_vols") is not None:
         contents.read_swaption_vols(document["swaption_vols"])
     return contents
+
+
+def _names_discount_curve(item: tuple[str, object]) -> bool:
+    return isinstance(item[1], dict) and item[1].get("discount_curve") is not None
 
 
 def _plain(value: float) -> str:

@@ -28,6 +28,7 @@ from ..products import (
     AverageForward,
     EarlyExercise,
     FixedPayments,
+    FloatingPayments,
     SingleBarrier,
     SwapEntry,
     SwapOption,
@@ -43,7 +44,8 @@ class ClosedForm(AbstractMethod):
     under the law that the smile implies, with its slope where the payoff jumps (`pricing.formulas.terminal`).
     That and averages see the total variance and the discount factor alone, so that curves and term structures
     are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
-    others). Swaps are discounted; under any model, so are known payments and forwards on averages. A European
+    others). Swaps are discounted on one curve, `FloatingPayments` on the curves of the model; under any model,
+    so are known payments and forwards on averages. A European
     swaption under a Gaussian short rate is Jamshidian's sum of bond options, under G2++ an integral of it over
     one factor.
 
@@ -66,6 +68,9 @@ class ClosedForm(AbstractMethod):
         if isinstance(product, AverageForward):
             known = isinstance(model, AbstractEquityModel) and model.underlying.size == 1
             return None if known else missing_ability("forward of one asset", model)
+        if isinstance(product, FloatingPayments):
+            known = isinstance(model, AbstractRateModel)
+            return None if known else missing_ability("curve of bonds", model)
         if isinstance(product, SwapOption):
             known = isinstance(model, GaussianFactors) and model.mean_reversions.size <= 2
             return (
@@ -74,8 +79,8 @@ class ClosedForm(AbstractMethod):
                 else missing_ability("Gaussian short rate of one factor or two", model)
             )
         if isinstance(product, SwapEntry):
-            known = isinstance(model, AbstractRateModel)
-            return None if known else missing_ability("curve of bonds", model)
+            known = isinstance(model, AbstractRateModel) and not model.has_forward_curve
+            return None if known else missing_ability("one curve of bonds", model)
         if formula := formula_of(product):
             lack = formula.missing(product, model)
             return lack and missing_ability(lack, model)
@@ -112,7 +117,7 @@ class ClosedForm(AbstractMethod):
         self, product: AbstractProduct, model: Any, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, ""]:
         del key
-        if isinstance(product, FixedPayments | AverageForward):
+        if isinstance(product, FixedPayments | FloatingPayments | AverageForward):
             return forward_value(product, model)
         if formula := formula_of(product):
             return formula.value(product, model)

@@ -27,6 +27,7 @@ from .parameters import FreeParameter as FreeParameter
 from .parameters import Identity as Identity
 from .parameters import Logistic as Logistic
 from .parameters import Tanh as Tanh
+from .rate_curves import RateCurves as RateCurves
 from .rates import AbstractRateModel as AbstractRateModel
 from .rates import BondState as BondState
 from .rates import GaussianFactors as GaussianFactors

@@ -45,6 +45,8 @@ def flat_or_curve(
     name: str,
     ability: type | tuple[type, ...] = Discounts,
     constant: Callable[[str], Any] = real,
+    *,
+    optional: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
@@ -54,6 +56,7 @@ def flat_or_curve(
         ability: The class or protocol, or several, of objects that may replace a number. All of its numbers
             must be finite.
         constant: The field that a number would have, such as `non_negative`.
+        optional: Whether None may be given, and is kept.
         **kwargs: The other arguments of the field, such as a default.
 
     Returns:
@@ -71,6 +74,8 @@ def flat_or_curve(
     of_number, of_object = constant(name).metadata["converter"], finite_numbers(name)
 
     def convert(value: Number):
+        if value is None and optional:
+            return None
         return of_object(value) if isinstance(value, ability) else of_number(value)
 
     return eqx.field(converter=convert, metadata={"core": 0}, **kwargs)
@@ -245,7 +250,7 @@ def _market_fields(market: Market, name: str) -> dict[str, Any]:
             f"{name} pays dividends on known dates, which the model would leave out: take "
             "WithDividends.from_market, or put WithDividends(model, market.equities[name].dividends) around it"
         )
-    curve = market.curves[equity.curve].bootstrapped()
+    curve = market.curve(equity.curve)
     return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
 
 

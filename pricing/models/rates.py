@@ -22,6 +22,21 @@ else:
     from equinox import AbstractVar
 
 
+def discount_on(curve: Any, t: Numbers) -> Numbers:
+    """Return the discount factor of a curve, or of a flat rate."""
+    return curve.discount(t) if isinstance(curve, Discounts) else jnp.exp(-curve * t)
+
+
+def growth_on(curve: Any, start: Numbers, end: Numbers) -> Numbers:
+    """Return P(start) / P(end) on a curve, or at a flat rate."""
+    return discount_on(curve, start) / discount_on(curve, end)
+
+
+def shifted_curve(curve: Any, by: Number) -> Any:
+    """Return a curve, or a flat rate, with every zero rate up by a number."""
+    return curve.shifted(by) if isinstance(curve, Discounts) else curve + by
+
+
 class AbstractRateModel(AbstractModel):
     """Rates that start from today's curve.
 
@@ -39,24 +54,36 @@ class AbstractRateModel(AbstractModel):
     def underlying(self) -> Scalar:
         return jnp.zeros_like(self.vol)
 
+    @property
+    def has_forward_curve(self) -> bool:
+        """Whether floating rates are of another curve than the one that discounts."""
+        return False
+
     def discount(self, t: Numbers) -> Numbers:
-        curve = self.curve
-        return curve.discount(t) if isinstance(curve, Discounts) else jnp.exp(-curve * t)
+        return discount_on(self.curve, t)
+
+    def growth(self, start: Numbers, end: Numbers) -> Numbers:
+        """Return P(start) / P(end) on the curve of the floating rates: 1 + accrual times the forward rate.
+
+        Args:
+            start: When the period begins, in years.
+            end: When it ends, in years; before the start, the growth is the inverse.
+        """
+        return growth_on(self.curve, start, end)
 
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractRateModel":
-        by = underlying + rate
-        curve = self.curve.shifted(by) if isinstance(self.curve, Discounts) else self.curve + by
+        curve = shifted_curve(self.curve, underlying + rate)
         return replace(self, curve=curve).with_vol_shift(vol)
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        found: Any = {"curve": market.curves[name].bootstrapped()}
+        found: Any = {"curve": market.curve(name)}
         return cls(**found, **parameters)
 
     def on_market(self, market: Market, name: str) -> Any:
-        return eqx.tree_at(lambda model: model.curve, self, market.curves[name].bootstrapped())
+        return eqx.tree_at(lambda model: model.curve, self, market.curve(name))
 
     @classmethod
     def quotes_in(cls, market: Market) -> Mapping[str, SwaptionVols]:

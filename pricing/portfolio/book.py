@@ -324,7 +324,9 @@ def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
 def _market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...]:
     names = trade.underlyings
     problems = [problem for name in names for problem in _unknown(name, trade.in_rates, market)]
-    if not problems and len(trade.underlyings) > 1:
+    if not problems and trade.in_rates:
+        problems += _no_curves(trade, market)
+    elif not problems and len(trade.underlyings) > 1:
         problems += _no_basket(trade, market)
     if not problems and not trade.in_rates and len(names) == 1:
         problems += _far_levels(trade, market)
@@ -371,6 +373,25 @@ def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]
         message = f"{name!r} is not {what} of the market"
         remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
     return [ValidationIssue(("underlying",), show(name), message, remedy)]
+
+
+def _no_curves(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problem of curves of which the first discounts nothing, or is in another currency."""
+    discount, *forwards = trade.underlyings
+    if market.is_forward_curve(discount):
+        other = dict(market.discount_curves)[discount]
+        message = f"{discount!r} is a forward curve, and discounts nothing"
+        remedy = f"give underlying {other}"
+        if "forward_curve" in type(trade).model_fields:
+            remedy += f" and forward_curve {discount}"
+        return [ValidationIssue(("underlying",), show(discount), message, remedy)]
+    currency = market.currency_of(discount, in_rates=True)
+    for name in forwards:
+        if (own := market.currency_of(name, in_rates=True)) != currency:
+            message = f"{name} is a curve of {own}, and {discount} of {currency}"
+            remedy = "give curves of one currency"
+            return [ValidationIssue(("forward_curve",), show(name), message, remedy)]
+    return []
 
 
 def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:

@@ -334,12 +334,13 @@ class RiskEngine:
         return last.checked, last.batches
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
-        """Return the models of the market, fitted again if it is another one or the book has other baskets."""
+        """Return the models of the market, fitted again if it or the book's baskets and curves are others."""
         names = (batch.underlyings for batch in batches)
-        baskets = tuple(dict.fromkeys(name for name in names if len(name) > 1))
+        made = (name for name in names if len(name) > 1 or set(name) <= set(market.curves))
+        own = tuple(dict.fromkeys(made))
         self._fits.begin()
-        compute = functools.partial(fit_models, self._fit, market, baskets, self._greeks)
-        return self._fits.recall(compute, (market, baskets))
+        compute = functools.partial(fit_models, self._fit, market, own, self._greeks)
+        return self._fits.recall(compute, (market, own))
 
 
 class _Served(NamedTuple):

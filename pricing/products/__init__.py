@@ -34,6 +34,7 @@ from .double_barrier import DoubleBarrier as DoubleBarrier
 from .autocallable import Autocallable as Autocallable
 from .basket import Basket as Basket
 from .fixed_payments import FixedPayments as FixedPayments
+from .floating_payments import FloatingPayments as FloatingPayments
 from .touch import Touch as Touch
 from .lookback import Lookback as Lookback
 from .variance_swap import VarianceSwap as VarianceSwap
@@ -43,5 +44,7 @@ from .average_strike import AverageStrike as AverageStrike
 from .spread import Spread as Spread
 from .path_payoff import PathPayoff as PathPayoff
 from .swap import Swap as Swap
+from .overnight_swap import OvernightSwapTrade as OvernightSwapTrade
+from .fra import FraTrade as FraTrade
 from .swaption import Swaption as Swaption
 from .bermudan_swaption import BermudanSwaption as BermudanSwaption

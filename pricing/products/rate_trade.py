@@ -88,7 +88,32 @@ class RateTrade(Trade, abc.ABC):
         sign = 1.0 if self.side == "payer" else -1.0
         return self.notional * max(sign * (floating - self.fixed_rate * fixed), 0.0)
 
+    @property
+    def sign(self) -> float:
+        """The notional, negative where the fixed rate is received."""
+        return self.notional * (1.0 if self.side == "payer" else -1.0)
+
     def check(self) -> None:
         if self.maturity <= self.swap_from or len(self.swap_dates) < 2:
             message = f"there is no business day after {self.swap_from} up to {self.maturity}"
             raise problem(message, "give a maturity that leaves a payment", "maturity")
+
+
+class ForwardCurveTrade(RateTrade):
+    """The common part of swaps and FRAs, whose floating rates may be of a curve that does not discount.
+
+    Attributes:
+        forward_curve: The curve of the floating rates; None: the underlying.
+    """
+
+    forward_curve: Name | None = None
+
+    @property
+    def rates_curve(self) -> str:
+        """The name of the curve of the floating rates."""
+        return self.forward_curve or self.underlying
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        """The curve that discounts, and that of the floating rates where it is another."""
+        return tuple(dict.fromkeys((self.underlying, self.rates_curve)))

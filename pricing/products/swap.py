@@ -10,13 +10,14 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, real, real_vector
+from ..ingestion.fields import problem
 from ..market.conventions import MONTHS, DayCount, Frequency
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed
-from .fixed_payments import FixedPayments
-from .rate_trade import RateTrade
+from .floating_payments import Coupon, FloatingTrade, fields_of
+from .rate_trade import ForwardCurveTrade
 from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
-from .trade import Aged, Column, IsoDate
+from .trade import Aged, IsoDate
 
 
 class Swap(SwapEntry):
@@ -57,7 +58,7 @@ class Swap(SwapEntry):
         return self.start[..., None]
 
 
-class SwapTrade(RateTrade):
+class SwapTrade(ForwardCurveTrade):
     """A swap. Once it has started, its floating rates are fixings of its curve, each for the period it begins.
 
     The dates of the floating leg are counted back from the maturity like those of the fixed one.
@@ -79,32 +80,38 @@ class SwapTrade(RateTrade):
     def swap_from(self) -> date:
         return self.start
 
-    def aged(self, observed: Observed) -> Aged:
-        """Return the payments that are left of a swap that has started, and the coupons it has paid.
+    def check(self) -> None:
+        super().check()
+        if len(self.underlyings) > 1 and self.floating_frequency is None:
+            message = (
+                "is missing, and what a floating leg on a forward curve is worth depends on it"
+            )
+            raise problem(message, "give that of the forward rates", "floating_frequency")
 
-        Those to come are the fixed coupons, the floating coupon of the period that has begun, and, for the
-        floating leg from the next period on, the notional at its start less the notional at its end.
+    def aged(self, observed: Observed) -> Aged:
+        """Return the payments that are left of a swap, and the coupons that it has paid.
+
+        Those to come are the fixed coupons, the floating coupon of the period that has begun, and those of the
+        periods to come. A swap of one curve that has not started is left as it is.
         """
-        if self.swap_start > observed.until:
+        if self.swap_start > observed.until and len(self.underlyings) == 1:
             return Aged(0.0, self)
-        sign = self.notional * (1.0 if self.side == "payer" else -1.0)
         flows: defaultdict[date, float] = defaultdict(float)
         for paid, accrual in zip(self.payment_dates, self.accruals, strict=True):
-            flows[paid] -= sign * self.fixed_rate * accrual
-        days = self.floating_dates
+            flows[paid] -= self.sign * self.fixed_rate * accrual
+        coupons, days = [], self.floating_dates
         for start, end in itertools.pairwise(days):
-            if observed.since < end and start <= observed.until:
+            if start > observed.until:
+                coupons.append(Coupon(start, end, end, self.sign))
+            elif observed.since < end:
                 accrual = year_fraction(start, end, self.floating_day_count)
-                rate = observed.rate(self.underlying, self.floating_months, start, end, accrual)
-                flows[end] += sign * rate * accrual
+                terms = self.rates_curve, self.floating_months, start, end, accrual
+                flows[end] += self.sign * observed.rate(*terms) * accrual
         cash = sum(x for day, x in flows.items() if observed.since < day <= observed.until)
         if days[-1] <= observed.until:
             return Aged(cash, None, "expired", days[-1])
-        flows[next(day for day in days if day > observed.until)] += sign
-        flows[days[-1]] -= sign
-        left = sorted((day, amount) for day, amount in flows.items() if day > observed.until)
-        own = {"payment_days": tuple(day for day, _ in left), "amounts": tuple(x for _, x in left)}
-        return Aged(cash, self._as(StartedSwapTrade, **own))
+        left = {day: amount for day, amount in flows.items() if day > observed.until}
+        return Aged(cash, self._as(FloatingSwapTrade, **fields_of(left, coupons)))
 
     @functools.cached_property
     def floating_dates(self) -> tuple[date, ...]:
@@ -118,22 +125,9 @@ class SwapTrade(RateTrade):
         return MONTHS[self.floating_frequency or self.frequency]
 
 
-class StartedSwapTrade(SwapTrade):
-    """The rest of a swap that has started: see `SwapTrade.aged`. It ages as the swap does."""
-
-    product = FixedPayments
-    dates_name = "payment_days"
-
-    payment_days: tuple[date, ...]
-    amounts: tuple[float, ...]
-
-    @property
-    def shape(self) -> str:
-        return "started"
+class FloatingSwapTrade(FloatingTrade, SwapTrade):
+    """The rest of a swap that has started, or of one on two curves: see `SwapTrade.aged`."""
 
     @property
     def num_dates(self) -> int:
         return len({*self.payment_dates, *self.floating_dates[1:]})
-
-    def products(self, column: Column) -> FixedPayments:
-        return FixedPayments(column("payment_days"), column("amounts"))

@@ -99,7 +99,9 @@ def _part(
     names = dict.fromkeys(
         name for p in valued if not p.trade.in_rates for name in p.trade.underlyings
     )
-    curves = list(dict.fromkeys(p.trade.underlying for p in valued if p.trade.in_rates))
+    in_rates = [p.trade for p in valued if p.trade.in_rates]
+    curves = list(dict.fromkeys(trade.underlying for trade in in_rates))
+    all_curves = dict.fromkeys(name for trade in in_rates for name in trade.underlyings)
     value, *greeks = _tiles(positions, currency)
     return {
         "currency": currency or "a currency that the market does not name",
@@ -110,7 +112,7 @@ def _part(
             *(_vol_risk(name, by_quote, market, currency) for name in names),
             *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
-        "rate_risk": _rate_risk(names, curves, by_quote, market),
+        "rate_risk": _rate_risk(names, all_curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "groups": {
             "underlying": tables.by_underlying(positions),

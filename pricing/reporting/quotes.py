@@ -16,6 +16,8 @@ _SHIFTS = {
     "SWAPTION/RATE_NVOL": (1e-4, "1 bp"),
     "ZERO/RATE": (1e-4, "1 bp"),
     "MM/RATE": (1e-4, "1 bp"),
+    "FRA/RATE": (1e-4, "1 bp"),
+    "OIS/RATE": (1e-4, "1 bp"),
     "MM_FUTURE/PRICE": (0.01, "0.01 of price"),
     "IR_SWAP/RATE": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),

@@ -199,7 +199,7 @@ class ZeroBonds(CurveInstruments):
     def ends(self):
         return self.end
 
-    def misses(self, curve):
+    def misses(self, curve, discount):
         return curve.discount(self.end) - self.prices
 
 

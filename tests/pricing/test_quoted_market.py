@@ -173,7 +173,7 @@ FLAT = {"zero_rate": 0.03}
 
 # curve, path in it, pieces of the message and of the remedy
 CASES = {
-    "quotes beside a rate": (QUOTED | FLAT, "", "either", "or deposits, futures and swaps"),
+    "quotes beside a rate": (QUOTED | FLAT, "", "either", "or quotes of deposits, fras"),
     "quotes with pillars": (
         *(QUOTED | {"dates": ["2025-01-05"]}, ".dates", "curve of quotes", "leave out dates"),
     ),

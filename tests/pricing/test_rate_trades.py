@@ -206,6 +206,7 @@ def test_vega_and_rho_add_up_to_the_quotes(found):
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 
 
-def test_without_a_model_of_the_curve_the_trades_say_so():
-    result = risk(book(SWAP), sample_market(), black_scholes)
-    assert "there is no model of EUR" in result.trades[0].status
+def test_without_a_model_of_the_curve_options_say_so_and_swaps_are_discounted():
+    option, swap = risk(book(SWAPTION, SWAP), sample_market(), black_scholes).trades
+    assert "there is no model of EUR" in option.status
+    assert (swap.status, swap.method) == ("ok", "ClosedForm")

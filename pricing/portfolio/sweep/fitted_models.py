@@ -12,7 +12,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...market import Market
-from ...models import AbstractModel, WithDividends
+from ...models import AbstractModel, RateCurves, WithDividends
 from ...models.baskets import joined
 from ...results import RESULTS
 from ..book import Book
@@ -76,20 +76,28 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
     """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
 
     A basket is left out if the fit has no model for one of its equities, or one that pays dividends on dates.
+    A curve without a model, and a pair of a curve that discounts and one of forwards, are `RateCurves`.
     """
-    baskets = [names for names in dict.fromkeys(underlyings) if len(names) > 1]
+    names_in_use = tuple(dict.fromkeys(underlyings))
 
     def fitted(market: Market) -> Models:
         models: Mapping[str, Any] = fit(market)
+        of_rates = [names for names in names_in_use if _are_curves(names, market)]
+        baskets = [names for names in names_in_use if len(names) > 1 and names not in of_rates]
         is_known = lambda name: name in models and not isinstance(models[name], WithDividends)
         known = [names for names in baskets if all(map(is_known, names))]
         of_baskets = {
             names: joined([models[name] for name in names], market.correlation(names))
             for names in known
         }
-        return {**{(name,): model for name, model in models.items()}, **of_baskets}
+        curves = {names: RateCurves(*map(market.curve, names)) for names in of_rates}
+        return {**curves, **{(name,): model for name, model in models.items()}, **of_baskets}
 
     return fitted
+
+
+def _are_curves(names: tuple[str, ...], market: Market) -> bool:
+    return all(name in market.curves and name not in market.underlyings for name in names)
 
 
 def _in_zero_rates(market: Market) -> Market:

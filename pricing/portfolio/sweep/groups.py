@@ -18,7 +18,7 @@ from jaxtape.jax_settings.single_on_devices import in_device_precision
 
 from ...market import Market
 from ...methods import AbstractMethod
-from ...models import AbstractModel
+from ...models import AbstractModel, RateCurves
 from ...products import AbstractProduct
 from ...products.trade import Trade
 from ...valuation import select_method
@@ -159,12 +159,15 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
 
 def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> AbstractMethod | str:
     """Return the method that values a batch, or the reason why none does."""
-    if (model := models.get(batch.underlyings)) is None:
-        return f"there is no model of {'|'.join(batch.underlyings)}: {_lack(batch, market)}"
+    model = models.get(batch.underlyings)
+    no_model = f"there is no model of {'|'.join(batch.underlyings)}: {_lack(batch, market)}"
+    if model is None:
+        return no_model
     try:
         return select_method(batch.products, model, None, methods, key=key)
     except TypeError as error:
-        return str(error)
+        has_law = not isinstance(model, RateCurves) or model.has_forward_curve
+        return str(error) if has_law else no_model
 
 
 def _lack(batch: TradeBatch, market: Market) -> str:

@@ -1,0 +1,117 @@
+"""Payments that are known today beside coupons of floating rates to come: swaps of two curves, FRAs."""
+
+from dataclasses import replace
+from datetime import date
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fields import Numeric, real_vector
+from ..fields import dates as times
+from .product import Padded, extra_dates, front
+from .trade import Column, Trade
+
+
+class FloatingPayments(Padded):
+    """Known payments, and coupons whose floating rate is that of a period to come.
+
+    Paid are amounts[j] at dates[j], and notionals[j] (P(starts[j]) / P(ends[j]) - 1) at paid[j], with P of the
+    curve of the floating rates, under any model of rates. A coupon of a simple rate is one of these, and so is
+    one that compounds an overnight rate. A period may run backwards: an FRA, which pays
+    notional (F - K) accrual / (1 + F accrual) at the start s of its period, is the amount - notional K accrual
+    at s and a coupon from its end to s on the notional - notional (1 + K accrual).
+
+    Attributes:
+        dates: When the known amounts are paid, in years, not decreasing, of shape (payments,).
+        amounts: The known amounts in currency, of any sign, of shape (payments,).
+        starts: When the periods begin, in years from 0 on, not decreasing, of shape (payments,).
+        ends: When the periods end, in years, not decreasing, of shape (payments,).
+        paid: When the coupons are paid, in years, not decreasing, of shape (payments,).
+        notionals: The notionals of the coupons in currency, of any sign, of shape (payments,).
+
+    Raises:
+        ValueError: The lists differ in length.
+
+    Examples:
+        >>> from pricing import RateCurves, price
+        >>> coupon = FloatingPayments([1.0], [0.0], [0.5], [1.0], [1.0], [100.0])
+        >>> f"{price(coupon, RateCurves(curve=0.03, forward_curve=0.035)).value:.4f}"
+        '1.7132'
+    """
+
+    dates: Numeric[Float[Array, "*batch payments"]] = times("dates", repeated=True)
+    amounts: Numeric[Float[Array, "*batch payments"]] = real_vector("amounts")
+    starts: Numeric[Float[Array, "*batch payments"]] = times("starts", today=True, repeated=True)
+    ends: Numeric[Float[Array, "*batch payments"]] = times("ends", repeated=True)
+    paid: Numeric[Float[Array, "*batch payments"]] = times("paid", repeated=True)
+    notionals: Numeric[Float[Array, "*batch payments"]] = real_vector("notionals")
+
+    def __check_init__(self):
+        lists = (self.amounts, self.starts, self.ends, self.paid, self.notionals)
+        if any(values.shape[-1:] != self.dates.shape[-1:] for values in lists):
+            counts = ", ".join(str(values.shape[-1]) for values in (self.dates, *lists))
+            raise ValueError(
+                f"dates, amounts, starts, ends, paid and notionals have {counts} entries: give lists of one "
+                "length, with amounts and notionals of 0 where one list is shorter"
+            )
+
+    def padded(self, num_dates: int) -> "FloatingPayments":
+        """Return the same contract on `num_dates` dates: nothing is paid on those in front."""
+        extra = extra_dates(self.dates, num_dates)
+        nothing = jnp.zeros((*self.amounts.shape[:-1], extra), self.amounts.dtype)
+        names = "amounts", "notionals"
+        filled = {n: jnp.concatenate([nothing, getattr(self, n)], axis=-1) for n in names}
+        longer = {n: front(getattr(self, n), extra) for n in ("dates", "starts", "ends", "paid")}
+        return replace(self, **longer, **filled)
+
+
+class Coupon(NamedTuple):
+    """A coupon of a floating rate to come: of the period from start to end, on a notional."""
+
+    start: date
+    end: date
+    paid: date
+    notional: float
+
+
+class FloatingTrade(Trade):
+    """The common part of what is left of trades whose floating rates are to come. Each ages as its row does."""
+
+    product = FloatingPayments
+    dates_name = "fixed_days"
+
+    fixed_days: tuple[date, ...]
+    amounts: tuple[float, ...]
+    starts: tuple[date, ...]
+    period_ends: tuple[date, ...]
+    paid: tuple[date, ...]
+    notionals: tuple[float, ...]
+
+    @property
+    def shape(self) -> str:
+        return "floating"
+
+    def products(self, column: Column) -> FloatingPayments:
+        names = "fixed_days", "amounts", "starts", "period_ends", "paid", "notionals"
+        return FloatingPayments(*map(column, names))
+
+
+def fields_of(amounts: dict[date, float], coupons: list[Coupon]) -> dict[str, Any]:
+    """Return known amounts by day, and coupons in order, as the fields of a `FloatingTrade`.
+
+    The shorter list is filled up in front, with what pays nothing.
+    """
+    known = sorted(amounts.items())
+    if not known:
+        known = [(coupons[0].paid, 0.0)]
+    if not coupons:
+        coupons = [Coupon(known[0][0], known[0][0], known[0][0], 0.0)]
+    count = max(len(known), len(coupons))
+    known = [(known[0][0], 0.0)] * (count - len(known)) + known
+    first = coupons[0]._replace(notional=0.0)
+    coupons = [first] * (count - len(coupons)) + coupons
+    days, paid = zip(*known, strict=True)
+    starts, ends, at, notionals = zip(*coupons, strict=True)
+    lists = {"starts": starts, "period_ends": ends, "paid": at, "notionals": notionals}
+    return {"fixed_days": days, "amounts": paid, **lists}
