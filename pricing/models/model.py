@@ -45,8 +45,6 @@ def flat_or_curve(
     name: str,
     ability: type | tuple[type, ...] = Discounts,
     constant: Callable[[str], Any] = real,
-    *,
-    optional: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
@@ -56,7 +54,6 @@ def flat_or_curve(
         ability: The class or protocol, or several, of objects that may replace a number. All of its numbers
             must be finite.
         constant: The field that a number would have, such as `non_negative`.
-        optional: Whether None may be given, and is kept.
         **kwargs: The other arguments of the field, such as a default.
 
     Returns:
@@ -74,8 +71,6 @@ def flat_or_curve(
     of_number, of_object = constant(name).metadata["converter"], finite_numbers(name)
 
     def convert(value: Number):
-        if value is None and optional:
-            return None
         return of_object(value) if isinstance(value, ability) else of_number(value)
 
     return eqx.field(converter=convert, metadata={"core": 0}, **kwargs)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -11,6 +12,11 @@ from ..market import Market
 from .model import Discounts, flat_or_curve
 from .rates import AbstractRateModel, growth_on, shifted_curve
 from .shapes import Numbers
+
+
+def _or_none(value: Any) -> Any:
+    """Return a curve or a flat rate as a field holds it, or None."""
+    return None if value is None else flat_or_curve("forward_curve").metadata["converter"](value)
 
 
 class RateCurves(AbstractRateModel):
@@ -31,7 +37,7 @@ class RateCurves(AbstractRateModel):
     """
 
     curve: FlatOr[Discounts] = flat_or_curve("curve")
-    forward_curve: FlatOr[Discounts] = flat_or_curve("forward_curve", optional=True, default=None)
+    forward_curve: FlatOr[Discounts] = eqx.field(converter=_or_none, default=None)
 
     @property
     def has_forward_curve(self) -> bool:
