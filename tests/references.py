@@ -11,6 +11,7 @@ from typing import Any
 from calibration.validation.fit_checks import fits
 from jaxtape.cli.check import Check, Group
 from pricing import Heston
+from pricing.validation.curve_checks import curves
 from pricing.validation.price_tables import (
     american,
     averages,
@@ -31,6 +32,7 @@ GROUPS: dict[str, Group] = {
     "exotics": exotics,
     "heston": heston,
     "rates": rates,
+    "curves": curves,
     "sabr": sabr,
     "calibration": fits,
 }

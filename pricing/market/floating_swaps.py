@@ -60,7 +60,7 @@ class FloatingSwaps(CurveInstruments):
 
         Args:
             fixed: The fixed legs.
-            floating: Of each floating leg the days between its periods, n + 1 times in years, and its n
+            floating: Each floating leg as the days between its periods, n + 1 times in years, and its n
                 payment times.
             rates: The par rates.
         """

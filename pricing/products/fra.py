@@ -78,4 +78,4 @@ class FraTrade(ForwardCurveTrade):
 
 
 class FloatingFraTrade(FloatingTrade, FraTrade):
-    """What an FRA pays: see `FraTrade.aged`."""
+    """The payment of an FRA: see `FraTrade.aged`."""

@@ -100,7 +100,7 @@ class OvernightSwapTrade(ForwardCurveTrade):
 
 
 class FloatingOvernightSwapTrade(FloatingTrade, OvernightSwapTrade):
-    """What is left of an overnight swap: see `OvernightSwapTrade.aged`."""
+    """The rest of an overnight swap: see `OvernightSwapTrade.aged`."""
 
     @property
     def num_dates(self) -> int:

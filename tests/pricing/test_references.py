@@ -8,6 +8,7 @@ import pytest
 import QuantLib as ql
 
 from benchmarks import quantlib_dividend_tables as script
+from benchmarks import quantlib_rates_tables
 from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
@@ -110,3 +111,8 @@ def test_no_row_is_lost():
 def test_the_closed_form_with_dividends_is_what_its_script_prints():
     table = (TABLES / "european.toml").read_text(encoding="utf-8")
     assert script.european(script.Peer()).strip() in table
+
+
+def test_curves_and_trades_on_them_are_what_their_script_prints():
+    written = (TABLES / "curves.toml").read_text(encoding="utf-8")
+    assert quantlib_rates_tables.tables() == written

@@ -1,0 +1,71 @@
+"""Curves of quotes, and swaps and FRAs on them, beside known figures: a group of `jaxtape validate`."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from jaxtape.cli.check import Check, Group
+from jaxtape.cli.reference_tables import read_tables
+
+from ..market import Market
+from ..portfolio.book import Book
+from ..portfolio.book_risk import risk
+
+_TABLES = files("pricing.validation") / "tables"
+_FIXED = {"underlying": "EUR", "notional": 100.0}
+
+
+def _find(checks: Sequence[Check]) -> list[Check]:
+    """Return checks with their figures: the tables name a market, the rows a curve and a time, or a trade."""
+    by_market: dict[str, list[int]] = defaultdict(list)
+    for at, known in enumerate(checks):
+        by_market[known.source.settings["market"]].append(at)
+    found: dict[int, Check] = {}
+    for text, places in by_market.items():
+        market = Market.from_text(text).bootstrapped()
+        found |= _discounts(market, {at: checks[at] for at in places})
+        found |= _trades(market, {at: checks[at] for at in places})
+    return [found[at] for at in range(len(checks))]
+
+
+def _discounts(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
+    """Return the checks of discount factors, found."""
+    own = {at: known for at, known in checks.items() if known.figure == "discount"}
+    factor = lambda cells: float(market.curve(cells["curve"]).discount(float(cells["time"])))
+    return {at: known.found(factor(known.cells), "CurveQuotes") for at, known in own.items()}
+
+
+def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
+    """Return the checks of the values of trades, found in one book."""
+    own = {at: known for at, known in checks.items() if known.figure == "value"}
+    if not own:
+        return {}
+    rows: list[dict[str, Any]] = [
+        {"id": f"T{at}", **_FIXED, **_cells(known)} for at, known in own.items()
+    ]
+    book = Book.from_text(json.dumps(rows), "trades.json")
+    result = risk(book, market, lambda _: {}, greeks=False)
+    pairs = zip(own.items(), result.trades, strict=True)
+    return {
+        at: known.not_found(trade.status)
+        if trade.figures is None
+        else known.found(float(trade.figures.value), trade.method)
+        for (at, known), trade in pairs
+    }
+
+
+def _cells(known: Check) -> dict[str, Any]:
+    """Return the cells of a row of a book; the overnight swaps of the tables pay a day after their periods."""
+    given = {name: word for name, word in known.cells.items() if word != "-"}
+    given["fixed_rate"] = float(given["fixed_rate"])  # pyright: ignore[reportArgumentType]
+    return given | ({"payment_lag": 1.0} if given["type"] == "overnight_swap" else {})
+
+
+curves = Group(
+    "Curves of quotes, and trades on them",
+    partial(read_tables, _TABLES / "curves.toml", {"discount", "value"}),
+    _find,
+)
