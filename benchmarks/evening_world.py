@@ -1,10 +1,15 @@
-"""A world for a book that lives: markets and fixings of evening after evening, and a book of all kinds."""
+"""A world for a book that lives: markets and fixings of evening after evening, and a book of all kinds.
+
+One equity pays dividends on known dates, one of them within the evenings. It has no trades of kinds that are
+refused on it, nor of those whose programs on the grid of dividends compile for minutes.
+"""
 
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from pricing import Book, Market
@@ -14,6 +19,8 @@ BEGIN = date(2026, 1, 5)
 CURRENCIES = {"EUR": 0.025, "USD": 0.04, "GBP": 0.042, "CHF": 0.01, "JPY": 0.008}
 EQUITIES = dict(zip(("ADE", "BUS", "CGB", "DCH", "EJP"), CURRENCIES, strict=True))
 FX = {"EURUSD": 1.08, "EURGBP": 0.86, "EURCHF": 0.95, "EURJPY": 160.0}
+DIVIDENDS = {"ADE": {date(2026, 2, 16): 1.5, date(2026, 8, 17): 1.5, date(2027, 2, 15): 1.5}}
+NOT_PAYING = tuple(name for name in EQUITIES if name not in DIVIDENDS)
 HISTORY, FUTURE = 90, 56  # days of spots before the first evening, and beyond the last
 STRIKES = (60.0, 80.0, 100.0, 120.0, 140.0)
 
@@ -30,16 +37,26 @@ class World:
         self.days = [day for day in days if day.weekday() < 5]
         start = self.days.index(BEGIN)
         self.evenings = self.days[start : start + evenings]
-        self.spots = {name: self._walk(100.0, 0.01, relative=True) for name in EQUITIES}
+        self.spots = {
+            name: self._walk(100.0, 0.01, relative=True, falls=DIVIDENDS.get(name, {}))
+            for name in EQUITIES
+        }
         self.fx = {pair: self._walk(rate, 0.005, relative=True) for pair, rate in FX.items()}
         self.rates = {name: self._walk(rate, 0.0002) for name, rate in CURRENCIES.items()}
         self.vols = {name: self._walk(0.22, 0.002) for name in EQUITIES}
 
-    def _walk(self, at: float, scale: float, relative: bool = False) -> dict[date, float]:
+    def _walk(
+        self,
+        at: float,
+        scale: float,
+        relative: bool = False,
+        falls: Mapping[date, float] = MappingProxyType({}),
+    ) -> dict[date, float]:
         found = {}
         for day in self.days:
             step = self.dice.gauss(0.0, scale)
             at = at * math.exp(step) if relative else at + step
+            at -= falls.get(day, 0.0)
             found[day] = at
         return found
 
@@ -51,6 +68,14 @@ class World:
             "expiries": pillars(120, 365, 900),
             "strikes": list(STRIKES),
             "vols_by_expiry": [[self.vols[name][day] + x for x in row] for row in skew],
+        }
+        fx_vols: Row = {
+            "vols": {
+                "expiries": pillars(120, 900),
+                "at_the_money": [0.08, 0.085],
+                "risk_reversals_25": [-0.006, -0.008],
+                "butterflies_25": [0.002, 0.003],
+            }
         }
         return {
             "asof": str(day),
@@ -69,10 +94,15 @@ class World:
                     "spot": self.spots[name][day],
                     "dividend_yield": 0.01,
                     "implied_vols": vols(name),
+                    **self._dividends(name),
                 }
                 for name, currency in EQUITIES.items()
             },
-            "fx": {pair: {"spot": rate[day]} for pair, rate in self.fx.items()},
+            "fx": {
+                pair: {"spot": rate[day], **(fx_vols if pair == "EURUSD" else {})}
+                for pair, rate in self.fx.items()
+            },
+            "correlations": {"BUS|EURUSD": -0.2},
             "swaption_vols": {
                 "type": "normal",
                 "expiries_years": [1, 2, 5],
@@ -81,11 +111,17 @@ class World:
             },
         }
 
+    def _dividends(self, name: str) -> Row:
+        paid = DIVIDENDS.get(name)
+        if paid is None:
+            return {}
+        return {"dividends": {"dates": list(map(str, paid)), "cash": list(paid.values())}}
+
     def fixings(self, day: date) -> list[tuple[str, date, float]]:
         """Return the spots of all days up to one."""
         return [
             (name, fixed, spot)
-            for name, walk in self.spots.items()
+            for name, walk in {**self.spots, **self.fx}.items()
             for fixed, spot in walk.items()
             if fixed <= day
         ]
@@ -120,10 +156,16 @@ class Writer:
             "pending": lambda: (
                 self.option() | {"type": "european", "expiry": self.expiry(), "settlement_lag": 2}
             ),
-            "geometric": lambda: self.average() | {"average": "geometric"},
+            "geometric": lambda: self.average() | self.no_payer() | {"average": "geometric"},
             "asian": self.average,
-            "american": lambda: self.option() | {"expiry": self.expiry()},
-            "barrier": lambda: self.barrier() | {"expiry": self.expiry(), "start": BEGIN},
+            "american": lambda: self.option() | self.no_payer() | {"expiry": self.expiry()},
+            "barrier": lambda: self.barrier() | self.no_payer() | self.life(),
+            "touch": lambda: self.touch() | self.no_payer() | self.life(),
+            "variance_swap": lambda: (
+                self.no_payer() | {"vol_strike": 0.22, "notional": 500} | self.life()
+            ),
+            "quanto": lambda: self.option() | self.converted("quanto") | {"expiry": self.expiry()},
+            "compo": lambda: self.option() | self.converted("compo") | {"expiry": self.expiry()},
             "monitored": lambda: self.barrier() | {"monitoring_dates": self.every(10, 8)},
             "double_knock_out": self.double_barrier,
             "autocallable": self.note,
@@ -175,6 +217,19 @@ class Writer:
         kind = self.dice.choice(("down-and-out", "down-and-in"))
         down = {"type": "barrier", "barrier": self.level(0.75, 0.92), "barrier_type": kind}
         return self.option() | down
+
+    def no_payer(self) -> Row:
+        return {"underlying": self.dice.choice(NOT_PAYING)}
+
+    def life(self) -> Row:
+        return {"expiry": self.expiry(), "start": BEGIN}
+
+    def converted(self, how: str) -> Row:
+        return {"type": "european", "underlying": f"BUS {how} EUR"}
+
+    def touch(self) -> Row:
+        own = {"touch_kind": "one-touch", "touched_from": "above", "amount": 10}
+        return {"barrier": self.level(0.75, 0.92)} | own
 
     def double_barrier(self) -> Row:
         levels = {"lower": self.level(0.7, 0.85), "upper": self.level(1.2, 1.4)}

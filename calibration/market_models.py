@@ -154,20 +154,29 @@ def calibrate_market(
 
 
 def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:
-    """Return the curves with swaption vols, or the other underlyings, of a book; without one, all."""
+    """Return the curves with swaption vols, or the other underlyings, of a book; without one, all.
+
+    An equity in another currency needs the equity and the pair.
+    """
     vols = market.swaption_vols
     curves = () if vols is None else (vols.curve,)
     quoted = curves if in_rates else market.underlyings
     if book is None:
         return quoted
+    parts = map(market.parts_of, _names(book, in_rates))
+    return tuple(name for name in dict.fromkeys(itertools.chain(*parts)) if name in quoted)
+
+
+def _names(book: Book, in_rates: bool) -> dict[str, None]:
+    """Return the names of the underlyings of a book, in order."""
     names = (trade.underlyings for trade in book.trades if trade.in_rates == in_rates)
-    return tuple(name for name in dict.fromkeys(itertools.chain(*names)) if name in quoted)
+    return dict.fromkeys(itertools.chain(*names))
 
 
 def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tuple[str, ...]:
     """Return the underlyings that are calibrated: equities to Heston, a curve to its swaption vols."""
-    names = underlyings_of(market, book, in_rates=False) if model == "heston" else ()
-    equities = (name for name in names if name in market.equities)
+    names = market.underlyings if book is None else _names(book, False)
+    equities = (name for name in names if name in market.equities and model == "heston")
     return tuple(dict.fromkeys((*equities, *underlyings_of(market, book, in_rates=True))))
 
 

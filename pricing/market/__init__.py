@@ -1,4 +1,5 @@
 from .bootstrap import CurveQuotes as CurveQuotes
+from .conversions import Conversion as Conversion
 from .curve import ZeroCurve as ZeroCurve
 from .dates import DAY_COUNTS as DAY_COUNTS
 from .dates import ROLLS as ROLLS

@@ -19,6 +19,14 @@ from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
 from .bootstrap import CurveQuotes, zero_curve
+from .conversions import (
+    Conversion,
+    ConvertedEquity,
+    conversion_of,
+    converted,
+    missing_part,
+    pair_between,
+)
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import Equity
@@ -109,6 +117,8 @@ class Market(eqx.Module):
             return dict(self.curve_currencies).get(name) or self.currency
         if name in self.fx:
             return self.fx[name].domestic
+        if found := self.conversion(name):
+            return found.currency
         return (name in self.equities and self.equities[name].currency) or self.currency
 
     @property
@@ -117,8 +127,47 @@ class Market(eqx.Module):
         pairs = (name for name, pair in self.fx.items() if pair.vols is not None)
         return *self.equities, *pairs
 
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the market's parts that the underlying of a trade is made of.
+
+        Args:
+            name: An equity, a pair of currencies, or an equity in another currency, as "SX5E quanto USD".
+
+        Returns:
+            The name itself, or those of the equity and of the pair.
+        """
+        found = self.conversion(name)
+        if found is None:
+            return (name,)
+        pair = pair_between(self.fx, self.currency_of(found.asset), found.currency)
+        return (found.asset, pair) if pair else (found.asset,)
+
+    def missing_of(self, name: str) -> tuple[str, str] | None:
+        """Return the quote that the market lacks for an equity in another currency, and the remedy, or None.
+
+        Args:
+            name: The underlying of a trade, whose equity the market has.
+        """
+        found = self.conversion(name)
+        if found is None:
+            return None
+        asset, own = self.equities[found.asset], self.currency_of(found.asset)
+        return missing_part(found, own, asset, self.fx, self.correlations)
+
+    def conversion(self, name: str) -> Conversion | None:
+        """Return the parts of the name of an equity in another currency; None of another name.
+
+        Args:
+            name: The underlying of a trade.
+        """
+        return None if name in self.equities else conversion_of(name)
+
     def curve_of(self, name: str) -> str:
-        """Return the name of the curve that discounts trades on an equity or a pair of currencies."""
+        """Return the name of the curve that discounts trades on an underlying."""
+        if found := self.conversion(name):
+            pair = self.fx[self.parts_of(name)[1]]
+            is_domestic = pair.domestic == found.currency
+            return pair.domestic_curve if is_domestic else pair.foreign_curve
         return self.fx[name].domestic_curve if name in self.fx else self.equities[name].curve
 
     def is_forward_curve(self, name: str) -> bool:
@@ -150,13 +199,22 @@ class Market(eqx.Module):
         return curve.first_unmet(None if other is None else self.curve(other, throw=False))
 
     def spot(self, name: str) -> Float[Array, ""]:
-        """Return the spot of an equity, or the rate of a pair of currencies."""
+        """Return the spot of an equity, in the currency of a compo's payments, or the rate of a pair."""
+        if found := self.conversion(name):
+            spot = self.equities[found.asset].spot
+            if found.kind == "quanto":
+                return spot
+            return spot * self.fx_rate(self.currency_of(found.asset), found.currency)
         if name in self.equities:
             return self.equities[name].spot
         return self.fx_rate(self.fx[name].foreign, self.fx[name].domestic)
 
-    def asset(self, name: str) -> Equity:
-        """Return the market data of an underlying: an equity, or a pair of currencies as an asset."""
+    def asset(self, name: str) -> Equity | ConvertedEquity:
+        """Return the market data of an underlying: an equity, in its currency or another, or a pair."""
+        if found := self.conversion(name):
+            pair = self.parts_of(name)[1]
+            own = self.equities[found.asset], (pair, self.fx[pair]), self.spot(pair)
+            return converted(found, *own, self.curves, self.correlations)
         if name in self.equities:
             return self.equities[name]
         return self.fx[name].asset(self.spot(name), self.curves)

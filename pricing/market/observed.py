@@ -64,11 +64,20 @@ class Observed:
         """Return the spot of an underlying on a day; a day without a fixing that is not after `since` raises.
 
         Args:
-            name: The equity.
+            name: The underlying. Of one in another currency the fixings are those of its equity, and of a
+                compo those of the pair, too.
             day: The day, not after the market's.
         """
         if (name, day) in self._fixings:
             return self._fixings[name, day]
+        if found := self._market.conversion(name):
+            asset, *pair = self._market.parts_of(name)
+            spot = self.spot(asset, day)
+            if found.kind == "quanto":
+                return spot
+            rate = self.spot(pair[0], day)
+            is_direct = self._market.fx[pair[0]].domestic == found.currency
+            return spot * (rate if is_direct else 1.0 / rate)
         self._check_known(name, day)
         return float(self._market.spot(name))
 
@@ -136,7 +145,10 @@ class Observed:
         Args:
             name: The equity.
         """
-        fixed = {day for day in self._fixings.days(name) if day < self.until}
+        found, parts = self._market.conversion(name), self._market.parts_of(name)
+        read = parts[:1] if found is not None and found.kind == "quanto" else parts
+        known = (set(self._fixings.days(part)) for part in read)
+        fixed = {day for day in set.intersection(*known) if day < self.until}
         return (*sorted(fixed), self.until)
 
     def discount(self, name: str, day: date) -> float:

@@ -283,7 +283,7 @@ class Contents:
             self.labels[f".correlations[{(one, other)!r}]"] = (f"CORRELATION/{one}/{other}",)
 
     def _no_pair(self, name: str) -> tuple[ValidationIssue, ...]:
-        """Return the reason that a name is not a new pair of equities, or no problems."""
+        """Return the reason that a name is not a new pair of equities or FX rates, or no problems."""
         names = name.split("|")
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
@@ -291,7 +291,7 @@ class Contents:
         if twin := quoted(names[0], names[1], self.correlations):
             message = f"{show('|'.join(twin))} is the same pair"
             return (ValidationIssue((), show(name), message, "keep one of them"),)
-        absent = [name for name in names if name not in self.equities]
+        absent = [name for name in names if name not in {**self.equities, **self.fx}]
         return tuple(self._absent("equities", name, self.equities) for name in absent[:1])
 
     def check_correlations(self):

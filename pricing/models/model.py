@@ -234,10 +234,10 @@ class YieldCurves(eqx.Module):
 
 
 def _market_fields(market: Market, name: str) -> dict[str, Any]:
-    """Return spot, rate and dividend yield of an equity, or of a pair of currencies.
+    """Return spot, rate and dividend yield of an underlying.
 
     Raises:
-        ValueError: The equity pays dividends on known dates.
+        ValueError: It pays dividends on known dates.
     """
     equity = market.asset(name)
     if equity.dividends is not None:

@@ -14,13 +14,19 @@ def black_scholes(market: Market) -> dict[str, Any]:
     yield. A plain differentiable function of the market: a `fit` for `risk`. An equity with dividends of known
     dates has them (`WithDividends`).
     """
-    return {name: _of_surface(market, name) for name in market.underlyings}
+    return {name: of_surface(market, name) for name in market.underlyings}
 
 
 def garman_kohlhagen(market: Market) -> dict[str, BlackScholes]:
     """Return Black-Scholes on the surface of each pair of currencies alone."""
-    return {name: _of_surface(market, name) for name in market.underlyings if name in market.fx}
+    return {name: of_surface(market, name) for name in market.underlyings if name in market.fx}
 
 
-def _of_surface(market: Market, name: str) -> Any:
+def of_surface(market: Market, name: str) -> Any:
+    """Return Black-Scholes on the surface of one underlying, also of an equity in another currency.
+
+    Args:
+        market: The quotes.
+        name: The underlying.
+    """
     return WithDividends.from_market(market, name, vol=market.asset(name).surface)

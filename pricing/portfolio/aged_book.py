@@ -76,7 +76,8 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
 
 def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
     known = market.curves if in_rates else market.underlyings
-    return any(name not in known for name in names)
+    parts = [part for name in names for part in ((name,) if in_rates else market.parts_of(name))]
+    return any(part not in known for part in parts)
 
 
 def of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:

@@ -360,6 +360,11 @@ def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]
     known = market.curves if in_rates else market.underlyings
     if name in known:
         return []
+    if not in_rates and (asset := market.parts_of(name)[0]) != name:
+        if problems := _unknown(asset, in_rates, market):
+            return problems
+        missing = market.missing_of(name)
+        return [ValidationIssue(("underlying",), show(name), *missing)] if missing else []
     paths = ("curves",) if in_rates else ("equities", "fx")
     places = tuple(f"{section}.{name}." for section in paths)
     reason = next((e for e in market.errors if f"{e.field}.".startswith(places)), None)
@@ -399,6 +404,10 @@ def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:
     names = trade.underlyings
     if pairs := [name for name in names if name in market.fx]:
         message, remedy = f"{pairs[0]} is a pair of currencies", "give equities alone"
+        return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
+    if others := [name for name in names if name not in market.equities]:
+        message = f"{others[0]} is paid in another currency than its equity"
+        remedy = "give equities in their own currency: a basket has no quanto or compo"
         return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
     settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
     if len(settlement) > 1:

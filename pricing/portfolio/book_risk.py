@@ -334,13 +334,17 @@ class RiskEngine:
         return last.checked, last.batches
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
-        """Return the models of the market, fitted again if it or the book's baskets and curves are others."""
+        """Return the models of the market, fitted again if it is another one or the book has other names."""
         names = (batch.underlyings for batch in batches)
-        made = (name for name in names if len(name) > 1 or set(name) <= set(market.curves))
+        made = (own for own in names if len(own) > 1 or self._is_made(own[0], market))
         own = tuple(dict.fromkeys(made))
         self._fits.begin()
         compute = functools.partial(fit_models, self._fit, market, own, self._greeks)
         return self._fits.recall(compute, (market, own))
+
+    def _is_made(self, name: str, market: Market) -> bool:
+        """Return True if the model of a name may be made of the market, without the fit."""
+        return name in market.curves or len(market.parts_of(name)) > 1
 
 
 class _Served(NamedTuple):

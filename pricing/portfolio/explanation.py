@@ -286,8 +286,9 @@ def _explanation(
     spot_moves = {
         name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
     }
-    quoted = (name for name in market.underlyings if name in market.fx)
-    spot_moves |= {n: float(later.spot(n)) - float(market.spot(n)) for n in quoted}
+    traded = {n for row in two.before.rows if row.trade for n in row.trade.underlyings}
+    others = (n for n in traded if n in market.fx or len(market.parts_of(n)) > 1)
+    spot_moves |= {n: float(later.spot(n)) - float(market.spot(n)) for n in others}
     value = after.value if after else 0.0
     return Explanation(
         change=value + sum(payment.cash for payment in payments) - before.value,

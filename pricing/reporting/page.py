@@ -99,6 +99,7 @@ def _part(
     names = dict.fromkeys(
         name for p in valued if not p.trade.in_rates for name in p.trade.underlyings
     )
+    parts = dict.fromkeys(part for name in names for part in market.parts_of(name))
     in_rates = [p.trade for p in valued if p.trade.in_rates]
     curves = list(dict.fromkeys(trade.underlying for trade in in_rates))
     all_curves = dict.fromkeys(name for trade in in_rates for name in trade.underlyings)
@@ -109,10 +110,10 @@ def _part(
         "stress": _stress(stress, currency) if stress else None,
         "spot_risk": [_spot_risk(name, valued, market) for name in names],
         "vol_risk": [
-            *(_vol_risk(name, by_quote, market, currency) for name in names),
+            *(_vol_risk(name, by_quote, market, currency) for name in parts),
             *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
         ],
-        "rate_risk": _rate_risk(names, all_curves, by_quote, market),
+        "rate_risk": _rate_risk([*names, *parts], all_curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
         "groups": {
             "underlying": tables.by_underlying(positions),

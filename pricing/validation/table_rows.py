@@ -2,17 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxtape.cli.check import Check
 
 from .. import methods, models, products
 from ..fields import Number
-from ..market import Dividends, VolSurface
+from ..market import DeltaQuotes, Dividends, Equity, FxPair, Market, VolSurface, ZeroCurve
 from ..methods import AbstractMethod
 from ..models import AbstractModel, BlackScholes, LocalVol, WithDividends
+from ..models.surface_models import of_surface
 from ..products import AbstractProduct, Bermudan, European
 from ..sampling import Sobol
 from ..valuation import select_method
@@ -62,9 +65,37 @@ def with_dividends(
     return WithDividends(base, paid, dynamics)
 
 
+def in_another_currency(
+    kind: str,
+    spot: Number,
+    own_rate: Number,
+    paid_rate: Number,
+    vol: Number,
+    fx_vol: Number,
+    correlation: Number,
+    dividend_yield: Number = 0.0,
+    fx_spot: Number = 1.0,
+) -> AbstractModel:
+    """Return the model of a quanto or a compo on a market of flat curves and vols."""
+    make: Any = Market
+    surface: Any = VolSurface([1.0], [spot], [[vol]])  # pyright: ignore[reportArgumentType]
+    equity: Any = Equity(spot, dividend_yield, surface, "own", "OWN")  # pyright: ignore
+    quotes = DeltaQuotes([1.0], [fx_vol], [[0.0]], [[0.0]])  # pyright: ignore[reportArgumentType]
+    pair = FxPair(fx_spot, "OWN", "PAY", "own", "paid", quotes)  # pyright: ignore
+    rates = {"own": own_rate, "paid": paid_rate}
+    market = make(
+        {name: ZeroCurve([1.0], [rate]) for name, rate in rates.items()},  # pyright: ignore
+        *({"S": equity}, None, date(2026, 1, 5)),
+        correlations={("S", "OWNPAY"): jnp.asarray(correlation)},
+        fx={"OWNPAY": pair},
+    )
+    return of_surface(market, f"S {kind} PAY")
+
+
 _PRODUCTS = {"Bermudan": bermudan}
 _MODELS = {
     "BlackScholes of two assets": two_assets,
+    "BlackScholes in another currency": in_another_currency,
     "BlackScholes with dividends": with_dividends,
     "LocalVol of a flat surface": flat_local_vol,
 }

@@ -57,7 +57,7 @@ class Scenario:
         return _move(self.vols, name)
 
     def spot_move(self, market: Market, name: str) -> float:
-        """Return the relative move of the spot of an equity or a pair of currencies; 0 for a curve.
+        """Return the relative move of the spot of an underlying; 0 for a curve.
 
         Args:
             market: The market before.
@@ -65,10 +65,19 @@ class Scenario:
         """
         if name in market.equities:
             return self.spot(name)
+        if found := market.conversion(name):
+            move = 1.0 + self.spot(found.asset)
+            if found.kind == "quanto":
+                return move - 1.0
+            own = market.currency_of(found.asset)
+            return move * self._rate_move(market, own, found.currency) - 1.0
         if name not in market.fx:
             return 0.0
-        pair = market.fx[name].foreign, market.fx[name].domestic
-        return self.fx_rate(market, *pair) / float(market.fx_rate(*pair)) - 1.0
+        return self._rate_move(market, market.fx[name].foreign, market.fx[name].domestic) - 1.0
+
+    def _rate_move(self, market: Market, source: str, target: str) -> float:
+        """Return the rate between two currencies after the move, over that before."""
+        return self.fx_rate(market, source, target) / float(market.fx_rate(source, target))
 
     def rate(self, name: str) -> float:
         """Return the move of a curve's zero rates."""

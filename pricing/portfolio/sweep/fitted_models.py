@@ -14,6 +14,7 @@ from jaxtape.jax_settings.single_on_devices import device_program
 from ...market import Market
 from ...models import AbstractModel, RateCurves, WithDividends
 from ...models.baskets import joined
+from ...models.surface_models import of_surface
 from ...results import RESULTS
 from ..book import Book
 from .groups import Tile, TradeGroup
@@ -75,6 +76,7 @@ def fit_models(
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
     """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
 
+    An equity in another currency (`Market.parts_of`) has Black-Scholes on its surface under every fit.
     A basket is left out if the fit has no model for one of its equities, or one that pays dividends on dates.
     A curve without a model, and a pair of a curve that discounts and one of forwards, are `RateCurves`.
     """
@@ -82,10 +84,13 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 
     def fitted(market: Market) -> Models:
         models: Mapping[str, Any] = fit(market)
+        alone = (name for name, *more in names_in_use if not more)
+        others = {n: of_surface(market, n) for n in alone if len(market.parts_of(n)) > 1}
+        models = {**models, **others}
         of_rates = [names for names in names_in_use if _are_curves(names, market)]
         baskets = [names for names in names_in_use if len(names) > 1 and names not in of_rates]
         is_known = lambda name: name in models and not isinstance(models[name], WithDividends)
-        known = [names for names in baskets if all(map(is_known, names))]
+        known = [each for each in baskets if all(map(is_known, each))]
         of_baskets = {
             names: joined([models[name] for name in names], market.correlation(names))
             for names in known

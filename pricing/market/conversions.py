@@ -1,0 +1,236 @@
+"""Equities paid in another currency: quanto, at a fixed rate of one, and compo, at the rate of the day."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from .correlations import Pair, quoted
+from .equity import Equity
+from .fx import FxPair
+
+Times = Float[Array, "..."]
+
+KINDS = ("quanto", "compo")
+
+
+class Conversion(NamedTuple):
+    """The underlying of a trade that pays in another currency than its equity.
+
+    Attributes:
+        asset: The name of the equity.
+        kind: "quanto" or "compo".
+        currency: The ISO code of the payments.
+    """
+
+    asset: str
+    kind: str
+    currency: str
+
+
+class ConvertedEquity(NamedTuple):
+    """An equity as the payer of another currency sees it, with the attributes of an `Equity`.
+
+    Attributes:
+        spot: The level that the contract reads: of a quanto that of the equity.
+        dividend_yield: The discount factor of the yield under which the forward is right.
+        surface: The implied vols of that level.
+        curve: The name of the discount curve of the payments.
+        currency: The ISO code of the payments.
+        dividends: None: those of known dates are refused.
+    """
+
+    spot: Float[Array, ""]
+    dividend_yield: Any
+    surface: Any
+    curve: str
+    currency: str
+    dividends: None = None
+
+
+def conversion_of(name: str) -> Conversion | None:
+    """Return the parts of a name such as "SX5E quanto USD" or "SX5E compo USD"; None of another name.
+
+    Args:
+        name: The underlying of a trade.
+
+    Returns:
+        The equity, "quanto" or "compo", and the currency of the payments.
+
+    Examples:
+        >>> from pricing.market.conversions import conversion_of
+        >>> conversion_of("SX5E quanto USD").currency
+        'USD'
+    """
+    asset, _, rest = name.rpartition(" ")[0].rpartition(" ")
+    return Conversion(asset, rest, name.rpartition(" ")[2]) if asset and rest in KINDS else None
+
+
+def pair_between(pairs: Mapping[str, FxPair], one: str, other: str) -> str | None:
+    """Return the name of the pair of two currencies that has vols, in either direction; None without one.
+
+    Args:
+        pairs: Name -> pair.
+        one: The ISO code of a currency.
+        other: The ISO code of the other.
+    """
+    same = ((name, {pair.foreign, pair.domestic}) for name, pair in pairs.items() if pair.vols)
+    return next((name for name, both in same if both == {one, other}), None)
+
+
+def missing_part(
+    conversion: Conversion,
+    own: str,
+    equity: Equity,
+    pairs: Mapping[str, FxPair],
+    correlations: Mapping[Pair, Any],
+) -> tuple[str, str] | None:
+    """Return the quote that a market lacks for a conversion, in words, and the remedy; None if it has all.
+
+    Args:
+        conversion: The underlying.
+        own: The ISO code of the equity's currency.
+        equity: The equity.
+        pairs: Name -> pair of currencies.
+        correlations: Pair of names -> correlation.
+    """
+    asset, kind, currency = conversion
+    if equity.dividends is not None:
+        message = f"a {kind} of an equity with dividends of known dates is not valued"
+        return message, "give the dividends as a yield"
+    if own == currency:
+        return f"{asset} is in {currency} already", f"give {asset} as the underlying"
+    pair = pair_between(pairs, own, currency)
+    if pair is None:
+        message = (
+            f"the market has no vols of a pair of {own or 'an unnamed currency'} and {currency}"
+        )
+        return message, "give them, under fx in the market"
+    if quoted(asset, pair, correlations) is None:
+        message = f"the market has no correlation of {asset} and {pair}"
+        return message, f"give {asset}|{pair}, under correlations in the market"
+    return None
+
+
+def converted(
+    conversion: Conversion,
+    equity: Equity,
+    pair: tuple[str, FxPair],
+    rate: Float[Array, ""],
+    curves: Mapping[str, Any],
+    correlations: Mapping[Pair, Float[Array, ""]],
+) -> ConvertedEquity:
+    """Return an equity S as the payer of another currency sees it; X is what a unit of S's own costs in that.
+
+    A quanto pays a function of S itself: under the measure of the payments, S has the forward
+    F_S(t) exp(-rho sigma_S sigma_X t). A compo pays one of S X, whose vol is that of a product,
+    sqrt(sigma_S^2 + 2 rho sigma_S sigma_X + sigma_X^2). sigma_X is the vol at the money forward, as is
+    sigma_S of a quanto; a compo of the strike K reads sigma_S at K over the forward of X.
+    (Reiner 1992, Risk 5, Quanto mechanics; Haug 2007, sec. 5.16.)
+
+    Args:
+        conversion: The underlying.
+        equity: The equity.
+        pair: The name and the pair of both currencies, in either direction.
+        rate: The rate of the pair.
+        curves: Name -> discount curve.
+        correlations: Pair of names -> correlation. That of the equity with the reversed pair is its negative.
+    """
+    name, of_pair = pair
+    is_direct = of_pair.domestic == conversion.currency
+    place = quoted(conversion.asset, name, correlations)
+    assert place is not None
+    rho = correlations[place] if is_direct else -correlations[place]
+    paid = of_pair.domestic_curve if is_direct else of_pair.foreign_curve
+    rates = AtTheMoney.of(of_pair.asset(rate, curves), curves)
+    if conversion.kind == "quanto":
+        asset = AtTheMoney.of(equity, curves)
+        yields = QuantoYield(asset, rates, rho, curves[paid].bootstrapped(), jnp.zeros_like(rho))
+        return ConvertedEquity(equity.spot, yields, equity.surface, paid, conversion.currency)
+    spot = equity.spot * (rate if is_direct else 1.0 / rate)
+    vols = CompoVols(equity.surface, rates, rho, is_direct, jnp.zeros_like(rho))
+    return ConvertedEquity(spot, equity.dividend_yield, vols, paid, conversion.currency)
+
+
+class AtTheMoney(eqx.Module):
+    """The forwards of an asset, and its vols at them."""
+
+    spot: Float[Array, ""]
+    dividend_yield: Any
+    surface: Any
+    rate: Any
+
+    @classmethod
+    def of(cls, asset: Equity, curves: Mapping[str, Any]) -> "AtTheMoney":
+        """Return those of an asset of a market."""
+        rate = curves[asset.curve].bootstrapped()
+        return cls(asset.spot, asset.dividend_yield, asset.surface, rate)
+
+    def growth(self, t: Times) -> Times:
+        """Return the forward over the spot."""
+        q = self.dividend_yield
+        kept = q.discount(t) if hasattr(q, "discount") else jnp.exp(-q * t)
+        return kept / self.rate.discount(t)
+
+    def forward(self, t: Times) -> Times:
+        """Return the forward for t years."""
+        return self.spot * self.growth(t)
+
+    def vol(self, t: Times) -> Times:
+        """Return the vol at the forward of t years."""
+        return self.surface.vol(t, self.forward(t))
+
+
+class QuantoYield(eqx.Module):
+    """The dividend yield under which an equity, discounted on another curve, has the forward of a quanto.
+
+    asset: the equity; pair: the FX rate; correlation: of the equity and the value of its currency in that of
+    the payments; paid: the curve of the payments; shift: added to the yield, per 1.00.
+    """
+
+    asset: AtTheMoney
+    pair: AtTheMoney
+    correlation: Float[Array, ""]
+    paid: Any
+    shift: Float[Array, ""]
+
+    def discount(self, t: Times) -> Times:
+        """Return the discount factor of the yield to t years."""
+        drift = self.correlation * self.asset.vol(t) * self.pair.vol(t) + self.shift
+        return self.asset.growth(t) * self.paid.discount(t) * jnp.exp(-drift * t)
+
+    def shifted(self, rate: Num[Array, ""] | float) -> "QuantoYield":
+        """Return the yield up by `rate` (per 1.00)."""
+        return eqx.tree_at(lambda yields: yields.shift, self, self.shift + rate)
+
+
+class CompoVols(eqx.Module):
+    """The vols of an equity times an FX rate: see `converted`.
+
+    surface: of the equity; pair: the FX rate; correlation: of the equity and the value of its currency;
+    is_direct: whether the pair's rate is that value, not its inverse; shift: added to all vols.
+    """
+
+    surface: Any
+    pair: AtTheMoney
+    correlation: Float[Array, ""]
+    is_direct: bool = eqx.field(static=True)
+    shift: Float[Array, ""]
+
+    @property
+    def expiries(self) -> Float[Array, " expiries"]:
+        return self.surface.expiries
+
+    def vol(self, t: Times, strike: Times) -> Times:
+        """Return the implied vol at t years and a strike in the currency of the payments."""
+        forward = self.pair.forward(t)
+        own = self.surface.vol(t, strike / forward if self.is_direct else strike * forward)
+        rate = self.pair.vol(t)
+        variance = own**2 + 2.0 * self.correlation * own * rate + rate**2
+        return jnp.sqrt(variance) + self.shift
+
+    def shifted(self, vol: Num[Array, ""] | float) -> "CompoVols":
+        """Return the surface with every vol up by `vol` (per 1.00)."""
+        return eqx.tree_at(lambda vols: vols.shift, self, self.shift + vol)
