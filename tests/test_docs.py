@@ -173,6 +173,31 @@ def test_every_page_is_in_the_contents():
     assert {str(file.relative_to(DOCS)) for file in files} <= pages
 
 
+LONG = {"command_line": 3200}  # a reference of every option
+
+
+@pytest.mark.parametrize("page", [page.stem for page in sorted(DOCS.glob("*.md"))])
+def test_a_page_is_short_and_begins_with_code(page):
+    """Within its first screen, but for the glossary; at most 3,000 words."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= LONG.get(page, 3000)
+    before = text.partition("```")[0]
+    assert page == "glossary" or len(before.split()) < 200
+
+
+def test_formulas_become_mathml():
+    hook = importlib.util.spec_from_file_location("mathml", DOCS / "mathml.py")
+    assert hook is not None and hook.loader is not None
+    if importlib.util.find_spec("latex2mathml") is None:
+        pytest.skip("make docs installs latex2mathml")
+    module = importlib.util.module_from_spec(hook)
+    hook.loader.exec_module(module)
+    page = r'<p><span class="arithmatex">\(a &lt; b\)</span></p><div class="arithmatex">\[\dot x\]</div>'
+    found = module.on_page_content(page)
+    assert found.count("<math") == 2 and "arithmatex" not in found
+    assert '<div class="formula">' in found and "\\" not in found
+
+
 def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
