@@ -111,8 +111,8 @@ for slots in (4, 8, 16, 64):
     print(f"{slots:3} slots: {plan.evaluations:5} steps, {plan.peak_bytes / 1e6:6.2f} MB")
 
 # %% [markdown]
-# A plan draws itself. The blue line runs forward and falls as nodes are reversed; an orange line is a state that is kept. Here are
-# sixty days with five slots.
+# A plan draws itself. The blue line runs forward and falls as nodes are reversed; an orange line is a
+# state that is kept. Here are sixty days with five slots.
 
 # %%
 sixty = jt.Tape().append(day, {"vol": nodes["vol"][:60], "noise": noise[:60]})
