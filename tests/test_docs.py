@@ -56,6 +56,15 @@ def run(program: str) -> str:
     return done.stdout
 
 
+def hook_of(name: str) -> Any:
+    """A hook of mkdocs as a module, without mkdocs."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 # --- the Python of the pages --------------------------------------------------------------------------------
 
 
@@ -100,9 +109,7 @@ def test_the_pages_here_are_all_that_have_output_and_no_other_test():
 def test_the_tables_of_results_hold_figures(page):
     """A block of kind `results` becomes a table when the site is built; here it does so without mkdocs."""
     given = blocks(page, "results")
-    hook = importlib.util.spec_from_file_location("result_tables", DOCS / "result_tables.py")
-    module = importlib.util.module_from_spec(hook)
-    hook.loader.exec_module(module)
+    module = hook_of("result_tables")
     folder = ROOT / "benchmarks" / "results"
     made = [module.table(yaml.safe_load(block), folder) for block in given]
     assert made and all(len(re.findall(r"^\|.*\d.*\|$", text, re.M)) >= 2 for text in made)
@@ -132,15 +139,14 @@ def test_what_a_page_names_exists(page):
         assert (ROOT / name).exists(), name
 
 
-@pytest.mark.parametrize("name", sorted({*Commands().list_commands(None)} - {"serve", "monitor"}))
-def test_the_page_of_commands_names_every_option(name):
-    """Options of `serve` and `monitor` are on a page of their own, with a test of its own."""
-    page = (DOCS / "command_line.md").read_text(encoding="utf-8")
-    part = re.split(r"^## ", page[page.index(f"## `jaxtape {name}`") + 3 :], flags=re.M)[0]
-    group: Any = Commands()
-    for param in group.get_command(None, name).params:
-        if param.param_type_name == "option":
-            assert any(word in part for word in param.opts + param.secondary_opts), param.opts
+def test_the_page_of_commands_has_the_options_of_each():
+    """Its tables are made from `--help`; `serve` and `monitor` have a page of their own, with a test."""
+    given = [block.strip() for block in blocks("command_line", "options")]
+    assert {*given} >= {*Commands().list_commands(None)} - {"serve", "monitor", "cache"}
+    made = {name: hook_of("option_tables").table(name) for name in given}
+    assert "| `--paths` | `16384` | Number of paths" in made["risk"]
+    assert "| `--seed` | `0` |" in made["risk"] and "| `NAMES` |" in made["solve"]
+    assert all(len(text.splitlines()) > 4 for text in made.values())
 
 
 def test_the_page_of_trades_names_every_type_and_column():
