@@ -151,7 +151,10 @@ def test_the_page_of_commands_has_the_options_of_each():
 
 def test_the_page_of_trades_names_every_type_and_column():
     """Those of the package: tests add some of their own."""
-    named = set(re.findall(r"`(\w+)`", (DOCS / "trades.md").read_text(encoding="utf-8")))
+    pages = "".join(
+        (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("trades", "rates")
+    )
+    named = set(re.findall(r"`(\w+)`", pages))
     kinds = [kind for kind in TRADE_TYPES.values() if kind.__module__.startswith("pricing.")]
     assert {kind.type for kind in kinds} <= named
     columns = {name for kind in kinds for name in kind.model_fields} - {"line"}
@@ -179,25 +182,19 @@ def test_every_page_is_in_the_contents():
     assert {str(file.relative_to(DOCS)) for file in files} <= pages
 
 
-LONG = {"command_line": 3200}  # a reference of every option
-
-
 @pytest.mark.parametrize("page", [page.stem for page in sorted(DOCS.glob("*.md"))])
 def test_a_page_is_short_and_begins_with_code(page):
     """Within its first screen, but for the glossary; at most 3,000 words."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    assert len(text.split()) <= LONG.get(page, 3000)
+    assert len(text.split()) <= 3000
     before = text.partition("```")[0]
     assert page == "glossary" or len(before.split()) < 200
 
 
 def test_formulas_become_mathml():
-    hook = importlib.util.spec_from_file_location("mathml", DOCS / "mathml.py")
-    assert hook is not None and hook.loader is not None
     if importlib.util.find_spec("latex2mathml") is None:
         pytest.skip("make docs installs latex2mathml")
-    module = importlib.util.module_from_spec(hook)
-    hook.loader.exec_module(module)
+    module = hook_of("mathml")
     page = r'<p><span class="arithmatex">\(a &lt; b\)</span></p><div class="arithmatex">\[\dot x\]</div>'
     found = module.on_page_content(page)
     assert found.count("<math") == 2 and "arithmatex" not in found
