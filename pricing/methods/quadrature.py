@@ -49,7 +49,7 @@ class Quadrature(AbstractMethod):
             v the state's variance at a date and dv the variance of the step to it from the date before; too few
             nodes are refused. None takes enough nodes for equally spaced dates.
         num_dates: The number of exercise dates of an American option, a multiple of 4, from which the value is
-            extrapolated to exercise at all times, to 1e-5 of the strike (docs/pricing.md has the Greeks).
+            extrapolated to exercise at all times, to 1e-5 of the strike (docs/accuracy.md has the Greeks).
         schedule: The checkpointing schedule of the states at dates; the work within a date is recomputed in any
             case.
 
