@@ -30,7 +30,7 @@ OTHERS = {
     "swaption": 5,
     "bermudan_swaption": 3,
 }
-NONE_IN_RATES = {"fra", "overnight_swap"}
+NONE_IN_RATES = {"cap", "floor", "fra", "overnight_swap"}
 NONE_HERE = {
     *("average_strike", "cliquet", "forward_start", "lookback", "spread", "touch", "variance_swap"),
     *NONE_IN_RATES,

@@ -20,6 +20,7 @@ from .methods import Quadrature as Quadrature
 from .models import G2 as G2
 from .models import Bates as Bates
 from .models import BlackScholes as BlackScholes
+from .models import ForwardRates as ForwardRates
 from .models import Heston as Heston
 from .models import HullWhite as HullWhite
 from .models import LocalVol as LocalVol
@@ -51,6 +52,7 @@ from .products import Barrier as Barrier
 from .products import Basket as Basket
 from .products import Bermudan as Bermudan
 from .products import BermudanSwaption as BermudanSwaption
+from .products import Cap as Cap
 from .products import Cliquet as Cliquet
 from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier

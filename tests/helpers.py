@@ -30,6 +30,7 @@ from pricing import (
     BermudanSwaption,
     BlackScholes,
     Book,
+    Cap,
     Cliquet,
     ClosedForm,
     Digital,
@@ -38,6 +39,7 @@ from pricing import (
     FiniteDifference,
     FixedPayments,
     FloatingPayments,
+    ForwardRates,
     ForwardStart,
     Fourier,
     Heston,
@@ -130,6 +132,7 @@ all_models: dict[str, Callable] = {
         *([x, 1.1 * x] for x in _HESTON),
         asset_correlation=[[1, 0.5], [0.5, 1]],
     ),
+    "forward rates": lambda: ForwardRates(0.03, 0.2, curve()),
     "rate curves": lambda: RateCurves(curve(), 0.045),
     "hull-white on curve": lambda: HullWhite(curve(), 0.05, 0.01),
     "two factors of rates": lambda: G2(curve(), 0.4, 0.012, 0.05, 0.01, -0.6),
@@ -212,6 +215,7 @@ all_products: dict[str, Callable] = {
     ),
     "fixed payments": lambda: FixedPayments([0.3, 0.8], [-2.0, 103.0]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
+    "cap": lambda: Cap(0.04, [0.3, 0.8], [0.8, 1.3], [0.5, 0.5], "cap", 1000.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
     "bermudan swaption": lambda: BermudanSwaption(
         0.05, [0.55, 1.05, 1.55], *_LEG, "receiver", 100.0

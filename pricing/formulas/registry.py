@@ -1,6 +1,7 @@
 """The closed forms that hold for one kind of product each."""
 
 from ..products import AbstractProduct
+from .cap import CAP
 from .formula import Formula
 from .lookback import LOOKBACK
 from .paths import AVERAGE_STRIKE, CLIQUET, FORWARD_START
@@ -14,6 +15,7 @@ FORMULAS: tuple[Formula, ...] = (
     AVERAGE_STRIKE,
     VARIANCE_SWAP,
     SPREAD,
+    CAP,
 )
 
 

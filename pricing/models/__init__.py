@@ -1,6 +1,7 @@
 from .bates import Bates as Bates
 from .black_scholes import BlackScholes as BlackScholes
 from .diffusion import Diffusion as Diffusion
+from .forward_rates import ForwardRates as ForwardRates
 from .g2 import G2 as G2
 from .heston import Heston as Heston
 from .hull_white import HullWhite as HullWhite
@@ -27,6 +28,7 @@ from .parameters import FreeParameter as FreeParameter
 from .parameters import Identity as Identity
 from .parameters import Logistic as Logistic
 from .parameters import Tanh as Tanh
+from .rate_curves import ProjectedRates as ProjectedRates
 from .rate_curves import RateCurves as RateCurves
 from .rates import AbstractRateModel as AbstractRateModel
 from .rates import BondState as BondState

@@ -1,7 +1,7 @@
-"""Curves alone: rates at their forwards, on one curve that discounts and another that gives floating rates."""
+"""Rates on a curve that discounts and another that gives floating rates: the ability, and curves alone."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,13 +13,72 @@ from .model import Discounts, flat_or_curve
 from .rates import AbstractRateModel, growth_on, shifted_curve
 from .shapes import Numbers
 
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
 
-def _or_none(value: Any) -> Any:
-    """Return a curve or a flat rate as a field holds it, or None."""
+
+def _converted(value: Any) -> Any:
     return None if value is None else flat_or_curve("forward_curve").metadata["converter"](value)
 
 
-class RateCurves(AbstractRateModel):
+def curve_or_none() -> Any:
+    """Return a field holding a curve, a flat rate or None."""
+    return eqx.field(converter=_converted, default=None)
+
+
+class ProjectedRates(AbstractRateModel):
+    """Ability: floating rates are of a curve of their own, or of the one that discounts.
+
+    Attributes:
+        forward_curve: The curve of the floating rates; None: the curve that discounts.
+
+    Examples:
+        >>> from pricing import RateCurves
+        >>> RateCurves(0.03, 0.035).underlying.shape, RateCurves(0.03).underlying.shape
+        ((2,), ())
+    """
+
+    forward_curve: AbstractVar[Any]
+
+    @property
+    def has_forward_curve(self) -> bool:
+        return self.forward_curve is not None
+
+    @property
+    def underlying(self) -> Numbers:
+        """0 for the level of the zero rates of each curve: one, or two where the forwards have their own."""
+        return jnp.zeros((2,) if self.has_forward_curve else (), self.vol.dtype)
+
+    def growth(self, start: Numbers, end: Numbers) -> Numbers:
+        curve = self.curve if self.forward_curve is None else self.forward_curve
+        return growth_on(curve, start, end)
+
+    def shifted(
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "ProjectedRates":
+        by = jnp.broadcast_to(jnp.asarray(underlying) + rate, (2,))
+        curve, forward = shifted_curve(self.curve, by[0]), self.forward_curve
+        if forward is not None:
+            forward = shifted_curve(forward, by[1])
+        moved: Any = replace(self, curve=curve, forward_curve=forward)
+        return moved.with_vol_shift(vol)
+
+    @classmethod
+    def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
+        discount = dict(market.discount_curves).get(name)
+        curves: dict[str, Any] = {"curve": market.curve(name if discount is None else discount)}
+        if discount is not None:
+            curves["forward_curve"] = market.curve(name)
+        return cls(**curves, **parameters)
+
+    def on_market(self, market: Market, name: str) -> Any:
+        found = RateCurves.from_market(market, name)
+        return replace(self, curve=found.curve, forward_curve=found.forward_curve)
+
+
+class RateCurves(ProjectedRates):
     """Curves without a law: swaps and FRAs are valued, and no option is.
 
     The floating rate of a period is the forward rate of the curve of forwards, and payments are discounted on
@@ -31,59 +90,20 @@ class RateCurves(AbstractRateModel):
         forward_curve: The curve of the floating rates; None: the curve that discounts.
 
     Examples:
+        >>> import jax.numpy as jnp
         >>> from pricing import RateCurves
-        >>> f"{RateCurves(0.03, 0.035).growth(1.0, 2.0) - 1.0:.4f}"
+        >>> f"{RateCurves(0.03, 0.035).growth(jnp.array(1.0), jnp.array(2.0)) - 1.0:.4f}"
         '0.0356'
     """
 
     curve: FlatOr[Discounts] = flat_or_curve("curve")
-    forward_curve: FlatOr[Discounts] = eqx.field(converter=_or_none, default=None)
-
-    @property
-    def has_forward_curve(self) -> bool:
-        return self.forward_curve is not None
+    forward_curve: FlatOr[Discounts] = curve_or_none()
 
     @property
     def vol(self) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """0: rates have no volatility."""
         return jnp.zeros((), jnp.result_type(self.discount(jnp.ones(()))))
 
-    @property
-    def underlying(self) -> Numbers:
-        """0 for the level of the zero rates of each curve: one, or two where the forwards have their own."""
-        return jnp.zeros((2,) if self.has_forward_curve else (), self.vol.dtype)
-
-    def growth(self, start: Numbers, end: Numbers) -> Numbers:
-        return growth_on(
-            self.curve if self.forward_curve is None else self.forward_curve, start, end
-        )
-
-    def shifted(
-        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
-    ) -> "RateCurves":
-        by = jnp.broadcast_to(jnp.asarray(underlying) + rate, (2,))
-        curve, forward = shifted_curve(self.curve, by[0]), self.forward_curve
-        if forward is not None:
-            forward = shifted_curve(forward, by[1])
-        return replace(self, curve=curve, forward_curve=forward).with_vol_shift(vol)
-
     def with_vol_shift(self, vol: Number) -> "RateCurves":
         del vol
         return self
-
-    @classmethod
-    def from_market(cls, market: Market, name: str, **parameters: Any) -> "RateCurves":
-        """Return the curves of a market: of a forward curve, with the curve that discounts its quotes.
-
-        Args:
-            market: The market.
-            name: The name of a curve.
-            **parameters: None; the curves are all there is.
-        """
-        discount = dict(market.discount_curves).get(name)
-        if discount is None:
-            return cls(market.curve(name), **parameters)
-        return cls(market.curve(discount), market.curve(name), **parameters)
-
-    def on_market(self, market: Market, name: str) -> "RateCurves":
-        return type(self).from_market(market, name)

@@ -47,4 +47,7 @@ from .swap import Swap as Swap
 from .overnight_swap import OvernightSwapTrade as OvernightSwapTrade
 from .fra import FraTrade as FraTrade
 from .swaption import Swaption as Swaption
+from .cap import Cap as Cap
+from .cap_trade import CapTrade as CapTrade
+from .cap_trade import FloorTrade as FloorTrade
 from .bermudan_swaption import BermudanSwaption as BermudanSwaption

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
+from benchmarks import quantlib_cap_tables, quantlib_rates_tables
 from benchmarks import quantlib_dividend_tables as script
-from benchmarks import quantlib_rates_tables
 from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
 from pricing.sampling import Sobol
@@ -116,3 +116,8 @@ def test_the_closed_form_with_dividends_is_what_its_script_prints():
 def test_curves_and_trades_on_them_are_what_their_script_prints():
     written = (TABLES / "curves.toml").read_text(encoding="utf-8")
     assert quantlib_rates_tables.tables() == written
+
+
+def test_caps_are_what_their_script_prints():
+    written = (TABLES / "rates.toml").read_text(encoding="utf-8")
+    assert quantlib_cap_tables.tables().strip() in written

@@ -1,0 +1,80 @@
+"""Caps and floors: caplet by caplet, under a law of forward rates or a Gaussian short rate.
+
+A caplet on the period from s to e pays accrual (F - K) at e. With accrual F = P(s) / P(e) - 1 at s, it is worth
+1 - (1 + K accrual) P(s, e) at s: under a short rate the right to two payments, a put on a bond (Jamshidian
+1989).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel, ForwardRates, GaussianFactors
+from ..numerics.normal_law import cdf, density
+from ..numerics.safe_math import divisor, nan_where, safe_sqrt
+from ..products import Cap
+from .black import black
+from .formula import Formula
+from .swap import right_to_payments
+
+Real = Float[Array, "..."]
+
+
+def bachelier(forward: Real, strike: Real, std: Real, side: Real) -> Real:
+    """Return the undiscounted value of a call (side = +1) or a put (side = -1) on a normal forward."""
+    d = side * (forward - strike) / divisor(std)
+    return side * (forward - strike) * cdf(d) + std * density(d)
+
+
+def _missing(product: Cap, model: AbstractModel) -> str | None:
+    del product
+    if isinstance(model, ForwardRates):
+        return None
+    is_known = isinstance(model, GaussianFactors) and model.mean_reversions.size <= 2
+    return (
+        None
+        if is_known
+        else "a law of forward rates, or a Gaussian short rate of one factor or two"
+    )
+
+
+def _value(product: Cap, model: Any) -> Real:
+    """Return the sum of the caplets that accrue; in place of the others are some of a year, of weight 0."""
+    accrues = product.accruals > 0.0
+    start = jnp.where(accrues, product.starts, 1.0)
+    end = jnp.where(accrues, product.ends, 2.0)
+    accrual = jnp.where(accrues, product.accruals, 1.0)
+    of_one: Any = _of_forward if isinstance(model, ForwardRates) else _of_short_rate
+    caplets = jax.vmap(lambda *period: of_one(product, model, *period))(start, end, accrual)
+    value = product.notional * jnp.sum(jnp.where(accrues, caplets, 0.0))
+    if product.amounts is None:
+        return value
+    return value + product.amounts @ jax.vmap(model.discount)(product.ends)
+
+
+def _of_forward(product: Cap, model: ForwardRates, start: Real, end: Real, accrual: Real) -> Real:
+    """Return a caplet on a notional of 1."""
+    forward, std = (model.growth(start, end) - 1.0) / accrual, model.vol * safe_sqrt(start)
+    if model.law == "normal":
+        paid = bachelier(forward, product.strike, std, product.side)
+    else:
+        forward, strike = forward + model.shift, product.strike + model.shift
+        has_law = (forward > 0.0) & (strike > 0.0)
+        forward, strike = (jnp.where(has_law, x, 1.0) for x in (forward, strike))
+        paid = nan_where(~has_law, black(forward, strike, std, product.side))
+    return accrual * model.discount(end) * paid
+
+
+def _of_short_rate(
+    product: Cap, model: GaussianFactors, start: Real, end: Real, accrual: Real
+) -> Real:
+    """Return a caplet on a notional of 1."""
+    times = jnp.stack([start, end])
+    owed = jnp.stack([jnp.ones_like(end), -(1.0 + product.strike * accrual)])
+    amounts = product.side * owed * model.discount(times)
+    return right_to_payments(amounts, times, product.side, start, model)
+
+
+CAP = Formula(Cap, _missing, _value)

@@ -1,0 +1,130 @@
+"""Rows of caps and floors."""
+
+import functools
+import itertools
+from datetime import date
+from typing import Annotated
+
+from pydantic import Field
+
+from ..ingestion.fields import number, problem
+from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
+from ..market.dates import schedule, year_fraction
+from ..market.observed import Observed
+from .cap import CAP_OR_FLOOR, Cap
+from .trade import Aged, Column, IsoDate, Name, Notional, Trade
+
+RateStrike = Annotated[float, number("strike", least=-1.0, most=1.0)]
+
+
+class CapTrade(Trade):
+    """A cap on the rates of a curve, each fixed at the start of its period and paid at the end of it.
+
+    Periods are counted back from the maturity, and moved to business days (modified following).
+
+    Attributes:
+        strike: The strike, a rate per year.
+        start: The day on which the first period begins, business day or not.
+        maturity: The day of the last payment.
+        notional: The notional in currency.
+        frequency: The frequency of the periods.
+        day_count: The day count of the periods.
+        calendar: The market identifier code of the business days.
+    """
+
+    type = "cap"
+    product = Cap
+    in_rates = True
+
+    underlying: Name = Field(description="an underlying, the name of a curve of the market")
+    strike: RateStrike = Field(description="a strike, a rate as a decimal")
+    start: IsoDate = Field(description="a start, YYYY-MM-DD")
+    maturity: IsoDate = Field(description="a maturity, YYYY-MM-DD, the day of the last payment")
+    frequency: Frequency = Field(description="a frequency, such as quarterly")
+    notional: Notional = 1.0
+    day_count: DayCount = "ACT/360"
+    calendar: Calendar = "XECB"
+
+    @property
+    def expiry(self) -> date:
+        return self.maturity
+
+    @functools.cached_property
+    def days(self) -> tuple[date, ...]:
+        """The first days of the periods, and the end of the last."""
+        months = MONTHS[self.frequency]
+        return tuple(schedule(self.start, self.maturity, months, calendar=self.calendar))
+
+    def check(self) -> None:
+        if self.maturity <= self.start or len(self.days) < 2:
+            message = f"there is no business day after {self.start} up to {self.maturity}"
+            raise problem(message, "give a maturity that leaves a payment", "maturity")
+
+    def aged(self, observed: Observed) -> Aged:
+        """Return the caplets to come and the payments of rates that are fixed, and what has been paid.
+
+        Args:
+            observed: The levels up to the later day.
+        """
+        cash, today, left = 0.0, observed.until, []
+        for start, end in itertools.pairwise(self.days):
+            if end <= observed.since:
+                continue
+            accrual = year_fraction(start, end, self.day_count)
+            if start > today:
+                left.append((start, end, accrual, 0.0))
+                continue
+            paid = self._paid(observed, start, end, accrual)
+            if end > today:
+                left.append((today, end, 0.0, paid))
+            else:
+                cash += paid
+        if not left:
+            return Aged(cash, None, "expired", self.days[-1])
+        names = "starts", "period_ends", "accruals", "amounts"
+        lists = dict(zip(names, zip(*left, strict=True), strict=True))
+        kind = LeftFloorTrade if self.type == "floor" else LeftCapTrade
+        return Aged(cash, self._as(kind, **lists))
+
+    def _paid(self, observed: Observed, start: date, end: date, accrual: float) -> float:
+        """Return the payment of a caplet whose rate is fixed."""
+        rate = observed.rate(self.underlying, MONTHS[self.frequency], start, end, accrual)
+        side = CAP_OR_FLOOR[self.type]
+        return self.notional * accrual * max(side * (rate - self.strike), 0.0)
+
+
+class FloorTrade(CapTrade):
+    """A floor: as a cap, and it pays where the rate is below the strike."""
+
+    type = "floor"
+
+
+class _LeftTrade(Trade):
+    """The common part of what is left of caps and floors."""
+
+    dates_name = "period_ends"
+
+    starts: tuple[date, ...]
+    period_ends: tuple[date, ...]
+    accruals: tuple[float, ...]
+    amounts: tuple[float, ...]
+
+    @property
+    def shape(self) -> str:
+        return "caplets"
+
+    @property
+    def num_dates(self) -> int:
+        return len(getattr(self, "days")) - 1  # noqa: B009
+
+    def products(self, column: Column) -> Cap:
+        names = "strike", "starts", "period_ends", "accruals", "type", "notional", "amounts"
+        return Cap(*map(column, names))
+
+
+class LeftCapTrade(_LeftTrade, CapTrade):
+    """The rest of a cap: see `CapTrade.aged`."""
+
+
+class LeftFloorTrade(_LeftTrade, FloorTrade):
+    """The rest of a floor."""
