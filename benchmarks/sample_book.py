@@ -32,8 +32,8 @@ OTHERS = {
 }
 NONE_IN_RATES = {"cap", "floor", "fra", "overnight_swap"}
 NONE_HERE = {
-    *("average_strike", "cliquet", "forward_start", "lookback", "spread", "touch", "variance_swap"),
-    *NONE_IN_RATES,
+    *("average_strike", "cliquet", "double_touch", "forward_start", "lookback", "spread", "touch"),
+    *("variance_swap", *NONE_IN_RATES),
 }
 """The kinds of which the sample has no trade; `test_exotics.py` and `test_forward_curves.py` value one each."""
 BARRIER_MIN_DAYS = 30

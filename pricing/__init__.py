@@ -56,6 +56,7 @@ from .products import Cap as Cap
 from .products import Cliquet as Cliquet
 from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier
+from .products import DoubleTouch as DoubleTouch
 from .products import European as European
 from .products import FixedPayments as FixedPayments
 from .products import FloatingPayments as FloatingPayments

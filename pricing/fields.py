@@ -205,10 +205,10 @@ def real_vector(name: str, **kwargs: Any) -> Any:
     return real(name, core=1, **kwargs)
 
 
-def time(name: str, **kwargs: Any) -> Any:
-    """Return a field holding a time from today, above zero (years)."""
+def time(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a time from today, above zero (years), or None if that is `optional`."""
     wanted = "a finite number above 0, in years: what expires today is worth its payoff"
-    return _field(_bounded(name, 0.0, _MOST, wanted, True), time=True, **kwargs)
+    return _field(_bounded(name, 0.0, _MOST, wanted, True, optional), time=True, **kwargs)
 
 
 def dates(

@@ -35,6 +35,7 @@ from pricing import (
     ClosedForm,
     Digital,
     DoubleBarrier,
+    DoubleTouch,
     European,
     FiniteDifference,
     FixedPayments,
@@ -185,6 +186,7 @@ all_products: dict[str, Callable] = {
         coupon_barrier=80.0, memory="yes", knock_in=75.0, other_initial_spots=[95.0, 100.0]
     ),
     "one touch": lambda: Touch(120.0, 0.8, "one-touch-at-expiry", amount=20.0),
+    "double touch": lambda: DoubleTouch(85.0, 140.0, 0.8, "one-touch-at-expiry", amount=20.0),
     "no touch": lambda: Touch(85.0, 0.8, "no-touch", "above", amount=20.0),
     "lookback": lambda: Lookback(0.8, 105.0, extreme=103.0),
     "lookback on dates": lambda: Lookback(0.8, 102.0, "put", [0.3, 0.55, 0.8]),
@@ -265,7 +267,7 @@ def restruck(product, scales):
     if inner is not None:
         return dataclasses.replace(product, payoff_product=restruck(inner, scales))
     names = "strike", "protection", "fixed_rate", "numbers", "amounts"
-    names += "moneyness", "local_cap", "barrier"
+    names += "moneyness", "local_cap", "barrier", "lower"
     own = {field.name for field in dataclasses.fields(product)}
     name = next(name for name in names if name in own)
     if name in ("numbers", "amounts"):

@@ -18,9 +18,9 @@ from jaxtape import AbstractSchedule
 
 from ..formulas.black import black
 from ..models import LognormalSpots
-from ..numerics.safe_math import larger
+from ..numerics.safe_math import larger, smaller
 from ..numerics.tridiagonal import Tridiagonal
-from ..products import SingleBarrier
+from ..products import SingleBarrier, TwoBarriers
 from .stencil import averaged_payoff, interpolation, rounded
 
 Scalar = Float[Array, ""]
@@ -32,7 +32,7 @@ _SHARE = 2.0 - math.sqrt(2.0)
 
 
 def lognormal_barrier_value(
-    product: SingleBarrier,
+    product: SingleBarrier | TwoBarriers,
     model: LognormalSpots,
     num_nodes: int,
     num_steps: int,
@@ -43,9 +43,12 @@ def lognormal_barrier_value(
     Both errors fall with the square, so that (4 fine - coarse) / 3 has none of them (Richardson). A spot on or
     beyond the barrier has touched it.
     """
-    living = product.barrier_direction
-    alive = living * (model.spot - product.barrier) > 0.0
-    spot = jnp.where(alive, model.spot, product.barrier * (1.0 + 0.1 * living))
+    alive = product.is_inside(model.spot)
+    if product.far_barrier is None:
+        harmless = product.barrier * (1.0 + 0.1 * product.barrier_direction)
+    else:
+        harmless = jnp.sqrt(product.barrier * product.far_barrier)
+    spot = jnp.where(alive, model.spot, harmless)
     fine = _living_value(product, model, spot, num_nodes, num_steps, schedule)
     coarse = _living_value(product, model, spot, num_nodes // 2, num_steps // 2, schedule)
     solution = fine + (fine - coarse) / 3.0
@@ -61,7 +64,7 @@ def lognormal_barrier_value(
 
 
 def _living_value(
-    product: SingleBarrier,
+    product: SingleBarrier | TwoBarriers,
     model: LognormalSpots,
     spot: Scalar,
     num_nodes: int,
@@ -78,7 +81,12 @@ def _living_value(
     log_growth = jnp.log(jax.vmap(model.forward)(times) / model.spot)
     discounts = jax.vmap(model.discount)(times)
     at = side * jnp.log(spot / product.barrier)
-    first, gap = _grid(at, variances[0], log_growth, num_nodes)
+    first, last = _ends(at, variances[0], log_growth)
+    width = (
+        jnp.inf if product.far_barrier is None else jnp.log(product.far_barrier / product.barrier)
+    )
+    is_far, last = last >= width, smaller(last, width)
+    gap = (last - first) / num_nodes
     y = first + gap * jnp.arange(num_nodes + 1, dtype=gap.dtype)
 
     to_strike = discounts[0] * product.strike
@@ -96,7 +104,7 @@ def _living_value(
 
     at_barrier = jnp.where(product.knocks_in, 0.0, product.rebate * discounts)
     low = jnp.where(first > 0.0, less_rebate(exercised(y[0])), at_barrier)
-    high = less_rebate(exercised(y[-1]))
+    high = jnp.where(is_far, at_barrier, less_rebate(exercised(y[-1])))
     payoff = averaged_payoff(product, y)
     start = less_rebate(discounts[0] * payoff).at[0].set(low[0]).at[-1].set(high[0])
 
@@ -123,8 +131,8 @@ def _living_value(
     return weights @ jax.lax.dynamic_slice(w[:, 0], (place,), (6,))
 
 
-def _grid(at: Scalar, variance: Scalar, log_growth: Array, num_nodes: int) -> tuple[Scalar, Scalar]:
-    """Return the first node and the gap of equal nodes around the spot, from the barrier on where it is near.
+def _ends(at: Scalar, variance: Scalar, log_growth: Array) -> tuple[Scalar, Scalar]:
+    """Return the first and the last node around the spot, from the barrier on where it is near.
 
     They do not change under small bumps, and are not differentiated.
     """
@@ -133,4 +141,4 @@ def _grid(at: Scalar, variance: Scalar, log_growth: Array, num_nodes: int) -> tu
     unit = rounded(reach) / 8.0
     first = unit * jnp.floor(larger(at - reach, 0.0) / unit)
     last = unit * jnp.ceil((at + reach) / unit)
-    return first, (last - first) / num_nodes
+    return first, last

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..numerics.safe_math import clipped
-from ..products import SingleBarrier, TerminalClaim
+from ..products import SingleBarrier, TerminalClaim, TwoBarriers
 
 Nodes = Float[Array, " nodes"]
 Bands = tuple[Nodes, Nodes, Nodes]
@@ -89,7 +89,7 @@ def _averaged(y, anchor, living, strike, side, units) -> Nodes:
     return (asset * spots + cash * (end - start)) / (high - low)
 
 
-def averaged_payoff(product: SingleBarrier, y: Nodes) -> Nodes:
+def averaged_payoff(product: SingleBarrier | TwoBarriers, y: Nodes) -> Nodes:
     """Return the payoff at log(S / barrier) = direction y of a contract whose barrier was not hit."""
     if product.cash is not None:
         return jnp.broadcast_to(product.cash, y.shape)

@@ -45,6 +45,7 @@ from ..products import (
     SingleBarrier,
     SpotOption,
     TerminalClaim,
+    TwoBarriers,
 )
 from .fourier import Fourier
 from .method import AbstractMethod, Tiling, at_least, missing_ability
@@ -57,9 +58,9 @@ _FINER = 4  # the nodes and steps of a barrier in one dimension, over those in t
 class FiniteDifference(AbstractMethod):
     """Deterministic values on a grid, Delta and Gamma included.
 
-    Lognormal spots, their rate and vol as functions of time: continuous barriers by `lognormal_barrier_value`,
-    in one dimension, on four times the nodes and steps. Local volatility: terminal claims by `local_vol_value`,
-    on num_spots nodes of the log-spot.
+    Lognormal spots, their rate and vol as functions of time: one or two continuous barriers by
+    `lognormal_barrier_value`, in one dimension, on four times the nodes and steps. Local volatility: terminal
+    claims by `local_vol_value`, on num_spots nodes of the log-spot.
 
     Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
     solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
@@ -135,9 +136,9 @@ class FiniteDifference(AbstractMethod):
             return None if known else missing_ability("payoff of the spot at expiry alone", product)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         if isinstance(model, LognormalSpots):
-            return (
-                None if continuous else missing_ability("continuously monitored barrier", product)
-            )
+            between = isinstance(product, TwoBarriers) and product.monitoring_dates is None
+            known = continuous or between
+            return None if known else missing_ability("continuously monitored barrier", product)
         if not isinstance(model, StochasticVariance):
             return missing_ability("lognormal spots, Heston variance or local volatility", model)
         early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)

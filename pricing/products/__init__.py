@@ -23,6 +23,7 @@ from .exercise import SpotOption as SpotOption
 from .european import European as European
 from .barrier_option import BarrierOption as BarrierOption
 from .barrier_option import SingleBarrier as SingleBarrier
+from .barrier_option import TwoBarriers as TwoBarriers
 from .swap_entry import SwapEntry as SwapEntry
 from .swap_entry import SwapOption as SwapOption
 from .digital import Digital as Digital
@@ -36,6 +37,7 @@ from .basket import Basket as Basket
 from .fixed_payments import FixedPayments as FixedPayments
 from .floating_payments import FloatingPayments as FloatingPayments
 from .touch import Touch as Touch
+from .double_touch import DoubleTouch as DoubleTouch
 from .lookback import Lookback as Lookback
 from .variance_swap import VarianceSwap as VarianceSwap
 from .forward_start import ForwardStart as ForwardStart

@@ -3,6 +3,7 @@
 import abc
 from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .european import European
@@ -72,9 +73,57 @@ class SingleBarrier(BarrierOption):
         return None
 
     @property
+    def far_barrier(self) -> None:
+        """The second barrier, on the other side of the region: there is none."""
+
+    @property
     def knocked_out(self) -> "SingleBarrier":
         """The knock-outs of the same barrier in place of knock-ins; the product itself where all are."""
         return self
 
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
         return self.barrier_direction * (spot - self.barrier) > 0.0
+
+
+class TwoBarriers(BarrierOption):
+    """Ability: the region of a barrier option is what lies between two barriers.
+
+    Attributes:
+        strike: The strike in units of the spot.
+        expiry: The time of payment in years.
+        lower: The lower barrier in units of the spot.
+        upper: The upper barrier in units of the spot.
+    """
+
+    strike: AbstractVar[Real]
+    expiry: AbstractVar[Real]
+    lower: AbstractVar[Real]
+    upper: AbstractVar[Real]
+
+    @property
+    @abc.abstractmethod
+    def side(self) -> Real:
+        """+1 for a call, -1 for a put."""
+
+    @property
+    def cash(self) -> Real | None:
+        """The cash, in currency, that is paid in place of the option; None where it is the option."""
+        return None
+
+    @property
+    def barrier(self) -> Real:
+        """The barrier from which distances are measured: the lower one."""
+        return self.lower
+
+    @property
+    def far_barrier(self) -> Real:
+        """The second barrier, on the other side of the region: the upper one."""
+        return self.upper
+
+    @property
+    def barrier_direction(self) -> Real:
+        """+1: the region is above the lower barrier."""
+        return jnp.ones_like(self.lower)
+
+    def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
+        return (self.lower < spot) & (spot < self.upper)

@@ -1,6 +1,7 @@
 """One touches and no touches: cash that a barrier brings or takes, whatever the spot at expiry."""
 
-from typing import Annotated, ClassVar
+import abc
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8
@@ -10,18 +11,52 @@ from ..fields import Numeric, Word, choice, positive, real, time
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import number
 from ..market.observed import Observed
-from .barrier_option import SingleBarrier
+from .barrier_option import BarrierOption, SingleBarrier
 from .european import European
 from .fixed_payments import PendingTrade
 from .product import CALL_OR_PUT, Real, side_of
 from .trade import Aged, IsoDate, Level, Trade
 from .watched import check_watch, first_touch
 
+if TYPE_CHECKING:
+    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+else:
+    from equinox import AbstractVar
+
 TOUCH_KINDS = {"one-touch": 0, "one-touch-at-expiry": 1, "no-touch": 2}
 TOUCHED_FROM = {"above": 1, "below": -1}
 
 
-class Touch(SingleBarrier):
+class PaidByTouch(BarrierOption):
+    """The common part of touches of one barrier and of two: what pays, and when.
+
+    Attributes:
+        kind: The code of a word of `TOUCH_KINDS`.
+        amount: The amount, in currency.
+    """
+
+    kind: AbstractVar[Int8[Array, "..."]]
+    amount: AbstractVar[Real]
+
+    @property
+    def knocks_in(self) -> Bool[Array, "..."]:
+        return jnp.asarray(self.kind == TOUCH_KINDS["one-touch-at-expiry"])
+
+    @property
+    def rebate(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
+        at_hit = jnp.asarray(self.kind == TOUCH_KINDS["one-touch"])
+        return jnp.where(at_hit, self.amount, jnp.zeros_like(self.amount))
+
+    @property
+    def cash(self) -> Real:
+        return self.amount - self.rebate
+
+    @property
+    def monitoring_dates(self) -> None:
+        return None
+
+
+class Touch(PaidByTouch, SingleBarrier):
     """Pays an amount if the spot touches a barrier by expiry, or if it never does; watched at all times.
 
     A one-touch pays at the hit, a one-touch-at-expiry at expiry, a no-touch at expiry. A spot that is on or
@@ -60,23 +95,6 @@ class Touch(SingleBarrier):
         return side_of(self.touched_from, self.barrier)
 
     @property
-    def knocks_in(self) -> Bool[Array, "..."]:
-        return jnp.asarray(self.kind == TOUCH_KINDS["one-touch-at-expiry"])
-
-    @property
-    def rebate(self) -> Real:  # pyright: ignore[reportIncompatibleVariableOverride]
-        at_hit = jnp.asarray(self.kind == TOUCH_KINDS["one-touch"])
-        return jnp.where(at_hit, self.amount, jnp.zeros_like(self.amount))
-
-    @property
-    def cash(self) -> Real:
-        return self.amount - self.rebate
-
-    @property
-    def monitoring_dates(self) -> None:
-        return None
-
-    @property
     def smile_point(self) -> tuple[Real, Real]:
         return self.expiry, self.barrier
 
@@ -85,29 +103,24 @@ class Touch(SingleBarrier):
         return European(self.barrier, self.expiry, jnp.full_like(self.kind, CALL_OR_PUT["call"]))
 
 
-class TouchTrade(Trade):
-    """Cash that is paid if an equity touches a barrier at any time up to expiry, or if it never does."""
+class TouchingTrade(Trade):
+    """The row of a touch.
 
-    type = "touch"
-    product = Touch
-    renamed: ClassVar[dict[str, str]] = {"kind": "touch_kind"}
-    neutral = ("amount",)
+    Attributes:
+        expiry: The last day.
+        touch_kind: One of the words of `TOUCH_KINDS`.
+        amount: The amount of one contract, in currency.
+        start: The first day, or None.
+        knocked: The day of the touch, or None.
+    """
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
-    barrier: Level = Field(description="a barrier > 0")
     touch_kind: Annotated[str, one_of(*TOUCH_KINDS)] = Field(
         description="a touch_kind: one-touch, one-touch-at-expiry or no-touch"
-    )
-    touched_from: Annotated[str, one_of(*TOUCHED_FROM)] = Field(
-        description="a touched_from: below (the barrier is above the spot) or above"
     )
     amount: Annotated[float, number("amount", above=0.0)] = 1.0
     start: IsoDate | None = None
     knocked: IsoDate | None = None
-
-    @property
-    def level(self) -> float:
-        return self.barrier
 
     def check(self) -> None:
         check_watch(self.expiry, self.start, knocked=self.knocked)
@@ -115,7 +128,7 @@ class TouchTrade(Trade):
     def aged(self, observed: Observed) -> Aged:
         hit = self.knocked
         if hit is None or hit > observed.until:
-            hit = first_touch(observed, self.underlying, self.start, self.expiry, self._touches)
+            hit = first_touch(observed, self.underlying, self.start, self.expiry, self.touches)
         if hit is not None and self.touch_kind != "one-touch-at-expiry":
             is_paid = self.touch_kind == "one-touch"
             return Aged(self.amount if is_paid else 0.0, None, "knocked out", hit)
@@ -127,6 +140,28 @@ class TouchTrade(Trade):
             return Aged(0.0, sure, "knocked in", hit)
         return Aged(0.0, self)
 
-    def _touches(self, spot: float) -> bool:
+    @abc.abstractmethod
+    def touches(self, spot: float) -> bool:
+        """Return True if a spot is on a barrier or beyond it."""
+
+
+class TouchTrade(TouchingTrade):
+    """Cash that is paid if an equity touches a barrier at any time up to expiry, or if it never does."""
+
+    type = "touch"
+    product = Touch
+    renamed: ClassVar[dict[str, str]] = {"kind": "touch_kind"}
+    neutral = ("amount",)
+
+    barrier: Level = Field(description="a barrier > 0")
+    touched_from: Annotated[str, one_of(*TOUCHED_FROM)] = Field(
+        description="a touched_from: below (the barrier is above the spot) or above"
+    )
+
+    @property
+    def level(self) -> float:
+        return self.barrier
+
+    def touches(self, spot: float) -> bool:
         from_below = self.touched_from == "below"
         return spot >= self.barrier if from_below else spot <= self.barrier

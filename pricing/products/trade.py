@@ -244,8 +244,8 @@ class Trade(BaseModel):
 
 
 def last_of(dates_name: str):
-    """Return the default of an expiry: the last date of a list that is validated before it."""
-    return Field(default_factory=lambda data: data[dates_name][-1])
+    """Return the default of an expiry: the last date of a list that is validated before it, or None."""
+    return Field(default_factory=lambda data: (data.get(dates_name) or (None,))[-1])
 
 
 def split_names(value: str) -> tuple[str, ...]:

@@ -34,6 +34,21 @@ def check_watch(
             )
 
 
+def check_corridor(lower: float, upper: float) -> None:
+    """Check that a row's lower barrier is below its upper one.
+
+    Args:
+        lower: The lower barrier.
+        upper: The upper barrier.
+
+    Raises:
+        problem: It is not; a `PydanticCustomError` with a remedy.
+    """
+    if lower >= upper:
+        message = f"the upper barrier, {upper:g}, is not above the lower one, {lower:g}"
+        raise problem(message, "give an upper barrier > lower", "upper")
+
+
 def days_watched(
     observed: Observed, name: str, start: date | None, expiry: date
 ) -> tuple[date, ...]:

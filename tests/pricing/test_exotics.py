@@ -228,6 +228,13 @@ ROWS = (
         "touch_kind": "one-touch",
         "touched_from": "below",
     },
+    {
+        "type": "double_touch",
+        "option": None,
+        "lower": 3500.0,
+        "upper": 5500.0,
+        "touch_kind": "no-touch",
+    },
     {"type": "lookback", "monitoring_dates": ["2002-12-17", "2003-03-18"], "strike": 4500.0},
     {"type": "variance_swap", "option": None, "vol_strike": 0.3, "notional": 1e4},
     {"type": "forward_start", "moneyness": 1.05, "start": "2002-12-17"},

@@ -196,10 +196,10 @@ PRICED = [
         1e-10,
     ),
     (
-        "QF-Bench/QuantitativeFinance-Bench#163",
-        "a corridor of .2 % that no path stays in for a year",
-        lambda: value(DoubleBarrier(100.0, 99.9, 100.1, np.arange(1, 13) / 12)),
-        0.0,
+        "QF-Bench/QuantitativeFinance-Bench#163 QuantLib#646 QuantLib#2506",
+        "narrow corridors that no path stays in for a year",
+        lambda: value(DoubleBarrier(100.0, [99.9, 97.0], [100.1, 103.0], until=1.0)),
+        [0.0, 0.0],
         1e-12,
     ),
     (
