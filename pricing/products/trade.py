@@ -243,7 +243,7 @@ class Trade(BaseModel):
         """Check that the fields of the row go together; otherwise raise a `problem`."""
 
 
-def last_of(dates_name: str):
+def last_of(dates_name: str) -> Any:
     """Return the default of an expiry: the last date of a list that is validated before it, or None."""
     return Field(default_factory=lambda data: (data.get(dates_name) or (None,))[-1])
 
