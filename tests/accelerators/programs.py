@@ -80,6 +80,7 @@ def _direct() -> Iterator[Program]:
         xs = (jnp.ones((8, 16)), 0.1 * jnp.ones((23, 16, 16)))
         yield Program(f"layers under {schedule}", jax.grad(_layers(schedule), (0, 1)), xs, {})
     yield Program("gradient of while_loop", jax.grad(_loop), (jnp.ones(16),), {})
+    yield Program("gradient through roots", jax.grad(_roots), (jnp.ones(12), jnp.ones(8)), {})
     call = _built("call", "heston on curve")
     for each in (
         Program("exported greeks", _figures("Fourier"), call, {}),
@@ -176,6 +177,13 @@ def _layers(schedule) -> Callable:
 def _loop(x):
     grow = lambda s: 1.01 * s + 0.1
     return jnp.sum(jt.while_loop(lambda s: jnp.max(s) < 50.0, grow, x, max_steps=1000, slots=8))
+
+
+def _roots(speeds, x):
+    """Return a sum of states after steps of implicit Euler."""
+    implicit = lambda speed, x: jt.root(lambda y: y + 0.1 * speed * y**3 - x, x)
+    tape = jt.Tape().with_schedule(jt.Revolve(3))
+    return jnp.sum(tape.append(jax.vmap(implicit, (None, 0)), speeds)(x))
 
 
 def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
