@@ -45,8 +45,11 @@ def _value(product: VarianceSwap, model: AbstractModel) -> Scalar:
         total = jnp.sum(variances + means**2)
         count = product.num_returns
     else:
-        total = _mean_variation(model, product.expiry)
-        count = product.annualization * product.expiry
+        now = jax.lax.stop_gradient(model.spot)
+        # 0; a move that comes adds its square: Gamma
+        of_this_move = jnp.sum(jnp.log(model.spot / now) ** 2)
+        total = _mean_variation(model, product.expiry) + of_this_move
+        count = product.annualization * (product.expiry - product.age)
     return model.discount(product.expiry) * product.paid(total, count)
 
 

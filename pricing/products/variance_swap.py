@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import Numeric, dates, non_negative, positive, time, word
+from ..fields import Numeric, dates, non_negative, positive, real, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import number, problem
 from ..market.observed import Observed, UnknownPast
@@ -37,6 +37,8 @@ class VarianceSwap(PaddedPathClaim):
         initial_spot: The spot that the first return is from; None for the spot at dates[0].
         accrued: The sum of the squares of past log returns.
         past_returns: The number of past returns.
+        age: Minus the years since today, 0 but for Theta: time that passes while the spot rests adds nothing to
+            the sum, and counts in the number.
 
     Raises:
         ValueError: If there is no return, or the last of the dates is not the expiry.
@@ -61,6 +63,7 @@ class VarianceSwap(PaddedPathClaim):
     initial_spot: Numeric[Real | None] = positive("initial_spot", optional=True, default=None)
     accrued: Numeric[Real] = non_negative("accrued", default=0.0)
     past_returns: Numeric[Real] = non_negative("past_returns", default=0.0)
+    age: Numeric[Real] = real("age", default=0.0, time=True)
 
     def __check_init__(self):
         too_few = self.dates is not None and self.dates.shape[-1] < 2
@@ -115,6 +118,11 @@ class VarianceSwapTrade(Trade):
     accrued: Annotated[float, number("accrued", least=0.0)] = 0.0
     past_returns: Annotated[float, number("number of past_returns", least=0.0)] = 0.0
     start: IsoDate | None = None
+
+    @property
+    def age(self) -> float:
+        """No time has passed since today."""
+        return 0.0
 
     def check(self) -> None:
         dated = self.monitoring_dates

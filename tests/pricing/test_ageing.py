@@ -19,6 +19,7 @@ from pricing import (
     HullWhite,
     Lookback,
     VarianceSwap,
+    greeks,
     price,
 )
 from pricing.grids.exercise_periods import exercise_periods
@@ -177,3 +178,19 @@ def test_a_repeated_date_is_a_step_on_the_way_to_it_on_a_grid():
     periods = exercise_periods(BY_QUADRATURE["bermudan"].padded(5))
     np.testing.assert_allclose(periods.ends, [0.1, 0.2, 0.3, 0.55, 0.8], rtol=1e-12)
     assert periods.is_date.tolist() == [0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@double
+def test_gamma_and_theta_of_a_variance_swap_are_those_of_a_day_that_passes():
+    """Watched at all times: a move of the spot adds its square to the variance, a rest the time alone."""
+    swap, model = VarianceSwap(0.2, 0.5, notional=100.0), replace(BASE, dividend_yield=0.0)
+    found, h, move = greeks(swap, model), 1e-5, 0.01
+    kept = 252.0 * h
+    paid = {"accrued": jnp.log1p(move) ** 2, "past_returns": kept}
+    later = [
+        VarianceSwap(0.2, 0.5 - h, notional=100.0, **x) for x in ({"past_returns": kept}, paid)
+    ]
+    rested, moved = (price(each, model).value for each in later)
+    np.testing.assert_allclose(found.theta, (rested - price(swap, model).value) / h, rtol=1e-3)
+    np.testing.assert_allclose(0.5 * found.gamma * move**2 * 100.0**2, moved - rested, rtol=0.02)
+    assert abs(found.delta) < 1e-12
