@@ -36,8 +36,8 @@ class DoubleTouch(PaidByTouch, TwoBarriers):
     Examples:
         >>> from pricing import BlackScholes, price
         >>> found = price(DoubleTouch(80.0, 125.0, 1.0, "no-touch"), BlackScholes(100.0, 0.03, 0.2))
-        >>> f"{found.value:.4f}"
-        '0.4581'
+        >>> f"{found.value:.3f}"
+        '0.458'
     """
 
     lower: Numeric[Float[Array, "..."]] = positive("lower")
