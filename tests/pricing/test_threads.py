@@ -18,10 +18,11 @@ from pricing import (
     Barrier,
     Bermudan,
     BlackScholes,
+    Cap,
     Digital,
-    Dividends,
     DoubleBarrier,
     European,
+    ForwardRates,
     ForwardStart,
     Heston,
     LocalVol,
@@ -42,11 +43,17 @@ from pricing import (
 from pricing.market import schedule
 from tests.helpers import double
 from tests.pricing.threads import (
+    BONDS,
     CURVE,
+    EARLY,
     FLAT,
+    FORWARD_VOL,
     HESTON,
+    HESTONS,
     KEY,
     LEG,
+    PAID,
+    PERIODS,
     RATES,
     SMILE,
     black,
@@ -56,11 +63,11 @@ from tests.pricing.threads import (
     peers_escrowed,
     peers_heston,
     value,
+    value_of_row,
 )
 
 pytestmark = double
 
-_PAID = Dividends([90 / 365, 270 / 365], [3.0, 3.0])
 _KINDS = [("up-and-out", 110.0), ("down-and-out", 95.0), ("up-and-in", 110.0)]
 _KINDS = [(*k, o) for k in [*_KINDS, ("down-and-in", 95.0)] for o in ("call", "put")]
 
@@ -214,9 +221,9 @@ PRICED = [
         "FinancePy#261",
         "American options at rates of 0 and below",
         lambda: [
-            value(American(100.0, 1.0, o), BlackScholes(100.0, r, 0.2, q)) for o, r, q in _EARLY
+            value(American(100.0, 1.0, o), BlackScholes(100.0, r, 0.2, q)) for o, r, q in EARLY
         ],
-        lambda: [peers_american(100.0, *case) for case in _EARLY],
+        lambda: [peers_american(100.0, *case) for case in EARLY],
         1e-6,
     ),
     (
@@ -233,7 +240,7 @@ PRICED = [
         "cash dividends on their dates",
         lambda: value(
             European(100.0, 1.0, ["call", "put"]),
-            WithDividends(BlackScholes(100.0, 0.05, 0.3), _PAID),
+            WithDividends(BlackScholes(100.0, 0.05, 0.3), PAID),
         ),
         [peers_escrowed("call"), peers_escrowed("put")],
         1e-10,
@@ -267,9 +274,9 @@ PRICED = [
         "Heston: exploding moments, a day, far strikes",
         lambda: [
             value(European(k, days / 365), Heston(100.0, r, *numbers))
-            for k, days, r, *numbers in _HESTONS
+            for k, days, r, *numbers in HESTONS
         ],
-        lambda: [peers_heston(*case) for case in _HESTONS],
+        lambda: [peers_heston(*case) for case in HESTONS],
         1e-8,
     ),
     (
@@ -329,6 +336,30 @@ PRICED = [
         0.0,
     ),
     (
+        "Strata#1422 Strata#2001 Strata#542 Strata#1400 Strata#758 QuantLib#2705 QuantLib#1334 Engine#276",
+        "a cap less a floor is the forward rates less the strike, by each law of the rates",
+        lambda: [
+            value(Cap(0.03, *PERIODS, "cap"), model) - value(Cap(0.03, *PERIODS, "floor"), model)
+            for model in (ForwardRates(CURVE, 0.2), ForwardRates(CURVE, 0.01, law="normal"))
+        ],
+        [np.sum(BONDS[:-1] - BONDS[1:] * (1.0 + 0.03 * 0.5))] * 2,
+        1e-10,
+    ),
+    (
+        "QuantLib#615 OptionStratLib#246 QF-Bench/QuantitativeFinance-Bench#166",
+        "a quanto call: the forward moves by the covariance",
+        lambda: value_of_row(underlying="X quanto USD"),
+        black(100.0 * np.exp(-0.015 + 0.3 * 0.09 * FORWARD_VOL), 100.0, 1.0, 0.045, 0.2),
+        1e-10,
+    ),
+    (
+        "QuantLib#525 QuantLib#2296 rateslib#730 rateslib#742 rateslib#721 Strata#1349 FinancePy#194",
+        "a call on a pair: its vol and both curves",
+        lambda: value_of_row(underlying="EURUSD", strike=1.08),
+        black(1.08, 1.08, 1.0, 0.045, 0.09, 0.03),
+        1e-10,
+    ),
+    (
         "FinancePy#117 FinancePy#221 pfhedge#127 OptionStratLib#243 SWIG#394",
         "variance and volatility swaps of a constant vol",
         lambda: [value(VarianceSwap(0.15, 1.0, measure=m)) for m in ("variance", "volatility")],
@@ -359,12 +390,6 @@ PRICED = [
         black(100.0, 90.0, 1.0, 0.0, np.sqrt(0.04 + 0.09 - 2 * 0.4 * 0.06)),
         1e-12,
     ),
-]
-_EARLY = [("put", 0.0, 0.0), ("put", 0.0, 0.05), ("call", 0.05, -0.02), ("put", -0.03, -0.01)]
-_EARLY += [("call", 0.0, 0.05), ("put", 0.0, -0.05)]
-_HESTONS = [(100.0, 365 * years, 0.0, 0.04, 0.1, 0.04, 2.0, 0.95) for years in (1, 5, 20)] + [
-    (100.0, 1, 0.03, 0.04, 2.0, 0.04, 3.0, -0.9),
-    (130.0, 1, 0.03, *HESTON),
 ]
 
 

@@ -10,8 +10,19 @@ import pytest
 import QuantLib as ql
 from scipy.stats import norm
 
-from pricing import BlackScholes, Book, HullWhite, Market, VolSurface, ZeroCurve, price
+from pricing import (
+    BlackScholes,
+    Book,
+    Dividends,
+    HullWhite,
+    Market,
+    VolSurface,
+    ZeroCurve,
+    price,
+    risk,
+)
 from pricing.market import leg
+from pricing.models.surface_models import black_scholes
 
 _HOMES = {
     "QuantLib": "lballabio/QuantLib",
@@ -36,10 +47,21 @@ _HOMES = {
 }
 FLAT, KEY = BlackScholes(100.0, 0.05, 0.2), jax.random.key(0)
 HESTON = (0.04, 2.0, 0.04, 0.5, -0.7)
+EARLY = [("put", 0.0, 0.0), ("put", 0.0, 0.05), ("call", 0.05, -0.02), ("put", -0.03, -0.01)]
+EARLY += [("call", 0.0, 0.05), ("put", 0.0, -0.05)]
+HESTONS = [(100.0, 365 * years, 0.0, 0.04, 0.1, 0.04, 2.0, 0.95) for years in (1, 5, 20)] + [
+    (100.0, 1, 0.03, 0.04, 2.0, 0.04, 3.0, -0.9),
+    (130.0, 1, 0.03, *HESTON),
+]
 SMILE = VolSurface([0.5, 1.0], [80.0, 100.0, 120.0], [[0.25, 0.2, 0.18], [0.24, 0.2, 0.19]])
 FALLING = VolSurface([0.5, 1.0], [80.0, 100.0, 120.0], [[0.4] * 3, [0.2] * 3])
+FORWARD_VOL = 0.2 - 0.01 * 5.0 * np.expm1(0.03)  # of the file's equity at its forward for a year
+PAID = Dividends([90 / 365, 270 / 365], [3.0, 3.0])
 CURVE = ZeroCurve([1.0, 5.0, 30.0], [0.03, 0.032, 0.036])
 RATES = HullWhite(CURVE, 0.03, 0.01)
+_ENDS = np.arange(0.5, 3.1, 0.5)
+PERIODS = _ENDS[:-1], _ENDS[1:], [0.5] * 5
+BONDS = np.exp(-_ENDS * np.interp(_ENDS, [1.0, 5.0], [0.03, 0.032]))
 LEG = leg(date(2025, 1, 2), date(2026, 1, 2), date(2031, 1, 2), 12)
 
 
@@ -157,6 +179,17 @@ def errors_of_row(**cells):
     book = Book.from_text(json.dumps([_ROW | cells]), "book.json")
     found = *book.errors, *book.check(market)[1]
     raise ValueError("; ".join(map(str, found)))
+
+
+def value_of_row(**cells):
+    """Value a book of one row in the market of `_FILE`, whose pair has no smile."""
+    vols = {"days": [91, 365], "at_the_money": [0.09] * 2}
+    vols |= {"risk_reversals_25": [0.0] * 2, "butterflies_25": [0.0] * 2}
+    parts = {"fx": {"EURUSD": {"spot": 1.08, "vols": vols}}, "correlations": {"X|EURUSD": -0.3}}
+    market = Market.from_text(json.dumps(_FILE | parts))
+    book = Book.from_text(json.dumps([_ROW | cells]), "book.json")
+    (found,) = risk(book, market, black_scholes, greeks=False).trades
+    return found.figures.value
 
 
 def errors_of_market(**parts):
