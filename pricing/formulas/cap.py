@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, ForwardRates, GaussianFactors
 from ..numerics.normal_law import cdf, density
-from ..numerics.safe_math import divisor, nan_where, safe_sqrt
+from ..numerics.safe_math import divisor, larger, nan_where, safe_sqrt
 from ..products import Cap
 from .black import black
 from .formula import Formula
@@ -41,17 +41,35 @@ def _missing(product: Cap, model: AbstractModel) -> str | None:
 
 
 def _value(product: Cap, model: Any) -> Real:
-    """Return the sum of the caplets that accrue; in place of the others are some of a year, of weight 0."""
-    accrues = product.accruals > 0.0
-    start = jnp.where(accrues, product.starts, 1.0)
-    end = jnp.where(accrues, product.ends, 2.0)
+    """Return the sum of the caplets that accrue.
+
+    Periods that accrue nothing, or start today and so have no time value, stand as some of a year, of weight 0.
+    """
+    accrues, is_open = product.accruals > 0.0, product.starts > 0.0
+    start = jnp.where(accrues & is_open, product.starts, 1.0)
+    end = jnp.where(accrues & is_open, product.ends, 2.0)
+    today = [
+        jnp.where(accrues & ~is_open, *x) for x in ((product.starts, 0.0), (product.ends, 1.0))
+    ]
     accrual = jnp.where(accrues, product.accruals, 1.0)
     of_one: Any = _of_forward if isinstance(model, ForwardRates) else _of_short_rate
     caplets = jax.vmap(lambda *period: of_one(product, model, *period))(start, end, accrual)
-    value = product.notional * jnp.sum(jnp.where(accrues, caplets, 0.0))
+    fixed = jax.vmap(lambda *period: _of_today(product, model, *period))(*today, accrual)
+    both = jnp.where(is_open, caplets, fixed)
+    value = product.notional * jnp.sum(jnp.where(accrues, both, 0.0))
     if product.amounts is None:
         return value
     return value + product.amounts @ jax.vmap(model.discount)(product.ends)
+
+
+def _of_today(product: Cap, model: Any, start: Real, end: Real, accrual: Real) -> Real:
+    """Return a caplet on a notional of 1 whose period starts today."""
+    if isinstance(model, ForwardRates):
+        growth = model.growth(start, end)
+    else:
+        growth = model.discount(start) / model.discount(end)
+    gain = product.side * ((growth - 1.0) / accrual - product.strike)
+    return accrual * model.discount(end) * larger(gain, 0.0)
 
 
 def _of_forward(product: Cap, model: ForwardRates, start: Real, end: Real, accrual: Real) -> Real:

@@ -99,6 +99,16 @@ class Observed:
         self._check_known(fixed, start)
         return (1.0 / self.discount(name, end) - 1.0) / accrual
 
+    def is_fixed(self, name: str, months: int, start: date) -> bool:
+        """Return True if the rate of a period is known: its first day is past, or is today and has a fixing.
+
+        Args:
+            name: The curve.
+            months: The months of the period.
+            start: The first day of the period.
+        """
+        return start < self.until or (f"{name} {months}M", start) in self._fixings
+
     def compounded(self, name: str, start: date, end: date, calendar: str, day_count: str) -> float:
         """Return the growth of 1 at a curve's overnight rates between two days; it raises as `spot` does.
 

@@ -63,6 +63,8 @@ class CapTrade(Trade):
     def aged(self, observed: Observed) -> Aged:
         """Return the caplets to come and the payments of rates that are fixed, and what has been paid.
 
+        A period that begins today is to come where today's rate has no fixing.
+
         Args:
             observed: The levels up to the later day.
         """
@@ -71,7 +73,7 @@ class CapTrade(Trade):
             if end <= observed.since:
                 continue
             accrual = year_fraction(start, end, self.day_count)
-            if start > today:
+            if not observed.is_fixed(self.underlying, MONTHS[self.frequency], start):
                 left.append((start, end, accrual, 0.0))
                 continue
             paid = self._paid(observed, start, end, accrual)

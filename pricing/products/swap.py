@@ -91,8 +91,9 @@ class SwapTrade(ForwardCurveTrade):
     def aged(self, observed: Observed) -> Aged:
         """Return the payments that are left of a swap, and the coupons that it has paid.
 
-        Those to come are the fixed coupons, the floating coupon of the period that has begun, and those of the
-        periods to come. A swap of one curve that has not started is left as it is.
+        Those to come are the fixed coupons, the floating coupon of the period whose rate is fixed, and those of
+        the periods to come; a period that begins today is one of these where today's rate has no fixing. A swap
+        of one curve that has not started is left as it is.
         """
         if self.swap_start > observed.until and len(self.underlyings) == 1:
             return Aged(0.0, self)
@@ -101,7 +102,7 @@ class SwapTrade(ForwardCurveTrade):
             flows[paid] -= self.sign * self.fixed_rate * accrual
         coupons, days = [], self.floating_dates
         for start, end in itertools.pairwise(days):
-            if start > observed.until:
+            if not observed.is_fixed(self.rates_curve, self.floating_months, start):
                 coupons.append(Coupon(start, end, end, self.sign))
             elif observed.since < end:
                 accrual = year_fraction(start, end, self.floating_day_count)

@@ -354,6 +354,34 @@ def test_a_swap_that_has_started_is_that_of_another_library():
     assert trade.position.value == pytest.approx(peer.NPV(), rel=1e-9)
 
 
+@double
+@pytest.mark.parametrize("kind", ["swap", "cap"])
+def test_the_rate_of_a_period_that_begins_today_moves_with_the_curve_until_it_is_fixed(kind):
+    row = SWAP | {"start": str(ASOF), "maturity": "2027-01-07"}
+    if kind == "cap":
+        row = {name: row[name] for name in ("underlying", "notional", "start", "maturity")}
+        row |= {"type": "cap", "strike": 0.02, "frequency": "semiannual"}
+    open_, fixed = (
+        risk(book(row), market("name,date,value\n" + line), hull_white)
+        for line in ("", f"EUR 6M,{ASOF},0.0295\n")
+    )
+    for found, known in ((open_, ""), (fixed, f"EUR 6M,{ASOF},0.0295\n")):
+        today = market("name,date,value\n" + known)
+        quotes = [name for name in dict(today.flat_quotes()) if name.startswith("ZERO/RATE")]
+        up, down = (
+            risk(
+                book(row),
+                today.with_quotes(dict.fromkeys(quotes, 0.03 + h)),
+                hull_white,
+                greeks=False,
+            ).value
+            for h in (1e-5, -1e-5)
+        )
+        slope = sum(found.sensitivities[name] for name in quotes)
+        np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-5)
+    assert abs(fixed.sensitivities[quotes[0]] - open_.sensitivities[quotes[0]]) > 1e5
+
+
 def test_a_swap_without_its_fixing_is_named():
     (trade,) = rates_of(SWAP, fixings="name,date,value\n").trades
     assert "add the row EUR 6M,2025-10-06,VALUE to the fixings" in trade.status
