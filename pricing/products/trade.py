@@ -85,6 +85,8 @@ class Trade(BaseModel):
         underlying: The name of an equity or a curve of the market.
         quantity: The number of contracts, negative when short.
         settlement_lag: The business days from the day of the last payment to its settlement.
+        currency: The currency that the row expects its value in, or None. A market that values it in another
+            one refuses it.
 
     Examples:
         >>> from pricing import Book
@@ -112,6 +114,7 @@ class Trade(BaseModel):
     underlying: Name = Field(description="an underlying, the name of an equity of the market")
     quantity: Quantity = 1.0
     settlement_lag: Lag = 0.0
+    currency: Name | None = None
     _row: "Trade | None" = PrivateAttr(None)
 
     @classmethod

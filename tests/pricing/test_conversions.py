@@ -191,3 +191,21 @@ def test_what_cannot_be_valued_is_refused_by_name(reason):
     row = f"Q,{kind},{name},call,105,{YEAR},{'max' if kind == 'basket' else ''}"
     (error,) = Book.from_text(f"{head}\n{row}").checked(found).errors
     assert reason in str(error)
+
+
+def test_a_row_that_expects_another_currency_is_refused():
+    rows = [
+        f"{name},european,{underlying},call,100,{YEAR},{currency}"
+        for name, underlying, currency in (
+            ("a", "S", "USD"),
+            ("b", "S", "eur"),
+            ("c", "S quanto USD", "USD"),
+            ("d", "S quanto USD", "EUR"),
+            ("e", "S", ""),
+        )
+    ]
+    head = "id,type,underlying,option,strike,expiry,currency"
+    trades, errors = Book.from_text("\n".join([head, *rows])).check(market())
+    assert [trade.id for trade in trades] == ["b", "c", "e"]
+    assert [error.field for error in errors] == ["currency", "currency"]
+    assert "a trade on S is valued in EUR, not in USD" in errors[0].message

@@ -1,0 +1,118 @@
+"""The checks of a trade against a market: names, curves, correlations, units and currency."""
+
+from pricing.ingestion.errors import listed, show
+from pricing.ingestion.fields import closest
+from pricing.ingestion.validation import ValidationIssue
+from pricing.market import Market
+from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
+from pricing.market.quote_bounds import far_from
+from pricing.products.trade import Trade
+
+from .batching import currency_of
+
+
+def market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...]:
+    """Return the reasons for which a market cannot value a trade, or would value another one than it says."""
+    names = trade.underlyings
+    problems = [problem for name in names for problem in _unknown(name, trade.in_rates, market)]
+    if not problems and trade.in_rates:
+        problems += _no_curves(trade, market)
+    elif not problems and len(trade.underlyings) > 1:
+        problems += _no_basket(trade, market)
+    if not problems and not trade.in_rates and len(names) == 1:
+        problems += _far_levels(trade, market)
+    if not problems and trade.currency is not None:
+        problems += _other_currency(trade, trade.currency, market)
+    return tuple(problems)
+
+
+def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
+    spot, found = float(Market.spot(market, trade.underlying)), []
+    for name in ("strike", "barrier", "lower"):
+        level = getattr(trade, name, None)
+        if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
+            continue
+        message = f"{level:g} is far from the spot {spot:g} of {trade.underlying}"
+        remedy = f"give a {name} as a price in the currency of the spot, or correct the spot"
+        found.append(ValidationIssue((name,), show(level), message, remedy))
+    return found
+
+
+def _other_currency(trade: Trade, said: str, market: Market) -> list[ValidationIssue]:
+    """Return the problem of a row that expects another currency than it is valued in."""
+    found = currency_of(trade, market)
+    if not found or said.upper() == found.upper():
+        return []
+    message = f"a trade on {trade.underlying} is valued in {found}, not in {said}"
+    remedy = f"correct it, or name what pays in {said}, such as {trade.underlying} quanto {said}"
+    return [ValidationIssue(("currency",), show(said), message, remedy)]
+
+
+def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]:
+    """Return the problem of a name that is no curve, or no underlying, of the market."""
+    known = market.curves if in_rates else market.underlyings
+    if name in known:
+        return []
+    if not in_rates and (asset := market.parts_of(name)[0]) != name:
+        if problems := _unknown(asset, in_rates, market):
+            return problems
+        missing = market.missing_of(name)
+        return [ValidationIssue(("underlying",), show(name), *missing)] if missing else []
+    paths = ("curves",) if in_rates else ("equities", "fx")
+    places = tuple(f"{section}.{name}." for section in paths)
+    reason = next((e for e in market.errors if f"{e.field}.".startswith(places)), None)
+    if reason:
+        message, remedy = f"{name!r} is left out of the market", f"correct {reason}"
+    elif name in market.fx and not in_rates:
+        message = f"the market has no vols of {name}"
+        remedy = f"give them, under fx.{name}.vols in the market"
+    else:
+        what = "a curve" if in_rates else "an underlying"
+        message = f"{name!r} is not {what} of the market"
+        remedy = f"{closest(name, known)}the {what.split()[1]}s are {listed(known)}"
+    return [ValidationIssue(("underlying",), show(name), message, remedy)]
+
+
+def _no_curves(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problem of curves of which the first discounts nothing, or is in another currency."""
+    discount, *forwards = trade.underlyings
+    if market.is_forward_curve(discount):
+        other = dict(market.discount_curves)[discount]
+        message = f"{discount!r} is a forward curve, and discounts nothing"
+        remedy = f"give underlying {other}"
+        if "forward_curve" in type(trade).model_fields:
+            remedy += f" and forward_curve {discount}"
+        return [ValidationIssue(("underlying",), show(discount), message, remedy)]
+    currency = market.currency_of(discount, in_rates=True)
+    for name in forwards:
+        if (own := market.currency_of(name, in_rates=True)) != currency:
+            message = f"{name} is a curve of {own}, and {discount} of {currency}"
+            remedy = "give curves of one currency"
+            return [ValidationIssue(("forward_curve",), show(name), message, remedy)]
+    return []
+
+
+def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problem of equities that have no joint law in this market, if they have none."""
+    names = trade.underlyings
+    if pairs := [name for name in names if name in market.fx]:
+        message, remedy = f"{pairs[0]} is a pair of currencies", "give equities alone"
+        return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
+    if others := [name for name in names if name not in market.equities]:
+        message = f"{others[0]} is paid in another currency than its equity"
+        remedy = "give equities in their own currency: a basket has no quanto or compo"
+        return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
+    settlement = {(market.equities[name].curve, market.equities[name].currency) for name in names}
+    if len(settlement) > 1:
+        message = "the equities differ in curve or currency"
+        remedy = "give equities that are discounted on one curve, in one currency"
+    elif lacking := missing_pairs(names, market.correlations):
+        message = f"the market has no correlation of {listed(shown(lacking))}"
+        remedy = "give it under correlations in the market"
+    elif (least := least_eigenvalue(names, market.correlations)) <= 0.0:
+        message = f"the matrix of correlations has the eigenvalue {least:g}, not above 0"
+        remedy = "correct the correlations of the market"
+    else:
+        return []
+    return [ValidationIssue(("underlying",), show(trade.underlying), message, remedy)]
