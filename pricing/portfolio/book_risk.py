@@ -335,12 +335,12 @@ class RiskEngine:
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other names."""
-        names = (batch.underlyings for batch in batches)
-        made = (own for own in names if len(own) > 1 or self._is_made(own[0], market))
-        own = tuple(dict.fromkeys(made))
+        names: list[tuple[str, ...]] = [batch.underlyings for batch in batches]
+        made = (own for own in names if len(own) > 1 or self._is_made(next(iter(own)), market))
+        asked = tuple(dict.fromkeys(made))
         self._fits.begin()
-        compute = functools.partial(fit_models, self._fit, market, own, self._greeks)
-        return self._fits.recall(compute, (market, own))
+        compute = functools.partial(fit_models, self._fit, market, asked, self._greeks)
+        return self._fits.recall(compute, (market, asked))
 
     def _is_made(self, name: str, market: Market) -> bool:
         """Return True if the model of a name may be made of the market, without the fit."""

@@ -130,7 +130,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     def position_of(row: BookRow, given: BookRow, risk: TradeRisk) -> Position:
         ended = row.history if row.is_over else None
         left = row.trade or (given.trade if risk.figures else None)
-        trade = ended.trade if ended else left
+        trade: Any = ended.trade if ended else left
         figures, by_asset, errors = {}, {}, {}
         if risk.figures:
             spots = {name: 1.0 if trade.in_rates else spot(name) for name in trade.underlyings}

@@ -204,9 +204,9 @@ class TradeRisks(Sequence[TradeRisk]):
         if row.id in self._unpriced:
             return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
         risk, index = self._places[row.id]
-        figures, *rest = risk.rows[index]
+        figures, method, status, *errors = risk.rows[index]
         currency = currency_of(row.trade, self._market) if figures else ""
-        return TradeRisk(*head, figures, *rest, currency)
+        return TradeRisk(*head, figures, method, status, *errors, currency=currency)
 
 
 def table_row(trade: TradeRisk) -> dict[str, Any]:
