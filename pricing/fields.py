@@ -363,7 +363,10 @@ def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
 
     def code(word: Any) -> int:
         if not isinstance(word, str) or word not in codes:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {word!r}")
+            given = (
+                str(word) if isinstance(word, str) else word
+            )  # a NumPy text shows itself otherwise
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {given!r}")
         return codes[word]
 
     def convert(value: Any):
