@@ -158,7 +158,7 @@ def of_live_session(found):
 
 
 def of_evenings(found):
-    assert len(found["evenings"]) == 4 and found["largest_share"] < 0.01
+    assert len(found["evenings"]) == 5 and found["largest_share"] < 0.01
     last = found["evenings"][-1]["status"]
     assert sum(last.values()) == 200 and last["expired"] > 0 and "failed" not in last
 
@@ -378,7 +378,7 @@ SMOKE: dict[str, Smoke] = {
     ),
     "large_book": ("--trades 20 --kinds european --devices 1 --repeat 1", of_large_book),
     "evenings": (
-        "--trades 200 --evenings 4 --paths 256 --kinds european digital pending geometric",
+        "--trades 200 --evenings 5 --paths 256 --kinds european digital pending geometric",
         of_evenings,
     ),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
