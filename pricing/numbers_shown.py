@@ -53,7 +53,7 @@ def _shown(value: Any) -> str:
     return eqx.tree_pformat(value) if eqx.is_array_like(value) else repr(value)
 
 
-def _listed(numbers: np.ndarray | np.generic) -> str:
+def _listed(numbers: Any) -> str:
     """Return numbers with the digits that their type holds, and eight at most."""
     if numbers.ndim:
         return f"[{', '.join(map(_listed, numbers))}]"
