@@ -12,7 +12,7 @@ BLOCK = re.compile(r"^```options\n(\w+)\n```$", re.M)
 
 
 def on_page_markdown(markdown: str, **others) -> str:
-    """Put the tables in the place of the blocks of a page."""
+    """Replace each block of a page with its table."""
     del others
     return BLOCK.sub(lambda found: table(found[1]), markdown)
 

@@ -26,7 +26,7 @@ UNITS = {"ms": 1e3, "us": 1e6, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9}
 
 
 def on_page_markdown(markdown: str, *, config, **others) -> str:
-    """Put the tables in the place of the blocks of a page."""
+    """Replace each block of a page with its table."""
     del others
     folder = Path(config.config_file_path).parent / "benchmarks" / "results"
     return BLOCK.sub(lambda found: table(yaml.safe_load(found[1]), folder), markdown)

@@ -43,20 +43,20 @@ def _missing(product: Cap, model: AbstractModel) -> str | None:
 def _value(product: Cap, model: Any) -> Real:
     """Return the sum of the caplets that accrue.
 
-    Periods that accrue nothing, or start today and so have no time value, stand as some of a year, of weight 0.
+    A period that starts today has no time value. Where a period is not of a kind, placeholder times keep the
+    derivatives of that kind's formula finite.
     """
     accrues, is_open = product.accruals > 0.0, product.starts > 0.0
     start = jnp.where(accrues & is_open, product.starts, 1.0)
     end = jnp.where(accrues & is_open, product.ends, 2.0)
-    today = [
-        jnp.where(accrues & ~is_open, *x) for x in ((product.starts, 0.0), (product.ends, 1.0))
-    ]
+    start_today = jnp.where(accrues & ~is_open, product.starts, 0.0)
+    end_today = jnp.where(accrues & ~is_open, product.ends, 1.0)
     accrual = jnp.where(accrues, product.accruals, 1.0)
     of_one: Any = _of_forward if isinstance(model, ForwardRates) else _of_short_rate
     caplets = jax.vmap(lambda *period: of_one(product, model, *period))(start, end, accrual)
-    fixed = jax.vmap(lambda *period: _of_today(product, model, *period))(*today, accrual)
-    both = jnp.where(is_open, caplets, fixed)
-    value = product.notional * jnp.sum(jnp.where(accrues, both, 0.0))
+    due = jax.vmap(lambda *period: _of_today(product, model, *period))
+    paid = jnp.where(is_open, caplets, due(start_today, end_today, accrual))
+    value = product.notional * jnp.sum(jnp.where(accrues, paid, 0.0))
     if product.amounts is None:
         return value
     return value + product.amounts @ jax.vmap(model.discount)(product.ends)

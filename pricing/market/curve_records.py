@@ -91,51 +91,52 @@ class QuotesRecord(Record, abc.ABC):
         """Return the instruments with their quotes; is_forward: on a curve that another one discounts."""
 
 
-class DepositsRecord(QuotesRecord):
+class OnePeriodRecord(QuotesRecord):
+    """Instruments on the simple rate of one period each."""
+
+    rates: list[Rate] = Field(description="rates, one for each tenor")
+    day_count: DayCount = "ACT/360"
+    lag: Lag = 2
+
+    @abc.abstractmethod
+    def _period(self, spot: date, index: int) -> tuple[date, date]:
+        """Return the first and the last day of one period; spot: `lag` business days after the as-of date."""
+
+    def _leg(self, asof: date, index: int) -> Leg:
+        spot = advance(asof, business_days=self.lag, calendar=self.calendar)
+        period = self._period(spot, index)
+        start, end = _years(asof, period)
+        accrual = year_fraction(*period, self.day_count)
+        return Leg(float(start), np.array([end]), np.array([accrual]))
+
+    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
+        del is_forward
+        rates: Any = self.rates
+        return Deposits(**_periods(self.legs(asof)), rates=rates)
+
+
+class DepositsRecord(OnePeriodRecord):
     """Deposits from `lag` business days after the as-of date on."""
 
     kind, names, quotes = "MM/RATE", "tenors", "rates"
 
     tenors: list[Period] = Field(description="tenors, a list such as 1W, 3M")
-    rates: list[Rate] = Field(description="rates, one for each tenor")
-    day_count: DayCount = "ACT/360"
-    lag: Lag = 2
 
-    def _leg(self, asof: date, index: int) -> Leg:
-        start = advance(asof, business_days=self.lag, calendar=self.calendar)
-        end = end_of(start, self.tenors[index], self.calendar)
-        times = (year_fraction(asof, day, "ACT/365") for day in (start, end))
-        accrual = year_fraction(start, end, self.day_count)
-        return Leg(next(times), np.array([next(times)]), np.array([accrual]))
-
-    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
-        del is_forward
-        rates: Any = self.rates
-        return Deposits(**_periods(self.legs(asof)), rates=rates)
+    def _period(self, spot: date, index: int) -> tuple[date, date]:
+        return spot, end_of(spot, self.tenors[index], self.calendar)
 
 
-class FrasRecord(QuotesRecord):
+class FrasRecord(OnePeriodRecord):
     """Forward rate agreements; 3x9 is from 3 to 9 months after `lag` business days from the as-of date."""
 
     kind, names, quotes = "FRA/RATE", "tenors", "rates"
 
     tenors: list[ForwardPeriod] = Field(description="tenors, a list such as 3x6, 6x9")
-    rates: list[Rate] = Field(description="rates, one for each tenor")
-    day_count: DayCount = "ACT/360"
-    lag: Lag = 2
 
-    def _leg(self, asof: date, index: int) -> Leg:
-        spot = advance(asof, business_days=self.lag, calendar=self.calendar)
-        months = map(int, self.tenors[index].split("x"))
-        start, end = (advance(spot, months=count, calendar=self.calendar) for count in months)
-        times = (year_fraction(asof, day, "ACT/365") for day in (start, end))
-        accrual = year_fraction(start, end, self.day_count)
-        return Leg(next(times), np.array([next(times)]), np.array([accrual]))
-
-    def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
-        del is_forward
-        rates: Any = self.rates
-        return Deposits(**_periods(self.legs(asof)), rates=rates)
+    def _period(self, spot: date, index: int) -> tuple[date, date]:
+        first, last = map(int, self.tenors[index].split("x"))
+        start, end = (advance(spot, months=n, calendar=self.calendar) for n in (first, last))
+        return start, end
 
 
 class FuturesRecord(QuotesRecord):

@@ -49,7 +49,7 @@ def with_passed_dividends(before: Market, after: Market) -> Market:
 def _joined(
     old: Dividends, new: Dividends | None, ages: np.ndarray, stays: np.ndarray
 ) -> Dividends:
-    """Return the dividends of the earlier market, and in the place of those that stay the later market's."""
+    """Return the dividends of the earlier market; those that stay have the later market's numbers."""
 
     def merged(first: Any, field: str) -> np.ndarray:
         found, later = np.array(first), getattr(new, field, None)

@@ -55,6 +55,10 @@ class CapTrade(Trade):
         months = MONTHS[self.frequency]
         return tuple(schedule(self.start, self.maturity, months, calendar=self.calendar))
 
+    @property
+    def num_dates(self) -> int:
+        return len(self.days) - 1
+
     def check(self) -> None:
         if self.maturity <= self.start or len(self.days) < 2:
             message = f"there is no business day after {self.start} up to {self.maturity}"
@@ -114,10 +118,6 @@ class _LeftTrade(Trade):
     @property
     def shape(self) -> str:
         return "caplets"
-
-    @property
-    def num_dates(self) -> int:
-        return len(getattr(self, "days")) - 1  # noqa: B009
 
     def products(self, column: Column) -> Cap:
         names = "strike", "starts", "period_ends", "accruals", "type", "notional", "amounts"
