@@ -7,6 +7,7 @@ registries of `tests.helpers` and `tests.helpers_tape`, and from the subclasses 
 import dataclasses
 import functools
 import inspect
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from calibration import (
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
 from pricing import Book, European, fbsde, greeks, implied_vol, price, risk, simulate
-from pricing.market import DeltaQuotes, Dividends, SwaptionVols, VolSurface
+from pricing.market import DeltaQuotes, Dividends, Market, SwaptionVols, VolSurface
 from pricing.models import (
     AbstractModel,
     AbstractRateModel,
@@ -36,6 +37,7 @@ from pricing.models import (
     Calibratable,
     WithDividends,
 )
+from pricing.models.surface_models import of_surface
 from tests import helpers, helpers_tape
 
 KEY = jax.random.key(3)
@@ -103,6 +105,23 @@ def _currency_pair() -> BlackScholes:
     return BlackScholes(100.0, helpers.curve(), surface, helpers.curve())
 
 
+def _converted(kind: str) -> BlackScholes:
+    """Return an equity of a market, paid in another currency."""
+    expiries = {"days": [180, 720]}
+    vols = expiries | {"strikes": [80, 120], "vols_by_expiry": [[0.25, 0.2], [0.24, 0.2]]}
+    of_pair = expiries | {"at_the_money": [0.1, 0.11]}
+    of_pair |= {"risk_reversals_25": [-0.01, -0.012], "butterflies_25": [0.003, 0.004]}
+    equity = {"curve": "EUR", "currency": "EUR", "spot": 100.0, "implied_vols": vols}
+    market = {
+        "asof": "2026-01-05",
+        "curves": {"EUR": {"zero_rate": 0.02}, "USD": {"zero_rate": 0.04}},
+        "equities": {"S": equity},
+        "fx": {"EURUSD": {"spot": 1.08, "vols": of_pair}},
+        "correlations": {"S|EURUSD": -0.3},
+    }
+    return of_surface(Market.from_text(json.dumps(market)), f"S {kind} USD")
+
+
 # Programs that the classes of product and method do not name: (model, product, method) -> model.
 _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ("escrowed dividends", "call", "closed form"): lambda: _paying("escrowed"),
@@ -116,6 +135,8 @@ _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ],
     ("vols by delta", "call", "closed form"): _currency_pair,
     ("vols by delta", "down-and-out call", "finite differences"): _currency_pair,
+    ("quanto", "call", "closed form"): lambda: _converted("quanto"),
+    ("compo", "call", "closed form"): lambda: _converted("compo"),
 }
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
