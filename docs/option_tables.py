@@ -1,20 +1,33 @@
-"""A hook of mkdocs: a block of kind `options` becomes the table of a command's options, by its own `--help`.
+"""A hook of mkdocs: tables that the commands themselves give.
 
-The block names the command. The page says beside it what a line of help has no room for.
+A block of kind `options` names a command, and becomes the table of its options, by its own `--help`. A block of kind
+`groups` becomes the table of the groups of `jaxtape validate`. The page says beside them what a line has no room for.
 """
 
 import re
+from importlib.metadata import entry_points
 from typing import Any
 
 from jaxtape.cli.main import Commands
 
-BLOCK = re.compile(r"^```options\n(\w+)\n```$", re.M)
+OPTIONS = re.compile(r"^```options\n(\w+)\n```$", re.M)
+GROUPS = re.compile(r"^```groups\n```$", re.M)
 
 
 def on_page_markdown(markdown: str, **others) -> str:
     """Replace each block of a page with its table."""
     del others
-    return BLOCK.sub(lambda found: table(found[1]), markdown)
+    markdown = OPTIONS.sub(lambda found: table(found[1]), markdown)
+    return GROUPS.sub(lambda found: group_table(), markdown)
+
+
+def group_table() -> str:
+    """Return the Markdown of the groups of known values: the name, the number of values, the title."""
+    lines = ["| group | values | of |", "|---|---|---|"]
+    for found in sorted(entry_points(group="jaxtape.validated"), key=lambda found: found.name):
+        group = found.load()
+        lines.append(f"| `{found.name}` | {len(group.checks())} | {_escaped(group.title)} |")
+    return "\n".join(lines)
 
 
 def table(name: str) -> str:

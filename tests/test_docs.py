@@ -140,13 +140,19 @@ def test_what_a_page_names_exists(page):
 
 
 def test_the_page_of_commands_has_the_options_of_each():
-    """Its tables are made from `--help`; `serve` and `monitor` have a page of their own, with a test."""
-    given = [block.strip() for block in blocks("command_line", "options")]
-    assert {*given} >= {*Commands().list_commands(None)} - {"serve", "monitor", "cache"}
+    """The tables are made from `--help`; those of the service and the monitor are on their own page."""
+    pages = "command_line", "serving"
+    given = [block.strip() for page in pages for block in blocks(page, "options")]
+    assert {*given} >= {*Commands().list_commands(None)} - {"cache"}
     made = {name: hook_of("option_tables").table(name) for name in given}
     assert "| `--paths` | `16384` | Number of paths" in made["risk"]
     assert "| `--seed` | `0` |" in made["risk"] and "| `NAMES` |" in made["solve"]
+    assert "| `--max-queue` | `32` |" in made["serve"] and "| `--max-rms` | 2 |" in made["monitor"]
     assert all(len(text.splitlines()) > 4 for text in made.values())
+
+
+def test_the_page_of_known_values_has_the_groups():
+    assert "| `sabr` | 42 | SABR's implied vols |" in hook_of("option_tables").group_table()
 
 
 def test_the_page_of_trades_names_every_type_and_column():

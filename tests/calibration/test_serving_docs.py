@@ -1,6 +1,5 @@
 """What docs/serving.md tells to type, on a tiny book: a process that serves is killed, and has lost nothing."""
 
-import inspect
 import json
 import os
 import re
@@ -12,10 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from calibration.app.monitor.monitor import monitor
 from calibration.app.serve.database import Store
 from calibration.app.serve.limits import ServiceLimits
-from calibration.app.serve.serve import serve
 from calibration.app.serve.session import Session
 from jaxtape.cli.main import app
 from tests.calibration.test_monitoring import run as nightly
@@ -95,13 +92,3 @@ def test_two_runs_are_monitored(tmp_path):
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output
     assert json.loads((tmp_path / "alarms.json").read_text())["alarms"] == []
-
-
-@pytest.mark.parametrize(
-    ("command", "title", "told_elsewhere"),
-    [(serve, "## Options", set()), (monitor, "## The monitor", {"run", "yesterday", "out"})],
-)
-def test_the_page_tells_of_every_option(command, title, told_elsewhere):
-    names = set(inspect.signature(command).parameters) - told_elsewhere
-    told = set(re.findall(r"`--([a-z-]+)`", PAGE[PAGE.index(title) :]))
-    assert {name.replace("_", "-") for name in names} <= told
