@@ -1,7 +1,7 @@
 """A hook of mkdocs: tables that the commands themselves give.
 
-A block of kind `options` names a command, and becomes the table of its options, by its own `--help`. A block of kind
-`groups` becomes the table of the groups of `jaxtape validate`. The page says beside them what a line has no room for.
+A block of kind `options` names a command, and becomes the table of its options, by its own `--help`. A block of
+kind `groups` becomes the table of the groups of `jaxtape validate`. The page adds what a line has no room for.
 """
 
 import re
