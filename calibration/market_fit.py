@@ -13,8 +13,10 @@ from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
+from pricing.formulas.stock import market_above_cash
 from pricing.market import Market
 from pricing.models import AbstractModel, AbstractTransform, Quotes
+from pricing.models.with_dividends import with_dividends_of
 from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
@@ -53,6 +55,9 @@ def fit(
     dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Parameters that the quotes do not identify
     are held by a weak prior about the start, as in `calibrate`; L has its residuals then.
 
+    A model of an equity with dividends of known dates is fitted to the vols of the part of the spot above them
+    (`pricing.WithDividends`), and returned with them.
+
     Args:
         *models: The types and the starting parameters.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
@@ -88,11 +93,13 @@ def fit(
 
     @full_matmul_precision
     def fitted(market: Market) -> dict[str, AbstractModel]:
-        return {
-            name: fitted_to(name, quotes, model.on_market(market, name), model, parameters)
+        above = market_above_cash(market)
+        found = {
+            name: fitted_to(name, quotes, model.on_market(above, name), model, parameters)
             for model, parameters in zip(models, free, strict=True)
-            for name, quotes in model.quotes_in(market).items()
+            for name, quotes in model.quotes_in(above).items()
         }
+        return {name: with_dividends_of(market, name, model) for name, model in found.items()}
 
     def fitted_to(
         name: str, quotes: Quotes, template, start, parameters: FreeParameters
@@ -120,9 +127,11 @@ def fit_again(
     settings = search_settings(levenberg_marquardt(), rtol, max_steps)
 
     def fitted(market: Market, name: str) -> AbstractModel:
-        template, quotes = model.on_market(market, name), model.quotes_in(market)[name]
+        above = market_above_cash(market, name)
+        template, quotes = model.on_market(above, name), model.quotes_in(above)[name]
         problem = dataclasses.replace(solved_problem, template=template, quotes=quotes)
-        return _fitted(problem, guess, settings, throw=False)
+        found = _fitted(problem, guess, settings, throw=False)
+        return with_dividends_of(market, name, found)
 
     return full_matmul_precision(fitted)
 

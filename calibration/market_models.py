@@ -5,14 +5,23 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from pricing.formulas.stock import market_above_cash
 from pricing.ingestion.errors import InputError, listed
 from pricing.market import Market
-from pricing.models import AbstractModel, AbstractRateModel, Calibratable, Heston, HullWhite, Quotes
+from pricing.models import (
+    AbstractModel,
+    AbstractRateModel,
+    Calibratable,
+    Heston,
+    HullWhite,
+    Quotes,
+    WithDividends,
+)
 from pricing.models.surface_models import black_scholes, garman_kohlhagen
 from pricing.portfolio.book import Book
 from pricing.progress import Progress
@@ -135,9 +144,6 @@ def calibrate_market(
         if progress is not None:
             progress(count, len(names), name)
         begun = time.perf_counter()
-        if (error := _dividends(market, name, file)) is not None:
-            failed[name] = error
-            continue
         start, quotes = standard_start(market, name)
         error = too_few(start, quotes, name, file)
         if error is None:
@@ -183,9 +189,13 @@ def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tup
 def standard_start(
     market: Market, name: str, kind: type[Calibratable] | None = None
 ) -> tuple[Calibratable, Quotes]:
-    """Return the model of one underlying at the start of its search, and the quotes to fit."""
-    kind = kind or next(usual for usual in _DEFAULT_MODELS if name in usual.quotes_in(market))
-    return kind.starting_on(market, name), kind.quotes_in(market)[name]
+    """Return the model of one underlying at the start of its search, and the quotes to fit.
+
+    Of an equity with dividends of known dates they are those of its part above them.
+    """
+    above = market_above_cash(market, name)
+    kind = kind or next(usual for usual in _DEFAULT_MODELS if name in usual.quotes_in(above))
+    return kind.starting_on(above, name), kind.quotes_in(above)[name]
 
 
 def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Calibration:
@@ -231,16 +241,6 @@ def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputE
     return _error(start, name, str(count), why, f"give at least {free}", file)
 
 
-def _dividends(market: Market, name: str, file: str) -> InputError | None:
-    """Return an error if a calibration would have to read vols above dividends of known dates, or None."""
-    equity = market.equities.get(name)
-    if equity is None or equity.dividends is None:
-        return None
-    why = "Heston is not fitted to the vols of an equity with dividends of known dates"
-    remedy = "take the model black-scholes, or give the dividends as a yield"
-    return InputError(file, None, None, f"equities.{name}.dividends", "", why, remedy)
-
-
 def _failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
     """Return the error of a calibration that cannot value a book, or None.
 
@@ -249,7 +249,8 @@ def _failure(market: Market, name: str, calibration: Calibration, file: str) -> 
     if calibration.has_failed:
         why = calibration.message
     else:
-        fitted = fit_again(calibration)(market, name)
+        fitted: Any = fit_again(calibration)(market, name)
+        fitted = fitted.base if isinstance(fitted, WithDividends) else fitted
         names = FreeParameters.of(fitted).names
         if all(jnp.isfinite(getattr(fitted, parameter)) for parameter in names):
             return None

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtape import stored_jit
-from pricing.market import Market, VolSurface
+from pricing.formulas.stock import stock_model, vols_above
+from pricing.market import Market, SmileQuotes, VolSurface
 from pricing.market.vol_unit import VOL_POINTS, VolUnit, vol_unit
-from pricing.models import Quotes
+from pricing.models import Quotes, WithDividends
+from pricing.models.with_dividends import with_dividends_of
 from pricing.reporting import SurfaceFit
 
 from .calibration import Calibration
@@ -53,7 +55,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
     else:
         no_vols = jnp.full((surface.expiries.size, strikes.size), jnp.nan)
         grid = VolSurface(surface.expiries, strikes, no_vols)
-        curve = _curve(calibration.model, grid)
+        curve = _curve(with_dividends_of(market, name, calibration.model), grid)
         residuals, outcome = calibration.residuals, _outcome(calibration, surface)
     return SurfaceFit(
         underlying=name,
@@ -88,7 +90,20 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
 
 @stored_jit
 def _curve(model: Any, grid: VolSurface) -> jax.Array:
-    return model_vols(model, grid, 64)
+    """Return the vols of the spot; NaN for a strike that its dividends alone exceed."""
+    if not isinstance(model, WithDividends):
+        return model_vols(model, grid, 64)
+    cash = model.cash(grid.expiries)[:, None]
+    forwards = jax.vmap(model.forward)(grid.expiries)[:, None]
+    is_there = grid.strikes[None, :] > cash
+    strikes = jnp.where(is_there, grid.strikes[None, :], forwards)
+    times, cash, forwards = (
+        jnp.broadcast_to(x, strikes.shape) for x in (grid.expiries[:, None], cash, forwards)
+    )
+    k = jnp.log((forwards - cash) / (strikes - cash))
+    quotes = SmileQuotes(grid.expiries, k, grid.vols, jnp.ones_like(k))
+    of_stock = model_vols(stock_model(model), quotes, 64)
+    return jnp.where(is_there, vols_above(of_stock, times, forwards, strikes, -cash), jnp.nan)
 
 
 def _outcome(calibration: Calibration, quotes: Quotes) -> dict[str, Any]:

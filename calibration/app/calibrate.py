@@ -11,6 +11,7 @@ from rich.table import Table
 from jaxtape.cli.dry_run import with_dry_run
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place, place_of
+from pricing.formulas.stock import market_above_cash
 from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
@@ -231,7 +232,8 @@ def _read(market: Place, underlying: str, model: Model | None) -> tuple[Market, 
         quotes = Market.read(market)
     except UnreadableFile as error:
         refuse(str(error))
-    quoted: dict[Model, Any] = {name: kind.quotes_in(quotes) for name, kind in _KINDS.items()}
+    above = market_above_cash(quotes)
+    quoted: dict[Model, Any] = {name: kind.quotes_in(above) for name, kind in _KINDS.items()}
     models: list[Model] = [name for name in quoted if underlying in quoted[name]]
     if not models:
         paths = [f"equities.{underlying}.", f"curves.{underlying}."]

@@ -27,8 +27,10 @@ def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
     """Return a calibration in plain values; the residuals are model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
-    ids = calibration.model.quotes_in(market.quote_ids())[name].vols
-    unit, squares = squares_of(calibration, calibration.model.quotes_in(market)[name])
+    of_quotes: Any = market.quote_ids()
+    is_equity = name in market.equities
+    quoted = of_quotes.equities[name].surface if is_equity else of_quotes.swaption_vols
+    unit, squares = squares_of(calibration, calibration.solved_problem.quotes)
     residuals = np.asarray(calibration.residuals).ravel().tolist()
     return {
         "model": calibration.label.lower(),
@@ -43,7 +45,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "not_identified": list(calibration.not_identified),
         "steps": int(stats["steps"]),
         "starts_at_optimum": int(stats["starts_at_optimum"]),
-        "residuals": dict(zip(np.ravel(ids), residuals, strict=True)),
+        "residuals": dict(zip(np.ravel(quoted.vols), residuals, strict=True)),
     }
 
 

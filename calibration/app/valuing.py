@@ -96,4 +96,4 @@ def _outcome(models: MarketModels, name: str) -> str:
     if name in models.failed:
         return models.failed[name].message
     found = models.calibrations[name]
-    return summary_of(found, name, found.model.quotes_in(models.market)[name])
+    return summary_of(found, name, found.solved_problem.quotes)

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from jaxtape.object_store import Place, StoredPath, arrow_table, place_of
+from pricing.formulas.stock import market_above_cash
 from pricing.ingestion.errors import UnreadableFile, listed, unreadable
 from pricing.market import Market, SmileQuotes
-from pricing.models import AbstractEquityModel, Calibratable
+from pricing.models import Calibratable
 
 from .job import Job
 from .quote_tables import Surface, surfaces_in, surfaces_of
@@ -146,10 +147,7 @@ def _of_market(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -
         errors.setdefault(error.field, []).append(str(error))
     for field, reasons in errors.items():
         yield _unreadable_job(f"{file.stem}/{field}", "; ".join(reasons))
-    for name, equity in market.equities.items():
-        if equity.dividends is not None and issubclass(kind, AbstractEquityModel):
-            why = f"{file}: {name} has dividends of known dates, above which its vols cannot be fitted yet"
-            yield _unreadable_job(f"{file.stem}/{name}", why)
+    market = market_above_cash(market)
     for name, quotes in kind.quotes_in(market).items():
         id = f"{file.stem}/{name}"
         try:

@@ -7,12 +7,18 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+import jaxtape
+from jaxtape import stored_jit
+
 from ..fields import Number
-from ..market import VolSurface
+from ..market import Equity, Market, SmileQuotes, VolSurface
+from ..market.equity import DerivedEquity
 from ..market.surface import vol_between
 from ..models import WithDividends
 from .black import black
 from .implied_vol import implied_std
+
+_MOST = 1.0 - 1e-6  # of the price that an option of X is below at every vol
 
 
 class StockVols(eqx.Module):
@@ -54,20 +60,8 @@ class StockVols(eqx.Module):
             jnp.broadcast_to(x, shape) for x in (strike, self.expiries, self.forwards, self.cash)
         )
         times, forwards, cash = rows
-        raw_strike = strike + cash
-        quoted = self.surface.vol(times, raw_strike) * jnp.sqrt(times)
-        raw_forward = forwards + cash
-        far = jnp.log(raw_forward / raw_strike)
-        side = jnp.where(far > 0.0, -1.0, 1.0).astype(far.dtype)  # out of the money
-        value = black(raw_forward, raw_strike, quoted, side) / jnp.sqrt(forwards * strike)
-        k = jnp.log(forwards / strike)
-        # where the price is lost to rounding, log-moneyness in deviations stays, its leading order
-        known = value > 1e3 * jnp.finfo(value.dtype).tiny
-        std = implied_std(
-            jnp.where(known, value, 0.1), jnp.where(known, k, 0.0), jnp.where(known, side, 1.0)
-        )
-        lost = quoted * k / jnp.where(known | (far == 0.0), 1.0, far)
-        return jnp.where(cash == 0.0, quoted, jnp.where(known, std, lost)) / jnp.sqrt(times)
+        quoted = self.surface.vol(times, strike + cash)
+        return vols_above(quoted, times, forwards, strike, cash)
 
     def shifted(self, vol: Number) -> "StockVols":
         """Return the same with every quoted vol up by `vol` (per 1.00)."""
@@ -82,3 +76,86 @@ def stock_model(model: WithDividends) -> Any:
     expiries = vol.expiries.astype(model.spot.dtype)
     forwards = found.spot * model.growth(expiries)
     return dataclasses.replace(found, vol=StockVols(vol, forwards, model.cash(expiries)))
+
+
+@jaxtape.no_inline
+def vols_above(vols: Array, times: Array, forwards: Array, strikes: Array, cash: Array) -> Array:
+    """Return the vols of X at which options on X have the prices of options on S = X + cash.
+
+    With a negative `cash` it goes the other way, from vols of X to those of S.
+
+    Args:
+        vols: The vols of S at the strikes of S, which are `strikes` + `cash`.
+        times: The expiries in years.
+        forwards: The forwards of X.
+        strikes: The strikes of X.
+        cash: The cash b on the expiries; all five are of one shape.
+    """
+    raw_forward, raw_strike, quoted = forwards + cash, strikes + cash, vols * jnp.sqrt(times)
+    far = jnp.log(raw_forward / raw_strike)
+    side = jnp.where(far > 0.0, -1.0, 1.0).astype(far.dtype)  # out of the money
+    value = black(raw_forward, raw_strike, quoted, side) / jnp.sqrt(forwards * strikes)
+    k = jnp.log(forwards / strikes)
+    # where the price is lost to rounding, log-moneyness in deviations stays, its leading order
+    known = value > 1e3 * jnp.finfo(value.dtype).tiny
+    std = implied_std(
+        jnp.where(known, value, 0.1), jnp.where(known, k, 0.0), jnp.where(known, side, 1.0)
+    )
+    lost = quoted * k / jnp.where(known | (far == 0.0), 1.0, far)
+    return jnp.where(cash == 0.0, quoted, jnp.where(known, std, lost)) / jnp.sqrt(times)
+
+
+def market_above_cash(market: Market, name: str | None = None) -> Market:
+    """Return the market of X for each equity with dividends of known dates: S = X + b, as in `WithDividends`.
+
+    Its spot, yield and vols are those of X, so that a model that is fitted there has the parameters of X, and
+    `with_dividends_of` makes it one of S. The vols are `SmileQuotes` at the strikes K - b(T). A quote weighs as
+    much as its vol of S moves with that of X: residuals are those of vols of S, to first order. A price of an
+    option out of the money that X cannot have has no vol, and its quote is missing there: the strike is b(T) or
+    less, or it is not much above it.
+
+    Args:
+        market: The market of the raw spots.
+        name: The one underlying that is read there; None: all may be.
+    """
+    of_name = market.equities if name is None else {name: market.equities.get(name)}
+    payers = {n: e for n, e in of_name.items() if e is not None and e.dividends is not None}
+    if not payers:
+        return market
+    above = {name: _stock(market, name, equity) for name, equity in payers.items()}
+    return eqx.tree_at(lambda m: m.equities, market, {**market.equities, **above})
+
+
+def _stock(market: Market, name: str, equity: Equity) -> DerivedEquity:
+    """Return the market data of X."""
+    model = WithDividends.from_market(market, name, vol=1.0)  # the vol is not read
+    stock: Any = model.stock
+    surface: Any = equity.surface
+    expiries = surface.expiries.astype(model.spot.dtype)
+    forwards, cash = stock.spot * model.growth(expiries), model.cash(expiries)
+    quotes = _quotes_above(surface, forwards[:, None], cash[:, None])
+    return DerivedEquity(stock.spot, stock.dividend_yield, quotes, equity.curve, equity.currency)
+
+
+@stored_jit
+def _quotes_above(surface: VolSurface, forwards: Array, cash: Array) -> SmileQuotes:
+    """Return the quotes of X; forwards of X and cash: of shape (expiries, 1)."""
+    quoted, root = surface.vols, jnp.sqrt(surface.expiries)[:, None]
+    above, raw_forwards = surface.strikes[None, :] - cash, forwards + cash
+    side = jnp.where(surface.strikes[None, :] < raw_forwards, -1.0, 1.0).astype(quoted.dtype)
+    known = jnp.where(jnp.isnan(quoted), 0.2, quoted)
+    prices = black(raw_forwards, surface.strikes[None, :], known * root, side)
+    is_there = ~jnp.isnan(quoted) & (prices < _MOST * jnp.minimum(above, forwards))
+    strikes, vols = jnp.where(is_there, above, forwards), jnp.where(is_there, known, 0.2)
+    times, forwards, cash = (
+        jnp.broadcast_to(x, vols.shape) for x in (surface.expiries[:, None], forwards, cash)
+    )
+    found = vols_above(vols, times, forwards, strikes, cash)
+    k, raw = jnp.log(forwards / strikes), jnp.log((forwards + cash) / (strikes + cash))
+    d, raw_d = (x / s + 0.5 * s for x, s in ((k, found * root), (raw, vols * root)))
+    slopes = jnp.exp(0.5 * (raw_d**2 - d**2)) * forwards / (forwards + cash)  # of vols of S
+    return SmileQuotes(
+        *(surface.expiries, k),
+        jnp.where(is_there, found, jnp.nan),
+        jnp.where(is_there, slopes, 0.0),
+    )

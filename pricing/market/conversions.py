@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from .correlations import Pair, quoted
-from .equity import Equity
+from .equity import DerivedEquity, Equity
 from .fx import FxPair
 
 Times = Float[Array, "..."]
@@ -28,26 +28,6 @@ class Conversion(NamedTuple):
     asset: str
     kind: str
     currency: str
-
-
-class ConvertedEquity(NamedTuple):
-    """An equity as the payer of another currency sees it, with the attributes of an `Equity`.
-
-    Attributes:
-        spot: The level that the contract reads: of a quanto that of the equity.
-        dividend_yield: The discount factor of the yield under which the forward is right.
-        surface: The implied vols of that level.
-        curve: The name of the discount curve of the payments.
-        currency: The ISO code of the payments.
-        dividends: None: those of known dates are refused.
-    """
-
-    spot: Float[Array, ""]
-    dividend_yield: Any
-    surface: Any
-    curve: str
-    currency: str
-    dividends: None = None
 
 
 def conversion_of(name: str) -> Conversion | None:
@@ -121,7 +101,7 @@ def converted(
     rate: Float[Array, ""],
     curves: Mapping[str, Any],
     correlations: Mapping[Pair, Float[Array, ""]],
-) -> ConvertedEquity:
+) -> DerivedEquity:
     """Return an equity S as the payer of another currency sees it; X is what a unit of S's own costs in that.
 
     A quanto pays a function of S itself: under the measure of the payments, S has the forward
@@ -148,10 +128,10 @@ def converted(
     if conversion.kind == "quanto":
         asset = AtTheMoney.of(equity, curves)
         yields = QuantoYield(asset, rates, rho, curves[paid].bootstrapped(), jnp.zeros_like(rho))
-        return ConvertedEquity(equity.spot, yields, equity.surface, paid, conversion.currency)
+        return DerivedEquity(equity.spot, yields, equity.surface, paid, conversion.currency)
     spot = equity.spot * (rate if is_direct else 1.0 / rate)
     vols = CompoVols(equity.surface, rates, rho, is_direct, jnp.zeros_like(rho))
-    return ConvertedEquity(spot, equity.dividend_yield, vols, paid, conversion.currency)
+    return DerivedEquity(spot, equity.dividend_yield, vols, paid, conversion.currency)
 
 
 class AtTheMoney(eqx.Module):

@@ -1,6 +1,6 @@
 """The market data of a share or an index."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -60,3 +60,25 @@ class Equity(eqx.Module):
         """The leaves of times of pillars, which come nearer day by day; ex-dates are part of Theta."""
         is_curve = isinstance(self.dividend_yield, ZeroCurve)
         return self.surface.expiries, *((self.dividend_yield.times,) if is_curve else ())
+
+
+class DerivedEquity(NamedTuple):
+    """Market data that a model reads in place of an equity, with the attributes of an `Equity`.
+
+    It is the equity as the payer of another currency sees it, or its part above its cash dividends.
+
+    Attributes:
+        spot: The level that the model is of.
+        dividend_yield: The discount factor of the yield under which the forward is right, or a number.
+        surface: The implied vols of that level.
+        curve: The name of the discount curve of the payments.
+        currency: The ISO code of the payments.
+        dividends: None: there are none of known dates.
+    """
+
+    spot: Float[Array, ""]
+    dividend_yield: Any
+    surface: Any
+    curve: str
+    currency: str
+    dividends: None = None

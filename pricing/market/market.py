@@ -21,7 +21,6 @@ from pricing.ingestion.files import read_text
 from .bootstrap import CurveQuotes, zero_curve
 from .conversions import (
     Conversion,
-    ConvertedEquity,
     conversion_of,
     converted,
     missing_part,
@@ -29,7 +28,7 @@ from .conversions import (
 )
 from .correlations import matrix
 from .curve import ZeroCurve
-from .equity import Equity
+from .equity import DerivedEquity, Equity
 from .fixings import Fixings
 from .fx import FxPair, fx_rate
 from .reader import DAYS_PER_YEAR, read_contents
@@ -209,7 +208,7 @@ class Market(eqx.Module):
             return self.equities[name].spot
         return self.fx_rate(self.fx[name].foreign, self.fx[name].domestic)
 
-    def asset(self, name: str) -> Equity | ConvertedEquity:
+    def asset(self, name: str) -> Equity | DerivedEquity:
         """Return the market data of an underlying: an equity, in its currency or another, or a pair."""
         if found := self.conversion(name):
             pair = self.parts_of(name)[1]

@@ -200,7 +200,7 @@ class AbstractEquityModel(AbstractModel):
         return eqx.tree_at(where, self, list(found.values()))
 
     @classmethod
-    def quotes_in(cls, market: Market) -> Mapping[str, VolSurface]:
+    def quotes_in(cls, market: Market) -> Mapping[str, VolSurface | SmileQuotes]:
         surfaces: dict[str, Any] = {
             name: equity.surface
             for name, equity in market.equities.items()

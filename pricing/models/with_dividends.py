@@ -32,8 +32,8 @@ class WithDividends(AbstractEquityModel):
     forward R(t) X_0. All dividends that are known are in b, so that one process gives the options of all
     expiries, and no path falls below its dividends (Buehler 2010). An escrow of the dividends up to each
     option's own expiry would be another process for each: Haug, Haug and Lewis (2003) show the arbitrage. Vols
-    that are numbers or curves are those of X. Those of a surface are of the spot, as options are quoted, and
-    are converted.
+    that are numbers or curves, and the parameters of all other models, are those of X. Those of a surface are
+    of the spot, as options are quoted, and are converted. `calibration.fit` fits models to such quotes.
 
     "spot": S is the model's own process between ex-dates, and falls by each dividend (to no less than nothing).
     It is for `BlackScholes` with a number or a `VolCurve`, whose vol is then that of S, and is solved by finite
@@ -66,7 +66,8 @@ class WithDividends(AbstractEquityModel):
             raise TypeError("dividends belong to one asset: give a model of one")
         vol, name = getattr(self.base, "vol", None), type(self.base).__name__
         is_surface = isinstance(vol, ImpliedVols)
-        if hasattr(self.base, "surface") or (is_surface and not isinstance(vol, VolSurface)):
+        reads_another = isinstance(getattr(self.base, "surface", None), ImpliedVols)
+        if reads_another or (is_surface and not isinstance(vol, VolSurface)):
             raise TypeError(
                 f"{name} reads vols of the spot that cannot be converted to those above the dividends: give "
                 "BlackScholes with a VolSurface, or Heston"
@@ -149,6 +150,21 @@ class WithDividends(AbstractEquityModel):
     def on_market(self, market: Market, name: str) -> Any:
         bare, dividends = _apart(market, name)
         return dataclasses.replace(self, base=self.base.on_market(bare, name), dividends=dividends)
+
+
+def with_dividends_of(market: Market, name: str, model: Any) -> Any:
+    """Return a model of X as the model of the raw spot, with the dividends of a market's underlying.
+
+    Args:
+        market: The market.
+        name: The underlying.
+        model: A model with parameters of X, the spot above its cash dividends.
+
+    Returns:
+        The model itself, where the underlying has no dividends of known dates.
+    """
+    bare, dividends = _apart(market, name)
+    return model if dividends is None else WithDividends(model.on_market(bare, name), dividends)
 
 
 def _apart(market: Market, name: str) -> tuple[Market, Dividends | None]:

@@ -191,10 +191,7 @@ def test_ex_dates_that_come_nearer_are_counted_once():
     assert left[24] / left[6] < 4.0**3.4
 
 
-def test_heston_is_not_fitted_to_vols_above_dividends():
-    models = calibrate_market(market(PAYS), BOOK)
-    assert "dividends of known dates" in models.failed["S"].message
-    assert not models.market.equities
+def test_black_scholes_reads_a_market_with_dividends():
     read = calibrate_market(market(PAYS), BOOK, model="black-scholes")
     assert not read.failed
     assert set(read.fit(read.market)) == {"S"}
