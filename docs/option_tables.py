@@ -33,23 +33,22 @@ def group_table() -> str:
 def table(name: str) -> str:
     """Return the Markdown of a command's arguments and options, in the order of its help."""
     command: Any = Commands().get_command(None, name)  # type: ignore[arg-type]
-    lines = ["| option | default | |", "|---|---|---|"]
+    lines = ["| option | |", "|---|---|"]
     for param in command.params:
         words = [word for word in (*param.opts, *param.secondary_opts) if word.startswith("--")]
-        shown = (
-            ", ".join(f"`{word}`" for word in words) or f"`{(param.metavar or param.name).upper()}`"
-        )
-        lines.append(f"| {shown} | {_default(param)} | {_escaped(param.help or '')} |")
+        words = words or [(param.metavar or param.name).upper()]
+        shown = ", ".join(f"`{word}`{{.whole}}" for word in words)
+        lines.append(f"| {shown} | {_escaped(param.help or '')}{_default(param)} |")
     return "\n".join(lines)
 
 
 def _default(param: Any) -> str:
     """The text that the help shows, if there is one, or the value."""
     if isinstance(param.show_default, str):
-        return _escaped(param.show_default)
+        return f" Default: {_escaped(param.show_default)}."
     if param.default is None or isinstance(param.default, bool | list | tuple):
         return ""
-    return f"`{param.default}`"
+    return f" Default: `{param.default}`."
 
 
 def _escaped(text: str) -> str:

@@ -145,9 +145,11 @@ def test_the_page_of_commands_has_the_options_of_each():
     given = [block.strip() for page in pages for block in blocks(page, "options")]
     assert {*given} >= {*Commands().list_commands(None)} - {"cache"}
     made = {name: hook_of("option_tables").table(name) for name in given}
-    assert "| `--paths` | `16384` | Number of paths" in made["risk"]
-    assert "| `--seed` | `0` |" in made["risk"] and "| `NAMES` |" in made["solve"]
-    assert "| `--max-queue` | `32` |" in made["serve"] and "| `--max-rms` | 2 |" in made["monitor"]
+    assert re.search(
+        r"^\| `--paths`\{\.whole\} \| Number of paths.* `16384`\. \|$", made["risk"], re.M
+    )
+    assert "Default: `0`." in made["risk"] and "| `NAMES`{.whole} |" in made["solve"]
+    assert "Default: `32`." in made["serve"] and "Default: 2." in made["monitor"]
     assert all(len(text.splitlines()) > 4 for text in made.values())
 
 
@@ -303,6 +305,21 @@ def test_a_tutorial_finds_what_it_claims(name):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert not done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_becomes_a_notebook_of_the_same_statements(name, tmp_path):
+    """The hook itself refuses others, so that the notebook runs as the tutorial does."""
+    if importlib.util.find_spec("jupytext") is None:
+        pytest.skip("make docs installs jupytext")
+    module = hook_of("notebooks")
+    made = module.notebook(DOCS / "tutorials" / f"{name}.py")
+    kinds = [cell.cell_type for cell in made.cells]
+    assert kinds[0] == "markdown" and kinds.count("code") > 3
+    magic = tmp_path / "magic.py"
+    magic.write_text("# %%\nx = 1\n\n# %%\n# !ls\n# %time x\n", encoding="utf-8")
+    with pytest.raises((ValueError, SyntaxError)):
+        module.notebook(magic)
 
 
 def test_all_tutorials_are_run_here():

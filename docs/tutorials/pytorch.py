@@ -80,7 +80,7 @@ value_gap = abs(float(ours) / value.item() - 1.0)
 print(f"values are apart by {value_gap:.1e}")
 
 # %% [markdown]
-# `compare_gradients` runs both on the same inputs, and says how far each gradient is off. The gradients to
+# `compare_gradients` runs both on the same inputs, and prints how far each gradient is off. The gradients to
 # all 262,144 numbers of noise are among them.
 
 # %%

@@ -102,7 +102,7 @@ print(f"vega  {vega:.2f} ± {vega_error:.2f}, exact {exact_vega:.2f}")
 # ## What is kept
 #
 # By default every state is kept, as `jax.lax.scan` keeps them. A *schedule* keeps fewer and computes the
-# others again. `Revolve(slots)` takes the fewest steps that so many slots allow. `jt.plan` says beforehand
+# others again. `Revolve(slots)` takes the fewest steps that so many slots allow. `jt.plan` gives beforehand
 # what that costs.
 
 # %%
@@ -150,14 +150,14 @@ rolled = tape.drop(1).append(day, tomorrow)
 print(len(rolled), f"value {price(rolled):.4f}")
 
 # %% [markdown]
-# What it gives is what a tape gives that was written down anew.
+# The result is that of a tape written from scratch.
 
 # %%
-anew = {
+fresh = {
     "vol": jnp.full(days, 0.2),
     "noise": jnp.concatenate([noise[1:], tomorrow["noise"]]),
 }
-edit_gap = float(abs(price(rolled) - price(jt.Tape().append(day, anew))))
+edit_gap = float(abs(price(rolled) - price(jt.Tape().append(day, fresh))))
 print(f"difference: {edit_gap:.1e}")
 
 # %% [markdown]
