@@ -42,12 +42,18 @@ def fingerprint(packages: Iterable[str]) -> dict[str, object]:
     return {
         "code": code,
         "python": sys.version,
-        "versions": {name: metadata.version(name) for name in _NUMERICS},
+        "versions": _versions(),
         "settings": {name: str(value) for name, value in settings()},
         "kernels": kernels_are_on(),
         "flags": [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")],
         "platform": [jax.default_backend(), jax.devices()[0].device_kind],
     }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages that compute."""
+    return {name: metadata.version(name) for name in _NUMERICS}
 
 
 @functools.cache

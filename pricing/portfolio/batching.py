@@ -1,7 +1,7 @@
 """From trades, with dates and words, to products, with year fractions and numbers."""
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import date
 from typing import Any
 
@@ -28,8 +28,13 @@ def shape_key(trade: Trade) -> Hashable:
 
 def currency_of(trade: Trade, market: Market) -> str:
     """Return the ISO code of the currency that a trade is valued in; "" where the market names none."""
-    # through the class: to bind a method of an equinox module takes 60 microseconds, and trades are many
-    return Market.currency_of(market, trade.underlyings[0], in_rates=trade.in_rates)
+    return market.currency_of(trade.underlyings[0], in_rates=trade.in_rates)
+
+
+def currencies_in(market: Market) -> Callable[[Trade], str]:
+    """Return `currency_of` in a market, which is computed once for each name: trades are many, names few."""
+    of_name = functools.cache(lambda name, in_rates: market.currency_of(name, in_rates=in_rates))
+    return lambda trade: of_name(trade.underlyings[0], trade.in_rates)
 
 
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:

@@ -13,7 +13,7 @@ from pricing.ingestion.validation import ValidationIssue, validate
 from pricing.market import Market, Observed, UnknownPast
 from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
-from .market_problems import market_problems
+from .market_problems import MarketProblems
 from .seasoning import History, seasoned
 from .trade_table import RawRow, TradeRows, read_frame, read_table
 
@@ -70,6 +70,9 @@ class Book:
     file: str
     rows: tuple[BookRow, ...]
     errors: tuple[InputError, ...]
+    _last_served: "tuple[Market, Book, frozenset[str]] | None" = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Book":
@@ -185,15 +188,20 @@ class Book:
         Args:
             market: The market to be valued in.
         """
+        last = self._last_served
+        if last and last[0] is market:
+            return last[1:]
         rows, found = [], []
-        observed = Observed(market.asof, market)
+        observed, problems_of = Observed(market.asof, market), MarketProblems(market)
         for row in self.rows:
-            served, problems = _served(row, market, observed)
+            served, problems = _served(row, problems_of, observed)
             errors = tuple(_error(problem, row.raw) for problem in problems)
             rows.append(replace(row, trade=None, errors=errors) if errors else served)
             found.extend(errors)
         checked = Book(self.file, tuple(rows), (*self.errors, *found))
-        return checked, frozenset(observed.quoted)
+        quoted = frozenset(observed.quoted)
+        object.__setattr__(self, "_last_served", (market, checked, quoted))
+        return checked, quoted
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
         """Return the trades that the market can serve, and the errors of the others.
@@ -308,14 +316,14 @@ def _error(problem: ValidationIssue, raw: RawRow) -> InputError:
 
 
 def _served(
-    row: BookRow, market: Market, observed: Observed
+    row: BookRow, problems_of: MarketProblems, observed: Observed
 ) -> tuple[BookRow, tuple[ValidationIssue, ...]]:
     """Return a row with its trade as the market's day finds it, and its problems."""
     trade = row.trade
     if trade is None:
         return row, ()
-    if problems := market_problems(trade, market):
-        if trade.end >= market.asof:
+    if problems := problems_of(trade):
+        if trade.end >= observed.until:
             return row, problems
         return replace(row, trade=None, history=History(trade, "expired", trade.end, None)), ()
     try:

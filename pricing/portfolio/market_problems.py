@@ -1,5 +1,7 @@
 """The checks of a trade against a market: names, curves, correlations, units and currency."""
 
+import functools
+
 from pricing.ingestion.errors import listed, show
 from pricing.ingestion.fields import closest
 from pricing.ingestion.validation import ValidationIssue
@@ -8,27 +10,35 @@ from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 from pricing.market.quote_bounds import far_from
 from pricing.products.trade import Trade
 
-from .batching import currency_of
+from .batching import currencies_in
 
 
-def market_problems(trade: Trade, market: Market) -> tuple[ValidationIssue, ...]:
-    """Return the reasons for which a market cannot value a trade, or would value another one than it says."""
-    names = trade.underlyings
-    problems = [problem for name in names for problem in _unknown(name, trade.in_rates, market)]
-    if not problems and trade.in_rates:
-        problems += _no_curves(trade, market)
-    elif not problems and len(trade.underlyings) > 1:
-        problems += _no_basket(trade, market)
-    if not problems and not trade.in_rates and len(names) == 1:
-        problems += _far_levels(trade, market)
-    if not problems and trade.currency is not None:
-        problems += _other_currency(trade, trade.currency, market)
-    return tuple(problems)
+class MarketProblems:
+    """The problems of trades in one market; what depends on a name alone is computed once a name."""
+
+    def __init__(self, market: Market):
+        self.market = market
+        self._spot = functools.cache(lambda name: float(market.spot(name)))
+        self._currency_of = currencies_in(market)
+
+    def __call__(self, trade: Trade) -> tuple[ValidationIssue, ...]:
+        """Return the reasons for which the market cannot value a trade, or would value another than it says."""
+        market, names = self.market, trade.underlyings
+        problems = [issue for name in names for issue in _unknown(name, trade.in_rates, market)]
+        if not problems and trade.in_rates:
+            problems += _no_curves(trade, market)
+        elif not problems and len(names) > 1:
+            problems += _no_basket(trade, market)
+        if not problems and not trade.in_rates and len(names) == 1:
+            problems += _far_levels(trade, self._spot(trade.underlying))
+        if not problems and trade.currency is not None:
+            problems += _other_currency(trade, trade.currency, self._currency_of(trade))
+        return tuple(problems)
 
 
-def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
+def _far_levels(trade: Trade, spot: float) -> list[ValidationIssue]:
     """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
-    spot, found = float(Market.spot(market, trade.underlying)), []
+    found = []
     for name in ("strike", "barrier", "lower"):
         level = getattr(trade, name, None)
         if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
@@ -39,9 +49,8 @@ def _far_levels(trade: Trade, market: Market) -> list[ValidationIssue]:
     return found
 
 
-def _other_currency(trade: Trade, said: str, market: Market) -> list[ValidationIssue]:
+def _other_currency(trade: Trade, said: str, found: str) -> list[ValidationIssue]:
     """Return the problem of a row that expects another currency than it is valued in."""
-    found = currency_of(trade, market)
     if not found or said.upper() == found.upper():
         return []
     message = f"a trade on {trade.underlying} is valued in {found}, not in {said}"

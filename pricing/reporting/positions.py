@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..market import Market
-from ..portfolio.batching import currency_of
+from ..portfolio.batching import currencies_in
 from ..portfolio.book import Book, BookRow
 from ..portfolio.book_risk import RiskResult
 from ..portfolio.sweep.trade_risk import Measures, TradeRisk
@@ -126,6 +126,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
     """
     served = book.checked(market)
     spot = functools.cache(lambda name: float(market.spot(name)))  # many trades, few assets
+    currency_of = currencies_in(market)
 
     def position_of(row: BookRow, given: BookRow, risk: TradeRisk) -> Position:
         ended = row.history if row.is_over else None
@@ -137,7 +138,7 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
             columns = _columns(trade, market)
             figures, by_asset = _by_column(risk, columns, spots)
             errors = _errors(risk, columns, spots)
-        currency = currency_of(trade, market) if trade else market.currency
+        currency = currency_of(trade) if trade else market.currency
         if figures and result.is_converted:
             figures[f"value:{result.currency}"] = result.fx_rates[currency] * figures["value"]
         return Position(

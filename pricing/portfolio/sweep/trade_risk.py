@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...market import Market
 from ...results import RESULTS
-from ..batching import currency_of
+from ..batching import currencies_in
 from ..book import Book, BookRow
 from .groups import TradeGroup
 
@@ -168,7 +168,7 @@ class TradeRisks(Sequence[TradeRisk]):
         self, book: Book, groups: Sequence[GroupRisk], unpriced: Mapping[str, str], market: Market
     ):
         self._rows, self._groups, self._unpriced = book.rows, groups, unpriced
-        self._market = market
+        self._currency_of = currencies_in(market)
 
     @functools.cached_property
     def _places(self) -> dict[str, tuple[GroupRisk, int]]:
@@ -179,17 +179,22 @@ class TradeRisks(Sequence[TradeRisk]):
             for index, trade in enumerate(risk.group.trades)
         }
 
+    @functools.cached_property
+    def _found(self) -> tuple[TradeRisk, ...]:
+        return tuple(map(self._of_row, self._rows))
+
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __iter__(self) -> Iterator[TradeRisk]:
+        return iter(self._found)
 
     @overload
     def __getitem__(self, index: int) -> TradeRisk: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[TradeRisk, ...]: ...
     def __getitem__(self, index):
-        if isinstance(index, slice):
-            return tuple(map(self._of_row, self._rows[index]))
-        return self._of_row(self._rows[index])
+        return self._found[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -205,7 +210,7 @@ class TradeRisks(Sequence[TradeRisk]):
             return TradeRisk(*head, None, "", f"failed: {self._unpriced[row.id]}")
         risk, index = self._places[row.id]
         figures, method, status, *errors = risk.rows[index]
-        currency = currency_of(row.trade, self._market) if figures else ""
+        currency = self._currency_of(row.trade) if figures else ""
         return TradeRisk(*head, figures, method, status, *errors, currency=currency)
 
 
