@@ -4,12 +4,15 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from jaxtape.jax_settings.matmul_precision import chosen_precision
 from pricing.formulas.stock import market_above_cash
 from pricing.ingestion.errors import InputError, listed
 from pricing.market import Market
@@ -35,6 +38,9 @@ from .surface_fits import surface_fit
 
 ModelName = Literal["heston", "black-scholes"]
 """The models of equities. Rates are valued under Hull-White."""
+
+_AT_ONCE = 2
+"""The calibrations that run side by side: a first run compiles the programs of two models at once."""
 
 _DEFAULT_MODELS: tuple[type[Calibratable], ...] = (Heston, HullWhite)  # the first with quotes
 
@@ -140,23 +146,45 @@ def calibrate_market(
     names = calibrated_names(market, book, model)
     settings = {"num_starts": num_starts, "max_steps": max_steps, "key": key}
     calibrations, failed, seconds = {}, {}, {}
-    for count, name in enumerate(names):
-        if progress is not None:
-            progress(count, len(names), name)
-        begun = time.perf_counter()
-        start, quotes = standard_start(market, name)
-        error = too_few(start, quotes, name, file)
-        if error is None:
-            calibrations[name] = calibrate_precisely(start, quotes, **settings)
-            error = _failure(market, name, calibrations[name], file)
-        seconds[name] = time.perf_counter() - begun
-        if error is not None:
-            calibrations.pop(name, None)
-            failed[name] = error
+    precision = chosen_precision()
+
+    def found(name: str) -> "_Found":
+        with jax.default_matmul_precision(precision):
+            return _calibrated(market, name, file, settings)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        results = {name: pool.submit(found, name) for name in names}
+        for count, (name, result) in enumerate(results.items()):
+            if progress is not None:
+                progress(count, len(names), name)
+            calibration, error, seconds[name] = result.result()
+            if calibration is not None:
+                calibrations[name] = calibration
+            if error is not None:
+                failed[name] = error
     if progress is not None:
         progress(len(names), len(names), "")
     served = served_market(market, underlyings_of(market, book, in_rates=False), failed)
     return MarketModels(served, calibrations, failed, model, seconds)
+
+
+class _Found(NamedTuple):
+    """A calibration, or the error for which there is none, and its seconds."""
+
+    calibration: Calibration | None
+    error: InputError | None
+    seconds: float
+
+
+def _calibrated(market: Market, name: str, file: str, settings: Mapping[str, Any]) -> _Found:
+    """Calibrate one underlying of a market."""
+    begun, found = time.perf_counter(), None
+    start, quotes = standard_start(market, name)
+    error = too_few(start, quotes, name, file)
+    if error is None:
+        found = calibrate_precisely(start, quotes, **settings)
+        error = _failure(market, name, found, file)
+    return _Found(None if error else found, error, time.perf_counter() - begun)
 
 
 def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -11,14 +12,15 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
-from pricing.fbsde.path_shares import ALL_PATHS
-from pricing.fbsde.solvers.networks import OptimizerState, minimize
 from pricing.market import VolSurface
 from pricing.models import AbstractModel
 from pricing.progress import Progress
 
 from .objectives import SimulatedVolError
 from .results import RESULTS
+
+if TYPE_CHECKING:
+    from pricing.fbsde.solvers.networks import OptimizerState
 
 _REPORT = 100
 
@@ -83,6 +85,8 @@ def train(
         >>> train(surface, start, optax.adam(1e-2), where=lambda model: model.network, **by).losses.shape
         (2,)
     """
+    from pricing.fbsde.solvers.networks import OptimizerState  # here, for it takes a while
+
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}")
     objective = SimulatedVolError() if objective is None else objective
@@ -107,8 +111,11 @@ def train(
 
 @stored_jit
 def _steps(
-    quotes, objective, optimizer, still, state: OptimizerState, count: int, *, key: PRNGKeyArray
-) -> tuple[OptimizerState, Array]:
+    quotes, objective, optimizer, still, state: "OptimizerState", count: int, *, key: PRNGKeyArray
+) -> tuple["OptimizerState", Array]:
+    from pricing.fbsde.path_shares import ALL_PATHS
+    from pricing.fbsde.solvers.networks import minimize
+
     def loss(parameters, index, _share):
         model = eqx.combine(parameters, still)
         value = objective.loss(model, quotes, key=jax.random.fold_in(key, index))

@@ -1,5 +1,6 @@
 """Keep programs, and JAX's compiled ones, between processes; and the command `jaxtape cache`."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Annotated
@@ -14,7 +15,7 @@ from ..programs.default_store import (
     MAX_PROGRAM_BYTES,
     cache_folder,
 )
-from ..programs.store import PROGRAMS, stored_files
+from ..programs.store import PROGRAMS, ProgramStore, stored_files
 from ..programs.stored_jit import use_default_store
 
 
@@ -34,6 +35,17 @@ def use_cache(job: str) -> Callable[[], None]:
     jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
     share_executables_among_devices()
     return store.prefetch(job)
+
+
+def read_ahead(job: str) -> None:
+    """Start what `use_cache` does, if there are programs to read: before the command is imported."""
+    folder = None
+    with contextlib.suppress(OSError, ValueError):  # `use_cache` will say it
+        folder = cache_folder()
+    if folder is None or not os.access(folder, os.W_OK):
+        return
+    if ProgramStore(folder / "programs", MAX_PROGRAM_BYTES).has_note_of(job):
+        use_cache(job)
 
 
 def cache(

@@ -33,7 +33,7 @@ from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITT
 from ..object_store import Place, place_of
 from ..output_folder import AtomicOutput, local_path
 from ..programs.status import current_status
-from .cache import use_cache
+from .cache import read_ahead, use_cache
 from .escaping import escaped
 
 GROUP = "jaxtape.commands"
@@ -267,8 +267,7 @@ def configure(precision: Precision | None = None, *, hosts_too: bool = False) ->
         hosts_too: Whether all else has it, too. Otherwise that is double, on the host's CPU.
     """
     os.environ["MPLBACKEND"] = "agg"  # pictures are files
-    add_flag(*WITHOUT_FUSION_EMITTERS)
-    add_flag(*WITHOUT_COSTLY_PASSES)
+    _add_flags()
     gc.freeze()  # imported objects stay
     gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
     try:
@@ -281,8 +280,28 @@ def configure(precision: Precision | None = None, *, hosts_too: bool = False) ->
         refuse(f"JAX cannot start: {error} (JAX_PLATFORMS={platforms}); set it to cpu, or unset it")
     if chosen is not precision and chosen is Precision.single:
         print(_SINGLE_BY_DEFAULT, file=sys.stderr)
-    job = Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
-    _at_end.callback(use_cache(job))
+    _at_end.callback(use_cache(_job()))
+
+
+def _add_flags() -> None:
+    add_flag(*WITHOUT_FUSION_EMITTERS)
+    add_flag(*WITHOUT_COSTLY_PASSES)
+
+
+def _job() -> str:
+    """Return the name of the command."""
+    return Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
+
+
+_BEFORE_JAX = {"--target", "--dry-run", "--coordinator", "--cluster"}
+"""Options that set JAX up in another way before it starts."""
+
+
+def _read_ahead() -> None:
+    """Read the programs of the last command of this name while its packages are imported."""
+    if _BEFORE_JAX.isdisjoint(text.partition("=")[0] for text in sys.argv):
+        _add_flags()
+        read_ahead(_job())
 
 
 _SINGLE_BY_DEFAULT = (
@@ -297,6 +316,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
         sys.stdout.reconfigure(errors="backslashreplace")
     with interrupts_end_it(), _ends_if_unprintable(), _without_waiting_if_interrupted(), _at_end:
+        _read_ahead()
         app(prog_name="jaxtape")
 
 

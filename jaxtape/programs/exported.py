@@ -43,25 +43,45 @@ class Program:
     """
 
     def __init__(self, content: bytes):
-        """Read the bytes that `export` wrote.
+        """Read the bytes that `export` wrote; it is a ValueError if they are not, or for another version of JAX."""
+        self._read(content)
+        self.check_results()
 
-        Raises:
-            ValueError: The bytes are not that, or not all of it, or for another version of JAX.
+    @classmethod
+    def before_imports(cls, content: bytes) -> "Program":
+        """Return a program that may be compiled before the classes of its results are imported.
+
+        `check_results` is to be called before it is run.
         """
+        program = cls.__new__(cls)
+        program._read(content)
+        return program
+
+    def _read(self, content: bytes) -> None:
         try:
             self._header, program = _unpacked(content)
             self._exported = jax.export.deserialize(bytearray(program))
-            places = [np.asarray(i) for i in range(len(self._exported.out_avals))]
+        except Exception as error:  # damaged bytes can break any reader
+            raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
+        self._compiled: dict[Any, Callable] = {}
+
+    def check_results(self) -> None:
+        """Build the results once, of numbers in place of arrays.
+
+        Raises:
+            ValueError: They cannot be built, or are not those of the program.
+        """
+        places = [np.asarray(i) for i in range(len(self._exported.out_avals))]
+        try:
             built = from_json(self._header["outputs"], iter(places))
         except LookupError as error:
             raise ValueError(f"the program's results need a class: {error.args[0]}") from error
-        except Exception as error:  # damaged bytes can break any reader
+        except Exception as error:
             raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
         if arrays_of(built) != places:
             raise ValueError(
                 f"this is no program that jaxtape.export wrote: it has {len(places)} results"
             )
-        self._compiled: dict[Any, Callable] = {}
 
     @property
     def name(self) -> str:

@@ -17,8 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from ..jax_private import every_program_kept
-from .exported import Program, load
+from .exported import Program, load, read
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
@@ -45,17 +47,16 @@ class ProgramStore:
         ahead = self._prefetched.pop(name, None)
         return self._compiled(name, arrays, ahead and ahead.result())
 
-    def _compiled(
-        self, name: str, arrays: Sequence[Any] | None = None, found: Program | None = None
-    ) -> Program | None:
-        """Read a program, unless it is found, and compile it: for the arrays, or for such as it takes."""
+    def _compiled(self, name: str, arrays: Sequence[Any], found: Program | None) -> Program | None:
+        """Read a program, unless it is found, and compile it for the arrays."""
         path = self.folder / f"{name}{_SUFFIX}"
         try:
             found = found or load(path)
+            found.check_results()
             if found.name != name:  # it was renamed
                 return None
             with every_program_kept():
-                found.compiled(found.shapes if arrays is None else arrays)
+                found.compiled(arrays)
         except FileNotFoundError:
             return None
         except Exception as error:  # a file can be wrong in countless ways
@@ -65,8 +66,25 @@ class ProgramStore:
             os.utime(path)  # it was used
         return found
 
+    def _ahead(self, name: str) -> Program | None:
+        """Read a program, and compile it for arrays such as it takes, before its classes are imported."""
+        try:
+            found = Program.before_imports(read(self.folder / f"{name}{_SUFFIX}"))
+            with every_program_kept(), jax.enable_x64(True):  # programs say their own types
+                found.compiled(found.shapes)
+        except Exception as error:  # `find` tries again, and says why
+            _LOGGER.debug("%s is not read ahead: %s", name, error)
+            return None
+        return found
+
+    def has_note_of(self, job: str) -> bool:
+        """Return True if a job of this name has noted the programs that it used."""
+        return (self.folder / f"{job}{_NOTE}").is_file()
+
     def prefetch(self, job: str) -> Callable[[], None]:
         """Read the programs that the last job of this name used, in threads, before this one needs them.
+
+        A second call goes on with what the first one reads.
 
         Returns:
             A function that ends the job: it stops reading ahead, and notes the programs used for the next job.
@@ -77,7 +95,11 @@ class ProgramStore:
             names = [name for name in listed if re.fullmatch("[0-9a-f]{64}", name)]
             pool = ThreadPoolExecutor(max_workers=_READERS)
             self._prefetched.update(
-                {name: pool.submit(self._compiled, name) for name in names if name not in before}
+                {
+                    name: pool.submit(self._ahead, name)
+                    for name in names
+                    if name not in before and name not in self._prefetched
+                }
             )
             pool.shutdown(wait=False)
 

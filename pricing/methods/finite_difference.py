@@ -83,6 +83,7 @@ class FiniteDifference(AbstractMethod):
     """
 
     is_random: ClassVar[bool] = False
+    program_size: ClassVar[int] = 10
 
     num_spots: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)

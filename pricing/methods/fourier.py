@@ -42,6 +42,7 @@ class Fourier(AbstractMethod):
 
     is_random: ClassVar[bool] = False
     group_size: ClassVar[int | None] = 8
+    program_size: ClassVar[int] = 3
 
     num_nodes: int = eqx.field(static=True, default=96)
 

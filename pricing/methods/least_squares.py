@@ -74,6 +74,7 @@ class LeastSquares(AbstractMethod):
     """
 
     is_random: ClassVar[bool] = True
+    program_size: ClassVar[int] = 10
     is_fitted: ClassVar[bool] = True
 
     num_paths: int = eqx.field(static=True, default=32768)

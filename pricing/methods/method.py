@@ -45,6 +45,8 @@ class AbstractMethod(eqx.Module):
         is_fitted: Whether `fitted` fits something to each contract.
         group_size: The contracts of a group that share the values of `shared`, a power of two; None if
             contracts share none.
+        program_size: The size of its programs relative to those of others. Of the programs that a book needs
+            the largest are compiled first.
 
     Examples:
         >>> from pricing import BlackScholes, European, LeastSquares
@@ -55,6 +57,7 @@ class AbstractMethod(eqx.Module):
     is_random: eqx.AbstractClassVar[bool]
     is_fitted: ClassVar[bool] = False
     group_size: ClassVar[int | None] = None
+    program_size: ClassVar[int] = 1
 
     @property
     def name(self) -> str:

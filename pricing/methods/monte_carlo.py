@@ -59,6 +59,7 @@ class MonteCarlo(AbstractMethod):
     """
 
     is_random: ClassVar[bool] = True
+    program_size: ClassVar[int] = 10
 
     num_paths: int = eqx.field(static=True, default=65536)
     num_steps: int = eqx.field(static=True, default=64)

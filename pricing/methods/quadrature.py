@@ -59,6 +59,7 @@ class Quadrature(AbstractMethod):
 
     is_random: ClassVar[bool] = False
     reads_exercise_value: ClassVar[bool] = True
+    program_size: ClassVar[int] = 20
 
     num_nodes: int | None = eqx.field(static=True, default=None)
     num_dates: int = eqx.field(static=True, default=64)

@@ -55,6 +55,10 @@ class UnderDividends(AbstractMethod):
         return self.method.group_size
 
     @property
+    def program_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.method.program_size
+
+    @property
     def name(self) -> str:
         return self.method.name
 

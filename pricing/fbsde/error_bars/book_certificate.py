@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.special import ndtri, stdtrit
 
 from jaxtape import stored_jit
 
@@ -44,6 +43,8 @@ def book_figures(
     Derivatives are combinations of these moments. Blocks of paths are independent, and their means show the
     noise; with few blocks Student's law widens it.
     """
+    from scipy.special import ndtri, stdtrit  # here, for it takes a quarter of a second
+
     contracts = math.prod(solution.problem.contracts)
     pairs = max(1, min(num_paths // (2 * _FEWEST_BLOCKS), _NUMBERS // (2 * contracts)))
     blocks = max(2, -(-num_paths // (2 * pairs)))

@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 
@@ -26,15 +26,18 @@ def run_tiles(
 ) -> Iterator[tuple[TradeGroup, list[Future[Result]]]]:
     """Return each group with the results of its tiles, in order, however many workers there are.
 
-    The first tiles of all groups start first, so that programs compile side by side; of those the largest
-    trades first, whose programs take longest. Products of matrices are as precise as in the caller's thread.
+    The first tiles of all groups start first, so that programs compile side by side; of those the methods of
+    the largest programs first. Products of matrices are as precise as in the caller's thread.
     `gate`: the gate shared by callers in several threads, so that the budget holds for all of them together.
     """
     gate, precision = gate or MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]
-    pairs = sorted(
-        zip(groups, results, strict=True), key=lambda pair: -pair[0].method.tiling.trade_bytes
-    )
+
+    def size(pair: tuple[TradeGroup, Any]) -> tuple[int, int]:
+        method = pair[0].method
+        return method.program_size, method.tiling.trade_bytes
+
+    pairs = sorted(zip(groups, results, strict=True), key=size, reverse=True)
 
     def run(group: TradeGroup, tile: Tile) -> Result:
         with gate.holding(group.tile_bytes), jax.default_matmul_precision(precision):
