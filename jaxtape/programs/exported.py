@@ -43,7 +43,7 @@ class Program:
     """
 
     def __init__(self, content: bytes):
-        """Read the bytes that `export` wrote; it is a ValueError if they are not, or for another version of JAX."""
+        """Read the bytes that `export` wrote; others, or those for another version of JAX, are a ValueError."""
         self._read(content)
         self.check_results()
 
