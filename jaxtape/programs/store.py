@@ -84,7 +84,7 @@ class ProgramStore:
     def prefetch(self, job: str) -> Callable[[], None]:
         """Read the programs that the last job of this name used, in threads, before this one needs them.
 
-        A second call goes on with what the first one reads.
+        A second call continues the first.
 
         Returns:
             A function that ends the job: it stops reading ahead, and notes the programs used for the next job.
