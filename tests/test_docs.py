@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,15 @@ def blocks(page: str, language: str) -> list[str]:
     return documented.blocks(DOCS / f"{page}.md", language)
 
 
-def run(program: str) -> str:
-    """What a program prints in a process of its own, as a user has it."""
+def run(program: str, folder: Path = ROOT, **others: str) -> str:
+    """What a program prints in a process of its own, as a user has it; others: of its environment."""
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | others,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert not done.returncode, done.stderr
     return done.stdout
@@ -84,16 +90,34 @@ def test_the_python_of_a_page_prints_what_the_page_says(page):
     check_printed(run("\n".join(blocks(page, "python"))), page)
 
 
-def test_the_python_of_short_pages_prints_what_they_say():
+def check_short(pages: tuple[str, ...], **place: Any) -> None:
     """In one process, which starts once; each page has its own names."""
-    pages = [page for page in (*SHORT, *FIRST_STEPS) if HAS_TORCH or "pytorch" not in page]
+    pages = tuple(page for page in pages if HAS_TORCH or "pytorch" not in page)
     programs = ["\n".join(blocks(page, "python")) for page in pages]
     mark = "-- the next page --\n"
     found = run(
-        f"for program in {programs!r}:\n    exec(program, {{}})\n    print({mark!r}, end='')"
+        f"for program in {programs!r}:\n    exec(program, {{}})\n    print({mark!r}, end='')",
+        **place,
     )
     for page, printed in zip(pages, found.split(mark)[:-1], strict=True):
         check_printed(printed, page)
+
+
+def test_the_python_of_short_pages_prints_what_they_say():
+    check_short(SHORT)
+
+
+def test_the_first_steps_print_what_they_say_from_the_wheel(tmp_path):
+    """In another folder, with the packages of this environment; `make wheel-check` has an empty one."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)
+    (wheel,), site = tmp_path.glob("jaxtape-*.whl"), tmp_path / "site"
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    place: dict[str, Any] = {"folder": tmp_path, "PYTHONPATH": str(site)}
+    names = ", ".join(PACKAGES)
+    found = run(f"import {names}\nfor one in ({names}): print(one.__file__)", **place)
+    assert all(Path(line).is_relative_to(site) for line in found.split())
+    check_short(FIRST_STEPS, **place)
 
 
 def test_the_pages_here_are_all_that_have_output_and_no_other_test():
