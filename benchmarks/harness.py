@@ -34,6 +34,7 @@ QUICK = {
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
     "first_price": "--repeat 2",
+    "simulated_price": "--paths 8192 --steps 64 --block 8192 --repeat 2",
     "import_time": "--repeat 2",
     "evenings": "--trades 60 --evenings 5",
     "live_session": "--trades 1000 --repeat 2",

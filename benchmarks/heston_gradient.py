@@ -22,6 +22,7 @@ gradients are compared on the same normals.
 """
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ from pricing.sampling import normals
 from .command import Run, parser_of, table_of, with_eager
 from .heston_scheme import NAMES, PARAMETERS, payoff, step
 from .timing import Timed, take_turns
+from .ways import by_tape, kernels, nested
 
 WIDE = {"xla_cpu_prefer_vector_width": 512}
 AIMS = {"PyTorch, eager": 2.0, "PyTorch, compiled": 1.1}
@@ -95,19 +97,52 @@ def shared(options) -> Callable:
     return gradient
 
 
+def drawn(scan: Callable, options):
+    """The mean gradient, jitted, with all paths in one tile and the normals of a step drawn by its node."""
+    steps, paths = options.steps, options.paths
+
+    def value(p, key):
+        def node(state, i):
+            z = jax.random.normal(jax.random.fold_in(key, i), (2, paths))
+            return step(jnp, p, 1.0 / steps, state, *z), None
+
+        start = jnp.zeros(paths), jnp.broadcast_to(p[1], (paths,))
+        log_spot, _ = scan(node, start, jnp.arange(steps, dtype=jnp.int32))
+        return jnp.mean(payoff(jnp, p, log_spot))
+
+    return jax.jit(jax.grad(value))
+
+
 # --- measurement --------------------------------------------------------------------------------------
 
 
-def our_ways(options) -> dict[str, Timed]:
-    """Our gradient, with the compiler's own vectors and with wide ones; and the bytes each takes."""
+def our_ways(run: Run) -> dict[str, Timed]:
+    """The gradient in JAX, by every way that the platform has, and the bytes each takes."""
+    options = run.options
     p = tuple(map(jnp.float32, PARAMETERS))
     lowered = jax.jit(shared(options)).lower(p, jax.random.key(0))
     keys = iter(jax.random.split(jax.random.key(1), 10_000))
     ways = {}
-    builds = {"jaxtape": {}}
-    builds |= {"jaxtape, 512-bit vectors": WIDE} if jax.default_backend() == "cpu" else {}
-    for name, flags in builds.items():
-        compiled = lowered.compile(compiler_options=flags)
+    built = {"jaxtape": lowered.compile()}
+    if jax.default_backend() == "cpu":
+        built["jaxtape, 512-bit vectors"] = lowered.compile(compiler_options=WIDE)
+    elif options.devices == 1:
+        with kernels(True):
+            scan = functools.partial(by_tape, jt.Revolve(options.steps // options.segment))
+            in_kernels = drawn(scan, options).lower(p, jax.random.key(0))
+        nested_twice = drawn(functools.partial(nested, 2, False), options)
+        built = {"jaxtape, kernels": in_kernels.compile(), **built}
+        built["jax.checkpoint, nested"] = nested_twice.lower(p, jax.random.key(0)).compile()
+        key = jax.random.key(2)
+        pairs = zip(
+            *(built[name](p, key) for name in ("jaxtape, kernels", "jax.checkpoint, nested")),
+            strict=True,
+        )
+        figure = (
+            "gradient in kernels, largest difference from nested checkpoints on the same normals"
+        )
+        run.answer(figure, max(abs(float(a / b) - 1.0) for a, b in pairs))
+    for name, compiled in built.items():
         size = compiled.memory_analysis()
         peak = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
         way = ways[name] = Timed(lambda compiled=compiled: compiled(p, next(keys)))
@@ -187,7 +222,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     run = Run("heston_gradient", parser(), argv, precision="float32")
-    options, figures, ways = run.options, {}, our_ways(run.options)
+    options, figures, ways = run.options, {}, our_ways(run)
     if run.has("torch"):
         from .heston_gradient_torch import torch_ways
 

@@ -1,13 +1,14 @@
-"""PyTorch's side of `heston_gradient`: eager, compiled, and compiled in tiles."""
+"""PyTorch's side of `heston_gradient`: eager, compiled, compiled in tiles, and a Triton kernel by hand."""
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from .heston_scheme import PARAMETERS, payoff, step
-from .torch_ways import TorchRun
+from .heston_scheme import PARAMETERS, STRIKE, payoff, step
+from .torch_ways import TorchRun, has_triton
 
 
 def torch_steps(p, dt: float, state, block):
@@ -45,8 +46,25 @@ def torch_ways(options, compiles: bool) -> dict[str, TorchRun]:
         compiled = functools.partial(gradient, compiled_steps, options.segment)
         ways["PyTorch, compiled"] = functools.partial(compiled, whole)
         ways["PyTorch, compiled, in tiles"] = functools.partial(compiled, part, tiles=tiles)
+    if has_triton():
+        ways["Triton, by hand"] = hand_written(steps, paths)
     threads = tuple(sorted({1, options.devices}))
     return {name: TorchRun(way, threads) for name, way in ways.items()}
+
+
+def hand_written(steps: int, paths: int) -> Callable[[], tuple]:
+    """The gradient by one Triton kernel, its normals drawn in it, of another seed at every call."""
+    from .heston_triton import HandWritten
+
+    spot, variance, speed, level, vol_of_vol, correlation, rate = PARAMETERS
+    parameters = torch.tensor([rate, variance, speed, level, vol_of_vol, correlation, spot, STRIKE])
+    hand, seeds = HandWritten(steps, paths, torch.float32), itertools.count()
+
+    def gradient() -> tuple:
+        _, rate_bar, *others, spot_bar = hand(parameters, seed=next(seeds)).tolist()
+        return spot_bar, *others, rate_bar
+
+    return gradient
 
 
 def gradients(noise: np.ndarray, segment: int, compiles: bool) -> list[np.ndarray]:

@@ -1,9 +1,9 @@
 """The gradient of a Heston call to its six parameters: time against temporary bytes, beside every peer.
 
 Run `python -m benchmarks.pareto [--steps 365 4096] [--paths 16384] [--noise given drawn] [--repeat 9]
-[--budget 20] [--devices CORES] [--limit 6e9] [--eager] [--out FILE] [--figure FILE]`. float64. The rows of a
-case run in turn, PyTorch's among them; a row that would take more than `budget` seconds runs in fewer rounds.
-A row whose temporaries pass `limit` bytes is left out.
+[--budget 20] [--devices CORES] [--limit 6e9] [--ways TEXT ...] [--eager] [--out FILE] [--figure FILE]`.
+float64. The rows of a case run in turn, PyTorch's among them; a row that would take more than `budget` seconds
+runs in fewer rounds. A row whose temporaries pass `limit` bytes is left out.
 
 XLA hardly splits loops as short as these over the cores of a CPU, as PyTorch does, so some rows of jaxtape
 and of its JAX peers also run with the paths shared by as many CPU devices as there are cores; their bytes
@@ -36,7 +36,7 @@ from .pareto_figure import draw
 from .pareto_points import OURS, Case, Point, beside_equinox, summary
 from .problems import HESTON, Problem
 from .timing import Compiled, take_turns
-from .ways import Way, by_tape, on_devices, peer_ways, plain, tape_ways
+from .ways import Way, by_tape, kernels, on_devices, peer_ways, plain, tape_ways
 
 TOLERANCE = 1e-9
 
@@ -49,15 +49,25 @@ def jax_rows(problem: Problem, arguments: tuple, run: Run):
         shared = dataclasses.replace(problem, devices=len(jax.devices()))
         on_all = shared.arguments()
         ways += on_devices(ways, shared.devices)
-    for way in ways:
+    for way in chosen(ways, run):
         posed, given = (problem, arguments) if way.devices == 1 else (shared, on_all)
-        compiled = Compiled(jax.grad(functools.partial(posed.value, way.scan)), *given)
+        with kernels(way.kernels):
+            compiled = Compiled(jax.grad(functools.partial(posed.value, way.scan)), *given)
         compiled.temp_bytes *= way.devices
         if compiled.temp_bytes <= run.options.limit:
             yield way, compiled
         else:
             gigabytes = compiled.temp_bytes / 1e9
             run.leave_out(f"{problem.title}: {way.name}, {gigabytes:.1f} GB of temporaries")
+
+
+def chosen(ways: list[Way], run: Run) -> list[Way]:
+    """The ways that `--ways` names; it is said which are left out."""
+    words = run.options.ways
+    found = [way for way in ways if not words or any(word in way.name for word in words)]
+    if len(found) < len(ways):
+        run.leave_out(f"ways without {' or '.join(words)}")
+    return found
 
 
 def torch_rows(problem: Problem, source, run: Run):
@@ -75,6 +85,9 @@ def torch_rows(problem: Problem, source, run: Run):
     if run.compiles():
         way = Way("PyTorch", f"{torch_ways.BY_HAND}, torch.compile", plain)
         rows.append((way, torch_ways.TorchRun(chain.by_compiled, (cores,))))
+    if torch_ways.has_triton() and problem.noise == "given":
+        way = Way("Triton", "both sweeps by hand", plain)
+        rows.append((way, torch_ways.TorchRun(chain.by_triton, (cores,))))
     if problem.noise == "given":
         return rows, None
     normals = jax.dlpack.from_dlpack(chain.normals(0, problem.steps))
@@ -177,6 +190,8 @@ def parser() -> argparse.ArgumentParser:
     budget_of = "seconds of a row, of two runs at least"
     found.add_argument("--budget", type=float, default=20.0, help=budget_of)
     found.add_argument("--limit", type=float, default=6e9, help="bytes of temporaries")
+    ways_of = "only ways in JAX whose names have one of these in them"
+    found.add_argument("--ways", nargs="+", default=[], metavar="TEXT", help=ways_of)
     found.add_argument("--figure", type=Path, help="file for the picture, SVG or PNG")
     return found
 

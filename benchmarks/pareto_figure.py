@@ -16,18 +16,26 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from .pareto_points import OURS, Case, Point
 
+IN_KERNELS = f"{OURS}, kernels"
 COLOURS = {
     OURS: "#c2410c",
+    IN_KERNELS: "#be185d",
     "lax.scan": "#6b7280",
     "jax.checkpoint": "#1d4ed8",
     "equinox": "#15803d",
     "diffrax": "#7e22ce",
     "PyTorch": "#a16207",
+    "Triton": "#0f766e",
 }
-BELOW = {OURS, "equinox"}  # where a system's labels stand, so that neighbours do not meet
+BELOW = {
+    OURS,
+    IN_KERNELS,
+    "equinox",
+}  # where a system's labels stand, so that neighbours do not meet
 SHORT = {
     "lax.scan + checkpoint on the body": "on the body",
     "no checkpoint": "",
+    "both sweeps by hand": "by hand",
     "autograd.Function over segments": "by hand",
     "autograd.Function over segments, torch.compile": "torch.compile",
 }
@@ -66,7 +74,7 @@ def _panel(axis, case: Case) -> None:
         fontsize=7,
     )
     for system, colour in COLOURS.items():
-        points = [point for point in case.points if point.system == system]
+        points = [point for point in case.points if _group(point) == system]
         if points:
             _system(axis, system, colour, points)
 
@@ -95,6 +103,11 @@ def _beside(point: Point) -> dict:
     if point.system in BELOW and (point.slots or point.label == "StoreAll()"):
         return {"xytext": (-2, -3), "ha": "right", "va": "top"}
     return {"xytext": (-2, 3), "ha": "right"} if point.system in BELOW else {"xytext": (3, 2)}
+
+
+def _group(point: Point) -> str:
+    """What shares a colour and a name: rows of a system, ours in kernels apart."""
+    return IN_KERNELS if point.label.endswith(", kernels") else point.system
 
 
 def _is_spread(point: Point) -> bool:

@@ -1,6 +1,7 @@
 """The same gradient in PyTorch: the same step, and noise given or drawn anew from a seed a node."""
 
 import functools
+import importlib.util
 import math
 import os
 from collections.abc import Callable
@@ -120,6 +121,20 @@ class Chain:
     def by_compiled(self) -> tuple:
         """The gradient by segments under `torch.compile`."""
         return self.gradient(functools.partial(self.by_segments, compiled_steps))
+
+    def by_triton(self) -> tuple:
+        """The gradient of Heston by a kernel written by hand, of the normals given."""
+        from .heston_triton import HandWritten
+
+        problem, dtype = self.problem, torch.float64
+        hand = HandWritten(problem.steps, problem.paths, dtype, discounted=False)
+        parameters = torch.tensor([*problem.model.parameters, 1.0, 1.0], dtype=dtype)
+        return tuple(hand(parameters, self.given)[1:7].tolist())
+
+
+def has_triton() -> bool:
+    """Whether kernels written in Triton run here."""
+    return torch.get_default_device().type == "cuda" and bool(importlib.util.find_spec("triton"))
 
 
 def peak_bytes(function: Callable) -> int:

@@ -1,8 +1,9 @@
 """Ways to run a chain in JAX and differentiate it: `way(f, init, xs)` returns the last state."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import equinox.internal as eqxi
@@ -26,18 +27,29 @@ SHARED = (  # ways that also run with the paths on several devices
 
 @dataclass(frozen=True)
 class Way:
-    """A way, the system it belongs to, how many states it is told to keep, if it is told, and on how many
-    devices the paths lie."""
+    """A way, the system it belongs to, how many states it is told to keep, if it is told, on how many devices
+    the paths lie, and whether it is compiled under `jt.set_kernels(True)`."""
 
     system: str
     label: str
     scan: Callable
     slots: int | None = None
     devices: int = 1
+    kernels: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.system}, {self.label}"
+
+
+@contextlib.contextmanager
+def kernels(on: bool) -> Iterator[None]:
+    """Trace programs with chains in kernels, or without."""
+    jt.set_kernels(on)
+    try:
+        yield
+    finally:
+        jt.set_kernels(False)
 
 
 def on_devices(ways: list[Way], count: int) -> list[Way]:
@@ -93,8 +105,14 @@ def tape_ways(n: int) -> list[Way]:
     if jax.default_backend() != "cpu":  # whose memory is the host's
         schedules += [jt.MultiStage(4, s) for s in (12, 28, 60) if s + 4 < n]
     make = functools.partial(functools.partial, by_tape)
-    return [Way("jaxtape", repr(jt.Revolve(s)), make(jt.Revolve(s)), s) for s in slots] + [
-        Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules
+    ways = [Way("jaxtape", repr(jt.Revolve(s)), make(jt.Revolve(s)), s) for s in slots]
+    ways += [Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules]
+    if jax.default_backend() == "cpu":  # which has no kernels
+        return ways
+    return ways + [
+        Way("jaxtape", f"{jt.Revolve(s)!r}, kernels", make(jt.Revolve(s)), s, kernels=True)
+        for s in slots
+        if s >= 8
     ]
 
 

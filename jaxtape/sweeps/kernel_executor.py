@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from ..jax_settings.kernels import kernels_are_on
 from ..jax_settings.platform import platforms_in_use
 from .chain import Active, Arrays, Chain
 from .executor import TableExecutor
@@ -37,6 +38,14 @@ class KernelExecutor(TableExecutor):
     """
 
     otherwise: TableExecutor = dataclasses.field(kw_only=True)
+
+    def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+        without = functools.partial(self.otherwise.run, chain)
+
+        def within(kernels: Any, interpret: bool, arrays: Arrays):
+            return kernels.run(*arrays, interpret)
+
+        return _chosen(chain, within, without, lambda run, arrays: without(arrays), arrays)
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         without = functools.partial(self.otherwise.first_sweep, chain)
@@ -85,6 +94,17 @@ def kind_of_kernels() -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+def kernels_here() -> str | None:
+    """Return the kind of accelerator whose kernels programs traced now have, if `jt.set_kernels` is on."""
+    return (INTERPRETED_FOR or kind_of_kernels()) if kernels_are_on() else None
+
+
+def has_kernel(chain: Chain, arrays: Arrays) -> bool:
+    """Return True if a chain that is traced now runs in a kernel."""
+    kind = kernels_here()
+    return bool(kind) and not isinstance(kernels_or_reason(chain, avals(tuple(arrays)), kind), str)
+
+
 def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Callable, *args):
     """Return `within(kernels, interpret, *args)` if the chain has kernels, or `without(*args)`.
 
@@ -109,7 +129,10 @@ def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Call
 
 
 def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
-    """Return the `KernelSweeps` of a prepared chain, from the types of its arrays; or why it has none."""
+    """Return the kernels of a chain, from the types of its arrays; or the reason why it has none.
+
+    They are the `KernelSweeps` of a prepared chain, and the `KernelRun` of another.
+    """
     chain = dataclasses.replace(chain, broadcasts=False, in_bits=True)
     draws = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     return _found(chain, types[0], types[1], types[2], kind, draws)
@@ -120,25 +143,25 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
     del draws  # the walk asks for it, where a step draws
     from ..kernels.layout import ChainTypes
     from ..kernels.paths import NoKernelError
+    from ..kernels.run import KernelRun
     from ..kernels.sweeps import KernelSweeps
 
     if reason := _reason_outside_steps(chain, (consts, init, xs)):
         return reason
-    active, types = chain.pulled, Arrays(*map(shapes, (consts, init, xs)))
-    assert active is not None
-
-    def pull(consts, state, x, state_bar, y_bar):
-        return SharedValues.of(chain, active, consts).pull(state, x, (state_bar, y_bar))
-
+    active, arrays = chain.pulled, Arrays(*map(shapes, (consts, init, xs)))
+    types = ChainTypes(arrays.consts, arrays.init, first_node(arrays.xs), tuple(chain.y_avals))
+    of_nodes = {"length": chain.length, "reverse": chain.reverse}
     try:
+        if active is None:
+            return KernelRun.of_chain(kind, chain.step, types, **of_nodes)
+        pull = functools.partial(_pull, chain, active)
         return KernelSweeps.of(
             kind,
             chain.step,
             pull,
-            ChainTypes(types.consts, types.init, first_node(types.xs), tuple(chain.y_avals)),
-            length=chain.length,
+            types,
+            **of_nodes,
             slots=chain.executor.table.slots,
-            reverse=chain.reverse,
             needed=chain.needed,
             active=tuple(active),
         )
@@ -146,14 +169,19 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
         return str(error)
 
 
+def _pull(chain: Chain, active: Active, consts, state, x, state_bar, y_bar) -> tuple:
+    """Return the cotangents of the active leaves before a node."""
+    return SharedValues.of(chain, active, consts).pull(state, x, (state_bar, y_bar))
+
+
 def _reason_outside_steps(chain: Chain, types: tuple) -> str:
     """Return the reason against kernels that no walk over the step sees; "" if there is none."""
     leaves, executor = jax.tree.leaves(types), chain.executor
     if chain.jaxpr.effects:
         return "the step has side effects"
-    if executor.checkpoint_dtype is not None:
+    if chain.pulled is not None and executor.checkpoint_dtype is not None:
         return "slots are of lower precision"
-    if executor.table.host_slots:
+    if chain.pulled is not None and executor.table.host_slots:
         return "states lie in the host's memory"
     if is_symbolic(shapes(types)):
         return "a shape is symbolic"

@@ -52,6 +52,13 @@ class StaticExecutor(TableExecutor):
             return None
         return lockstep_plan(len(self.table), self.table.slots, self.table.host_slots)
 
+    def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
+        by_scan = functools.partial(super().run, chain)
+        if not self.kernels:
+            return by_scan(arrays)
+        executor = KernelExecutor(self.table, otherwise=TableExecutor(self.table))
+        return by_platform(by_scan, functools.partial(executor.run, chain), arrays)
+
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
         return self._swept("first_sweep", (chain,), arrays)
 

@@ -15,6 +15,7 @@ from ..schedules.online import check_steps, online_table, two_sweeps
 from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import check_count, check_slots
 from ..sweeps.chain import trace
+from ..sweeps.kernel_executor import has_kernel, kernels_here
 from ..sweeps.leaves import as_array
 from ..sweeps.masked_executor import MaskedExecutor
 from ..sweeps.static_executor import StaticExecutor
@@ -51,7 +52,8 @@ def scan(
         reverse: Whether to run over `xs` from its end.
         unroll: The number of nodes that each iteration of the loop runs, as in `lax.scan`. Schedules other than
             `StoreAll` check it and ignore it.
-        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself.
+        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself, or
+            a kernel that keeps every state, where `jt.set_kernels` is on.
 
     Returns:
         The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
@@ -73,13 +75,15 @@ def scan(
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
-    if schedule.keeps_residuals or not length:
-        f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
-        return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
-    executor = StaticExecutor.of(schedule, length)
-    chain, arrays, carry_tree, y_tree = trace(f, init, xs, executor, reverse)
-    carry, ys = sweeps.run(chain, arrays)
-    return jax.tree.unflatten(carry_tree, carry), jax.tree.unflatten(y_tree, ys)
+    in_kernel = schedule.keeps_residuals and schedule.policy is None and kernels_here() is not None
+    if length and (in_kernel or not schedule.keeps_residuals):
+        executor = StaticExecutor.of(schedule, length)
+        chain, arrays, *trees = trace(f, init, xs, executor, reverse)
+        if not in_kernel or has_kernel(chain, arrays):
+            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(chain, arrays))
+            return carry, ys
+    f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
+    return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
 
 
 def while_loop(

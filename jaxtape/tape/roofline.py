@@ -49,7 +49,7 @@ class Roofline:
         times = ", ".join(f"{name} {1e3 * each:.3g}" for name, each in by_time if each)
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.work.items())
         held = "".join(
-            f"\n  {name}: {each.used} registers a path, {each.spilled_bytes:,} bytes spilled"
+            f"\n  {name}: {each.used} registers a thread, {each.spilled_bytes:,} bytes spilled"
             for name, each in self.registers.items()
         )
         fast = f"\n  {self.tile_bytes:,} bytes of VMEM a tile" if self.tile_bytes else ""

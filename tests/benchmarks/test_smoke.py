@@ -107,6 +107,11 @@ def of_heston_gradient(found):
         assert found["relative_difference_on_the_same_normals"] < 1e-3
 
 
+def of_simulated_price(found):
+    figures = [(row["figure"], row["way"]) for row in found["rows"]]
+    assert figures == [(name, "without kernels") for name in ("value", "gradient", "Greeks")]
+
+
 def of_edits(found):
     assert [row["bytes"] for row in found["rows"]] == [32 * 10**n for n in (0, 2, 4, 5)]
     edits = {"erase", "drop", "truncate", "mark", "split", "cut an array"}
@@ -367,6 +372,7 @@ SMOKE: dict[str, Smoke] = {
     ),
     "edits": ("--nodes 8 --repeat 1 --planned 1000", of_edits),
     "first_price": ("--repeat 1", of_first_price),
+    "simulated_price": ("--paths 64 --steps 2 --block 64 --repeat 1", of_simulated_price),
     "import_time": ("--repeat 1", of_import_time),
     "estimators": (
         "--paths 5000 --slope-paths 4096 --contracts 1 --repeat 1",

@@ -20,6 +20,7 @@ from jaxtape.kernels.leaf import Leaf, summed
 from jaxtape.kernels.operations import count_operations
 from jaxtape.kernels.pallas import TILES, call, number_of_tile
 from jaxtape.kernels.paths import Kind, Value
+from jaxtape.kernels.run import KernelRun
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk
 from jaxtape.programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # JAX 0.12
 KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
 DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
+SCHEDULE = jt.Revolve(3)
 
 
 def _forget():
@@ -46,7 +48,10 @@ def _forget():
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Return a function that has the kernels of a kind interpreted here; it returns the decisions."""
+    """Return a function that has the kernels of a kind interpreted here; it returns the decisions.
+
+    On a GPU its own kernels run.
+    """
     decisions: list[Any] = []
     decide = kernel_executor.kernels_or_reason
 
@@ -55,9 +60,17 @@ def interpreted(monkeypatch):
         return decisions[-1]
 
     def start(kind):
-        monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-        monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
-        monkeypatch.setattr(kernel_executor, "_KINDS", {})
+        if jax.default_backend() == "cpu":
+            monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
+            monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
+            monkeypatch.setattr(kernel_executor, "_KINDS", {})
+        elif jax.default_backend() != kind:
+            pytest.skip(f"a {jax.default_backend()} runs no kernel of a {kind}")
+        else:
+            native = {"cuda": "gpu", "tpu": "tpu"}
+            monkeypatch.setattr(
+                kernel_executor, "_KINDS", {k: v for k, v in native.items() if v == kind}
+            )
         monkeypatch.setattr(kernel_executor, "kernels_or_reason", seen)
         jt.set_kernels(True)
         return decisions
@@ -68,7 +81,7 @@ def interpreted(monkeypatch):
     _forget()
 
 
-def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None):
+def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None, schedule: Any = SCHEDULE):
     """The transform of a loss of a scan and of some arguments, in kernels and by `lax.scan`."""
     dtype = DTYPES[kind]
     args = jax.tree.map(
@@ -76,10 +89,10 @@ def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None):
     )
     found, expected = (
         jax.jit(transform(functools.partial(loss, scan)))(*args)
-        for scan in (functools.partial(jt.scan, schedule=jt.Revolve(3)), lax.scan)
+        for scan in (functools.partial(jt.scan, schedule=schedule), lax.scan)
     )
     assert decisions, "no chain was asked"
-    assert all(isinstance(each, KernelSweeps) for each in decisions), decisions
+    assert all(isinstance(each, KernelRun) for each in decisions), decisions
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         scale = 1e-12 if dtype == jnp.float64 else 3e-6
         np.testing.assert_allclose(
@@ -128,6 +141,29 @@ def test_gradient_of_heston(kind, interpreted):
     transform = functools.partial(jax.value_and_grad, argnums=(0, 1))
     loss = functools.partial(of_heston, reverse=n == 7)
     compared(loss, kind, interpreted(kind), heston, noise, transform=transform)
+
+
+@KINDS
+@pytest.mark.parametrize("schedule", [jt.Revolve(3), None], ids=["schedule", "StoreAll"])
+def test_run_and_tangents(kind, schedule, interpreted):
+    """A chain that is not differentiated is a kernel, and so are the tangents of all its arguments."""
+    noise = heston_noise(3, TILES[kind].size * 2)
+
+    def both(loss):
+        value = lambda p, noise: loss(p, noise)
+        return lambda p, noise: (value(p, noise), jax.jvp(value, (p, noise), (p, 0.5 * noise)))
+
+    decisions = interpreted(kind)
+    compared(of_heston, kind, decisions, heston, noise, transform=both, schedule=schedule)
+    assert not any(isinstance(each, KernelSweeps) for each in decisions)
+
+
+@KINDS
+def test_gradient_where_every_state_is_kept(kind, interpreted):
+    noise, decisions = heston_noise(5, TILES[kind].size), interpreted(kind)
+    transform = functools.partial(jax.value_and_grad, argnums=(0, 1))
+    compared(of_heston, kind, decisions, heston, noise, transform=transform, schedule=None)
+    assert any(isinstance(each, KernelSweeps) and each.block == 1 for each in decisions)
 
 
 @KINDS
@@ -217,7 +253,7 @@ def test_what_paths_share_at_a_node(kind, interpreted):
     transform = functools.partial(jax.value_and_grad, argnums=(0, 1, 3, 4, 5))
     compared(loss, kind, decisions, *args, transform=transform)
     assert all(each.step.at_node for each in decisions)
-    assert {each._reads_x(each.step) for each in decisions} == {(False, False, True, False, False)}
+    assert {each.reads_x(each.step) for each in decisions} == {(False, False, True, False, False)}
 
 
 def test_hash_of_a_counter():
@@ -395,7 +431,7 @@ def test_plan():
         assert "no kernel: 255 paths" in str(jt.plan(few, ONES[1:]))
         patch.setattr("jaxtape.tape.plan.measured_for", lambda target: contextlib.nullcontext())
         plan = jt.plan(tape, ONES, target="gpu:h100")
-    assert measured() is None
+    assert measured() == (None if jax.default_backend() == "cpu" else jax.default_backend())
     (part,) = plan.parts
     assert part.roofline is not None and "ms on gpu:h100, by its" in str(plan)
     work, limits = part.roofline.work, part.roofline.limits

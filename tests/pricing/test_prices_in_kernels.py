@@ -1,4 +1,6 @@
-"""A simulated price whose time loop is two kernels has the derivatives that it has without them."""
+"""A simulated price whose time loop is in kernels has the derivatives that it has without them."""
+
+import functools
 
 import equinox as eqx
 import jax
@@ -6,20 +8,26 @@ import numpy as np
 import pytest
 
 import jaxtape as jt
-from jaxtape.kernels.sweeps import KernelSweeps
+from jaxtape.kernels.run import KernelRun
 from jaxtape.sweeps import by_platform, kernel_executor
-from pricing import European, price
+from pricing import European, greeks, price
 from pricing.methods import MonteCarlo
 
 from ..helpers import all_models
 
+PRODUCT, KEY = European(100.0, 0.7), jax.random.key(1)
 
-def _value_and_gradient(model):
-    method = MonteCarlo(num_paths=256, num_steps=5, block=256, schedule=jt.Revolve(2))
-    product, key = European(100.0, 0.7), jax.random.key(1)
-    return eqx.filter_value_and_grad(lambda model: price(product, model, method, key=key).value)(
+
+def _value_and_gradient(schedule, model):
+    method = MonteCarlo(num_paths=256, num_steps=5, block=256, schedule=schedule)
+    return eqx.filter_value_and_grad(lambda model: price(PRODUCT, model, method, key=KEY).value)(
         model
     )
+
+
+def _greeks(schedule, model):
+    method = MonteCarlo(num_paths=256, num_steps=5, block=256, schedule=schedule)
+    return eqx.filter(greeks(PRODUCT, model, method, key=KEY), eqx.is_array)
 
 
 @pytest.fixture
@@ -30,10 +38,20 @@ def forget():
 
 
 @pytest.mark.repeat
-def test_gradient_of_a_price(forget, monkeypatch):
+@pytest.mark.parametrize(
+    ("function", "schedule"),
+    [
+        (_value_and_gradient, jt.Revolve(2)),
+        (_value_and_gradient, jt.StoreAll()),
+        (_greeks, jt.StoreAll()),
+    ],
+    ids=["gradient by a schedule", "gradient", "greeks"],
+)
+def test_derivatives_of_a_price(function, schedule, forget, monkeypatch):
     """Under Heston, whose scheme has other constants at each step, which have cotangents."""
     model = all_models["heston on curve"]()
-    expected = jax.tree.leaves(eqx.filter_jit(_value_and_gradient)(model))
+    run = functools.partial(function, schedule)
+    expected = jax.tree.leaves(eqx.filter_jit(run)(model))
     forget()
     found, decide = [], kernel_executor.kernels_or_reason
 
@@ -41,12 +59,15 @@ def test_gradient_of_a_price(forget, monkeypatch):
         found.append(decide(*args))
         return found[-1]
 
-    monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-    monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", "gpu")
-    monkeypatch.setattr(kernel_executor, "_KINDS", {})
+    if jax.default_backend() == "cpu":
+        monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
+        monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", "gpu")
+        monkeypatch.setattr(kernel_executor, "_KINDS", {})
+    else:
+        monkeypatch.setattr(kernel_executor, "_KINDS", {"cuda": "gpu"})
     monkeypatch.setattr(kernel_executor, "kernels_or_reason", seen)
     monkeypatch.setattr("jaxtape.jax_settings.kernels._on", True)
-    in_kernels = jax.tree.leaves(eqx.filter_jit(_value_and_gradient)(model))
-    assert found and all(isinstance(each, KernelSweeps) for each in found), found
+    in_kernels = jax.tree.leaves(eqx.filter_jit(run)(model))
+    assert found and all(isinstance(each, KernelRun) for each in found), found
     for a, b in zip(in_kernels, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)

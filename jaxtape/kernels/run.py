@@ -1,0 +1,222 @@
+"""One kernel that runs a chain of independent paths, and keeps some of its states for a reverse sweep."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from .layout import ChainLayout, ChainTypes
+from .leaf import Leaf, summed
+from .node import NodeFunction
+from .pallas import call, numbers_of_paths
+from .paths import NoKernelError
+from .walk import Walk
+
+_MOST_OPERATIONS = 4096  # of a function of a node, on tiles
+_TPU_SCALARS = 2**19  # bytes of the memory of scalars, of which a core has 1 MiB
+_TPU_BYTES = 14 * 2**20  # of fast memory for a tile, of the 16 MiB that a program may have
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KernelRun:
+    """A run of one chain, on one kind of accelerator.
+
+    Attributes:
+        layout: The leaves of the chain.
+        length: The number of nodes.
+        block: The number of nodes of a block, before which a state is kept; the last one may have fewer.
+        reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
+        needed: The mask of the leaves of the state that are kept.
+        step: The function from consts, state and x to the next state and y.
+    """
+
+    layout: ChainLayout
+    length: int
+    block: int
+    reverse: bool
+    needed: tuple[bool, ...]
+    step: NodeFunction
+
+    @classmethod
+    def of_chain(
+        cls, platform: str, step: Callable, types: ChainTypes, *, length: int, reverse: bool
+    ) -> "KernelRun":
+        """Return a run that keeps no state.
+
+        Args:
+            platform: "gpu" or "tpu".
+            step: The function `step(consts, state, x) -> (state, y)`.
+            types: The types of the chain's leaves.
+            length: The number of nodes, at least 1.
+            reverse: Whether the nodes read `xs` from its end.
+
+        `NoKernelError` is raised if it is no kernel.
+        """
+        none = (False,) * len(types.state)
+        layout = ChainLayout.of(platform, types, length, 1, none, _nothing(types))
+        node = step_of(layout, step, types)
+        run = cls(layout, length, length, reverse, none, node)
+        run.check()
+        return run
+
+    def __str__(self) -> str:
+        return f"one kernel a run, of tiles of {self.layout.tile.size:,} paths"
+
+    @property
+    def functions(self) -> tuple[NodeFunction, ...]:
+        """The functions of a node; the last one reads and writes the most."""
+        return (self.step,)
+
+    def check(self) -> None:
+        """Trace what a node does, and count it.
+
+        Raises:
+            NoKernelError: If an operation has no rule, or there is too much of something.
+        """
+        count = max(each.operations() for each in self.functions)
+        if count > _MOST_OPERATIONS:
+            raise NoKernelError(f"a node takes {count:,} operations for a path")
+        tile = self.layout.tile
+        if tile.platform == "tpu" and (held := self.tile_bytes()) > _TPU_BYTES:
+            raise NoKernelError(f"a tile of {tile.size:,} paths takes {held:,} bytes of VMEM")
+        scalars = 4 * sum(x.stack * x.rows for x in self._leaves if x.axis is None)
+        if tile.platform == "tpu" and scalars > _TPU_SCALARS:
+            raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
+
+    def tile_bytes(self) -> int:
+        """Return the bytes of fast memory that a tile takes on a TPU."""
+        piped = sum(2 * x.stack * x.rows for x in self._leaves if x.axis is not None)
+        return piped * self.layout.tile.size * 4
+
+    @property
+    def _leaves(self) -> tuple[Leaf, ...]:
+        """The leaves that the last function of a node reads and writes."""
+        function = self.functions[-1]
+        return *sum(function.read, ()), *function.sources, *function.results
+
+    def run(self, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
+        """Return the last state and ys."""
+        return self.forward("run", consts, init, xs, interpret)[:2]
+
+    def forward(self, name: str, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
+        """Return the last state, ys, and the states in slots; a slot that no block needs has any value."""
+        of, n, size = self.layout, self.length, self.block
+        reads_x = self.reads_x(self.step)
+        parts = *self.step.read, of.state, pick(reads_x, of.xs), of.state, of.ys, of.slots
+
+        def kernel(*refs):
+            *of_shared, of_init, of_xs, of_last, of_ys, of_slots = cut(refs, parts)
+            step = self.running(self.step, interpret, *of_shared)
+
+            def node(k, state: list) -> list:
+                at = self.place(k)
+                tiles = [*state, *self.load_x(reads_x, of_xs, at)]
+                state, y = cut(step(at, tiles), (state, of.ys))
+                self.store(of.ys, of_ys, at, y)
+                return state
+
+            def block(j, state: list, nodes: int = size) -> list:
+                self.store(of.slots, of_slots, j, list(pick(self.needed, state)))
+                return loop(nodes, lambda i, state: node(j * np.int32(size) + i, state), state)
+
+            state = loop(n // size, block, self.load(of.state, of_init, 0))
+            state = block(n // size, state, n % size) if n % size else state
+            self.store(of.state, of_last, 0, state)
+
+        reads = *self.step.values(consts, xs), stacks(init), pick(reads_x, xs)
+        last, ys, slots = self.call(name, kernel, parts[:4], reads, parts[4:], (), interpret)
+        return tuple(leaf[0] for leaf in last), ys, slots
+
+    def running(
+        self, function: NodeFunction, interpret: bool, of_shared: list, of_nodes: list
+    ) -> Callable:
+        """Return the function `run(at, tiles)` of the node whose x is number `at`, within a kernel."""
+        tile = self.layout.tile
+        walk = Walk(tile, self.layout.paths, numbers_of_paths(tile), interpret)
+        reads, at_node = function.read
+        constants = function.constants(walk, self.load(reads, of_shared, 0))
+
+        def run(at, tiles: list) -> list:
+            return function.run(walk, constants, [*tiles, *self.load(at_node, of_nodes, at)])
+
+        return run
+
+    def reads_x(self, *functions: NodeFunction) -> tuple[bool, ...]:
+        """Return the mask of the leaves of x that some functions read; others are no arguments of a kernel."""
+        first = len(self.layout.state)
+        of_x = slice(first, first + len(self.layout.xs))
+        masks = [function.reads_source[of_x] for function in functions]
+        return tuple(map(any, zip(*masks, strict=True)))
+
+    def load_x(self, reads: tuple[bool, ...], refs: Sequence, at) -> list[tuple | None]:
+        """Return the tiles of the leaves of x that are read, and None for the others."""
+        found = iter(self.load(pick(reads, self.layout.xs), refs, at))
+        return [next(found) if read else None for read in reads]
+
+    def place(self, k):
+        return np.int32(self.length - 1) - k if self.reverse else k
+
+    def load(self, leaves: Sequence[Leaf], refs: Sequence, k) -> list[tuple]:
+        return [leaf.load(ref, k, self.layout.tile) for leaf, ref in zip(leaves, refs, strict=True)]
+
+    def store(
+        self, leaves: Sequence[Leaf], refs: Sequence, k, tiles: Sequence, number: Any = None
+    ) -> None:
+        for leaf, ref, each in zip(leaves, refs, tiles, strict=True):
+            leaf.store(ref, k, each, self.layout.tile, number)
+
+    def call(
+        self, name: str, kernel: Callable, parts, reads, writes, scratch, interpret: bool
+    ) -> list[tuple]:
+        """Run a kernel on stacks of the leaves that it reads, and return those that it writes."""
+        tile, paths, results = self.layout.tile, self.layout.paths, sum(writes, ())
+        pairs = zip(sum(parts, ()), (x for part in reads for x in part), strict=True)
+        args = [leaf.laid(stack, tile) for leaf, stack in pairs]
+        types = [leaf.written(tile, paths) for leaf in results]
+        held = [leaf.written(tile, paths) for leaf in scratch]
+        found = call(name, kernel, tile, paths, args, types, held, interpret)
+        pairs = zip(results, summed(results, found), strict=True)
+        taken = [leaf.taken(each, tile) for leaf, each in pairs]
+        return [tuple(part) for part in cut(taken, writes)]
+
+
+def step_of(layout: ChainLayout, step: Callable, types: ChainTypes) -> NodeFunction:
+    """Return the step of a chain as a function of its leaves."""
+    reads, writes = (*layout.state, *layout.xs), (*layout.state, *layout.ys)
+    return NodeFunction.of(step, types[:3], reads, writes, layout.tile, layout.paths)
+
+
+def _nothing(types: ChainTypes) -> tuple[tuple[bool, ...], ...]:
+    """Return masks that select no leaf."""
+    return tuple((False,) * len(part) for part in types)
+
+
+def pick(mask: Sequence[bool], items: Sequence) -> tuple:
+    """Return the items that a mask selects."""
+    return tuple(compress(items, mask))
+
+
+def cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:
+    """Return items in lists as long as the parts."""
+    rest = iter(items)
+    return [[next(rest) for _ in part] for part in parts]
+
+
+def stacks(leaves: Sequence) -> tuple:
+    """Return stacks of one array each."""
+    return tuple(leaf[None] for leaf in leaves)
+
+
+def loop(turns: int, body: Callable, carry):
+    """Return the carry after some turns of `body(i, carry)`; i has 32 bits, unlike that of `lax.fori_loop`."""
+    if turns < 2:
+        return body(np.int32(0), carry) if turns else carry
+
+    def turn(numbered: tuple, _) -> tuple:
+        i, carry = numbered
+        return (i + np.int32(1), body(i, carry)), None
+
+    return lax.scan(turn, (np.int32(0), carry), length=turns)[0][1]
