@@ -223,12 +223,6 @@ def test_a_page_is_short_and_begins_with_code(page):
     assert page == "glossary" or len(before.split()) < 200
 
 
-def test_the_pages_have_at_most_35_000_words():
-    """Those with a letter or a digit: not the bars of tables, nor operators of code."""
-    texts = [page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")]
-    assert sum(bool(re.search(r"\w", word)) for text in texts for word in text.split()) <= 35_000
-
-
 def test_formulas_become_mathml():
     if importlib.util.find_spec("latex2mathml") is None:
         pytest.skip("make docs installs latex2mathml")
