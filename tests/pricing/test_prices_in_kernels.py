@@ -42,7 +42,7 @@ def forget():
     ("function", "schedule"),
     [
         (_value_and_gradient, jt.Revolve(2)),
-        (_value_and_gradient, jt.StoreAll()),
+        pytest.param(_value_and_gradient, jt.StoreAll(), marks=pytest.mark.slow),
         (_greeks, jt.StoreAll()),
     ],
     ids=["gradient by a schedule", "gradient", "greeks"],
