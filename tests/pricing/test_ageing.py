@@ -1,7 +1,7 @@
 """Trades that age stay in one program: lists of dates keep their length, and the padding changes no value."""
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,18 @@ from pricing import (
     Bermudan,
     BermudanSwaption,
     BlackScholes,
+    Book,
     Cliquet,
     European,
     HullWhite,
     Lookback,
+    Market,
     VarianceSwap,
     greeks,
     price,
 )
 from pricing.grids.exercise_periods import exercise_periods
+from pricing.portfolio.aged_book import aged
 from pricing.portfolio.batching import products_of, shape_key
 from pricing.products.trade import Trade
 from tests.helpers import double
@@ -194,3 +197,15 @@ def test_gamma_and_theta_of_a_variance_swap_are_those_of_a_day_that_passes():
     np.testing.assert_allclose(found.theta, (rested - price(swap, model).value) / h, rtol=1e-3)
     np.testing.assert_allclose(0.5 * found.gamma * move**2 * 100.0**2, moved - rested, rtol=0.02)
     assert abs(found.delta) < 1e-12
+
+
+def test_a_trade_of_which_nothing_has_passed_is_the_same_trade():
+    """By this `explain` knows whether it may count second orders."""
+    before = Market.read("pricing/samples/dax_2002-07-05.json")
+    after = replace(before, asof=before.asof + timedelta(days=1))
+    book = Book.read("pricing/samples/dax_book.csv").checked(before)
+    two = aged(book, before, after)
+    rows = zip(two.before.rows, two.after.rows, strict=True)
+    changed = {old.trade.type for old, new in rows if old.trade is not new.trade}
+    assert len({trade.type for trade in book.trades}) > 10
+    assert not changed
