@@ -33,6 +33,7 @@ from .portfolio.book import Book as Book
 from .portfolio.book_risk import RiskEngine as RiskEngine
 from .portfolio.book_risk import RiskResult as RiskResult
 from .portfolio.book_risk import risk as risk
+from .portfolio.explained_total import explain_total as explain_total
 from .portfolio.explanation import Explanation as Explanation
 from .portfolio.explanation import explain as explain
 from .portfolio.explanation import explain_by_currency as explain_by_currency

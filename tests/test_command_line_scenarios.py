@@ -229,6 +229,30 @@ def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_p
     assert "Paid in between" in page and "no figures" not in page
 
 
+def test_a_book_in_another_currency_than_the_market_has_a_total_with_a_part_of_fx_rates(tmp_path):
+    paths = []
+    for name, rate, moves in (("before", 1.1, {}), ("after", 1.2, {"asof": "2002-07-08"})):
+        paths.append(moved_market(tmp_path / f"{name}.json", **moves))
+        document = json.loads(paths[-1].read_text())
+        document["equities"]["DAX"]["currency"], document["currency"] = "USD", "EUR"
+        document["fx"] = {"EURUSD": {"spot": rate}}
+        paths[-1].write_text(json.dumps(document))
+    outcome = run_explain(tmp_path, GOOD[:1], *paths)
+    assert outcome.exit_code == 0, outcome.output
+    told = json.loads((tmp_path / "out" / "explain.json").read_text())
+    dollars = told["by_currency"]["USD"]
+    assert (told["currency"], list(told["by_currency"])) == ("EUR", ["USD"])
+    assert told["after"] == pytest.approx(dollars["after"] / 1.2, rel=1e-12)
+    assert told["parts"]["fx"] == pytest.approx((1 / 1.2 - 1 / 1.1) * dollars["after"], rel=1e-12)
+    assert sum(told["parts"].values()) == pytest.approx(told["change"], rel=1e-12)
+    rows = rows_of(tmp_path / "out" / "explain.csv")
+    of_total = {row["name"]: float(row["pnl"]) for row in rows if row["kind"] == "total"}
+    assert of_total == told["parts"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "FX rates" in page and "EUR, all trades" in page
+    assert "FX rates" in outcome.stdout and "Trades in USD" in outcome.stdout
+
+
 def test_explaining_names_what_is_in_no_number(tmp_path):
     before = moved_market(tmp_path / "before.json")
     after = moved_market(tmp_path / "after.json", asof="2002-07-08")

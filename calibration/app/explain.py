@@ -9,7 +9,9 @@ from rich.table import Table
 
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
+from pricing.market import Market, MissingRate
 from pricing.portfolio.aged_book import AgedBook, aged
+from pricing.portfolio.explained_total import explain_total
 from pricing.portfolio.explanation import Explanation, explain_by_currency
 from pricing.portfolio.sweep.groups import BudgetTooSmall
 
@@ -80,6 +82,7 @@ def explain(
             refuse(f"{after}: a model could not be fitted: {error}; check the quotes")
         count = sum(explanation.trades for explanation in found.values())
         lines.append(f"explained the change of {count:,} trades")
+    total = _total(found, served, now_served)
     two = aged(book, served, now_served)
     reasons = _reasons(two, next(iter(found.values())).skipped_rows)
     errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *two.errors))]
@@ -92,12 +95,24 @@ def explain(
 
         console.write_errors(folder, errors)
         dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
-        write_json(folder / "explain.json", dates | explanations.as_json(found))
-        explanations.write_explanation_parts(folder / "explain.csv", found)
-        write_explanation(folder / "report.html", found, now, two.before, reasons, stages.seconds)
+        write_json(folder / "explain.json", dates | explanations.as_json(found, total))
+        explanations.write_explanation_parts(folder / "explain.csv", found, total)
+        page = found, now, two.before, reasons, stages.seconds, total
+        write_explanation(folder / "report.html", *page)
         lines += [*_assumed(found, after), f"wrote {out}"]
-    _summarize(found, output.folder)
+    _summarize(found, total, output.folder)
     console.exit_if(errors)
+
+
+def _total(
+    found: Mapping[str, Explanation], before: Market, after: Market
+) -> tuple[str, Explanation] | None:
+    """Return the currency and the change of all trades; None if rates are missing, or nothing is to convert."""
+    currency = before.currency
+    try:
+        return None if [*found] == [currency] else (currency, explain_total(found, before, after))
+    except MissingRate:
+        return None
 
 
 def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
@@ -115,7 +130,9 @@ def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
     return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
 
 
-def _summarize(found: Mapping[str, Explanation], folder: Place) -> None:
+def _summarize(
+    found: Mapping[str, Explanation], total: tuple[str, Explanation] | None, folder: Place
+) -> None:
     from pricing.reporting.explanations import PARTS
 
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -126,8 +143,11 @@ def _summarize(found: Mapping[str, Explanation], folder: Place) -> None:
         text = f"{value:,.2f}" if explanation.trades else "\N{EN DASH}"
         table.add_row(label, text, unit)
 
-    for name, explanation in found.items():
+    shown = [*([] if total is None else [total]), *found.items()]
+    for place, (name, explanation) in enumerate(shown):
         currency = name or "currency"
+        if total is not None:
+            table.add_row("All trades" if place == 0 else f"Trades in {currency}")
         add("Value before", explanation.before, currency)
         add("Value after", explanation.after, currency)
         if explanation.payments:

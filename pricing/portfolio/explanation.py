@@ -54,6 +54,8 @@ class Explanation:
             values, before and after. Both have the same random numbers, so that the error is usually far below
             it.
         payments: The payments in between, of trades that ended or paid.
+        fx: The part of FX rates to the currency of a total (`explain_total`); None of one currency. The
+            Delta of an option on an FX rate is in `delta`.
     """
 
     change: float
@@ -74,6 +76,7 @@ class Explanation:
     asof: date
     error_bound: float
     payments: tuple[Payment, ...] = ()
+    fx: float | None = None
 
     @property
     def cash(self) -> float:
@@ -88,12 +91,13 @@ class Explanation:
     @property
     def parts(self) -> dict[str, float]:
         """The parts by name, in the order of the expansion, the residual last."""
-        return {name: getattr(self, name) for name in (*_PARTS, "residual")}
+        names = _PARTS if self.fx is None else (*_PARTS, "fx")
+        return {name: getattr(self, name) for name in (*names, "residual")}
 
     @property
     def explained(self) -> float:
         """The sum of all parts."""
-        return sum(getattr(self, name) for name in _PARTS)
+        return sum(getattr(self, name) for name in _PARTS) + (self.fx or 0.0)
 
     @property
     def residual(self) -> float:

@@ -23,6 +23,7 @@ PARTS = {
     "correlation": "Correlations",
     "mixed": "Mixed and second order",
     "events": "Trades that ended",
+    "fx": "FX rates",
     "residual": "Not explained",
 }
 """Part of a change -> its name."""
@@ -70,7 +71,7 @@ def _share(value: float, change: float) -> Number:
 def picture(explanation: Explanation, currency: str) -> str:
     """Return the bars of the parts."""
     values = np.array(list(explanation.parts.values()))
-    ladder = Ladder(values, labels=tuple(PARTS.values()))
+    ladder = Ladder(values, labels=tuple(PARTS[name] for name in explanation.parts))
     return charts.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
 
 
@@ -101,11 +102,19 @@ def payments(explanation: Explanation, currency: str) -> TextTable:
     return TextTable(headers, tuple(rows), words=4)
 
 
-def as_json(explanations: Mapping[str, Explanation]) -> dict[str, Any]:
-    """Return changes and their parts in plain values: of one currency at the top, of each in `by_currency`."""
+def as_json(
+    explanations: Mapping[str, Explanation], total: tuple[str, Explanation] | None = None
+) -> dict[str, Any]:
+    """Return changes and their parts in plain values: of the total at the top, of each in `by_currency`.
+
+    total: its currency and its change; without one, the only currency is at the top.
+    """
     by_currency = {name: _as_json(found) for name, found in explanations.items()}
     (name, first), *others = by_currency.items()
-    top = {"currency": None, **dict.fromkeys(first)} if others else {"currency": name, **first}
+    if total is not None:
+        top = {"currency": total[0], **_as_json(total[1])}
+    else:
+        top = {"currency": None, **dict.fromkeys(first)} if others else {"currency": name, **first}
     skipped = next(iter(explanations.values())).skipped
     return {**top, "skipped": list(skipped), "by_currency": by_currency}
 
@@ -119,10 +128,20 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def write_explanation_parts(path: Path, explanations: Mapping[str, Explanation]) -> None:
-    """Write the parts, the quotes' contributions and the payments as CSV, numbers with every digit."""
+def write_explanation_parts(
+    path: Path,
+    explanations: Mapping[str, Explanation],
+    total: tuple[str, Explanation] | None = None,
+) -> None:
+    """Write the parts, the quotes' contributions and the payments as CSV, numbers with every digit.
+
+    total: its currency and its change, of which the parts are written.
+    """
 
     def rows() -> Iterator[dict[str, Any]]:
+        if total is not None:
+            for name, value in total[1].parts.items():
+                yield {"kind": "total", "name": name, "pnl": value, "currency": total[0]}
         for currency, explanation in explanations.items():
             paid = {payment.id: payment.cash for payment in explanation.payments}
             kinds = {"part": explanation.parts, "quote": explanation.by_quote, "payment": paid}

@@ -147,12 +147,16 @@ def write_explanation(
     book: Book,
     reasons: Mapping[int, str],
     seconds: Mapping[str, float],
+    total: tuple[str, Explanation] | None = None,
 ) -> None:
     """Write the page of why a book's value changed.
 
     `found`: by currency; `after`: the market that it is explained to; `reasons`: place of a row that is in no
-    number -> why.
+    number -> why; `total`: of all currencies, in one.
     """
+    shown = [(currency, currency, explanation) for currency, explanation in found.items()]
+    if total is not None:
+        shown.insert(0, (f"{total[0]}, all trades", *total))
     names = dict.fromkeys(
         name
         for place, row in enumerate(book.rows)
@@ -175,10 +179,10 @@ def write_explanation(
                 "picture": explanations.picture(explanation, currency),
                 "quotes": explanations.quotes(explanation, currency, _TOP_QUOTES),
                 "payments": explanations.payments(explanation, currency),
-                "currency": currency or "a currency that the market does not name",
+                "currency": name or "a currency that the market does not name",
                 "has_trades": explanation.trades > 0,
             }
-            for currency, explanation in found.items()
+            for name, currency, explanation in shown
         ],
         "failed_count": number(len(failed)),
         "trade_count": number(len(book.rows)),

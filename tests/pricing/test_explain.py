@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from pricing import Book, Market, explain, explain_by_currency, risk
-from pricing.market import Observed
+from pricing import Book, Market, explain, explain_by_currency, explain_total, risk
+from pricing.market import MissingRate, Observed
 from pricing.models.surface_models import black_scholes
 from tests.helpers import double
 
@@ -438,6 +438,41 @@ def test_each_currency_is_explained_by_itself():
         assert found[currency].by_quote == pytest.approx(alone.by_quote, rel=1e-9)
     with pytest.raises(ValueError, match="in EUR and USD: explain each currency"):
         explain(both, before, after, black_scholes)
+
+
+@double
+def test_a_total_in_one_currency_has_a_part_of_fx_rates():
+    """The change is that of `risk` in the currency; an option that expires pays at the rate after."""
+    document = json.loads(SEVERAL) | {"currency": "EUR"}
+    document["asof"] = "2026-01-05"
+    document["equities"]["S"]["currency"], document["equities"]["T"]["currency"] = "EUR", "USD"
+    document["fx"] = {"EURUSD": {"spot": 1.1}}
+    before = Market.from_text(json.dumps(document))
+    assert before.errors == ()
+    moves = {SPOT: 101.0, "EQUITY/PRICE/T": 39.0, "FX/RATE/EUR/USD": 1.25}
+    later = Market.from_text(json.dumps(document | {"asof": "2026-01-07"}))
+    after = later.with_quotes(moves)
+    head, *rows = BOOK.splitlines()
+    other = [row.replace(",S,", ",T,").replace(row[:1], f"{row[:1]}2", 1) for row in rows]
+    ends = "e,european,T,2,call,30,2026-01-07,"
+    lasting = Book.from_text("\n".join([head, *rows, *other]))
+    both = Book.from_text("\n".join([head, *rows, *other, ends]))
+    each = explain_by_currency(both, before, after, black_scholes)
+    found = explain_total(each, before, after)
+    then = risk(both, before, black_scholes, greeks=False).value
+    now = risk(lasting, after, black_scholes, greeks=False).value
+    assert found.before == pytest.approx(then, rel=1e-12)
+    assert found.cash == pytest.approx(2.0 * 9.0 / 1.25, rel=1e-12)
+    assert found.after == pytest.approx(now, rel=1e-12)
+    in_dollars = each["USD"].before + each["USD"].change
+    assert found.fx == pytest.approx((1.0 / 1.25 - 1.0 / 1.1) * in_dollars, rel=1e-12)
+    assert sum(found.parts.values()) == pytest.approx(found.change, rel=1e-12)
+    residual = each["EUR"].residual + each["USD"].residual / 1.1
+    assert found.residual == pytest.approx(residual, rel=1e-9, abs=1e-12)
+    assert "fx" not in each["USD"].parts and found.trades == 7
+    in_pounds = pytest.raises(MissingRate, match="GBP")
+    with in_pounds:
+        explain_total(each, before, after, "GBP")
 
 
 @double
