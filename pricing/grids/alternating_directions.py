@@ -16,7 +16,7 @@ import jaxtape
 
 from ..models import StochasticVariance
 from ..numerics.tridiagonal import Factored, Tridiagonal
-from .stencil import first_difference, rounded, second_difference, sinh_grid
+from .stencil import first_difference, interpolation, rounded, second_difference, sinh_grid
 
 Scalar = Float[Array, ""]
 Grid = Float[Array, "distances variances"]
@@ -176,3 +176,11 @@ def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Arra
     """Return a grid from zero to where the variance never is, finest at zero."""
     reach = rounded(model.highest_variance(expiry))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
+
+
+@jaxtape.no_inline
+def read_off(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
+    """Return the grid's value at a distance and today's variance."""
+    i, along_y = interpolation(y, distance, 5)
+    j, along_v = interpolation(v, model.initial_variance, 4)
+    return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v

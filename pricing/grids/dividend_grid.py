@@ -28,6 +28,7 @@ from ..numerics.safe_math import larger, nan_where
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import Claim, SingleBarrier
 from ..products.above_cash import above_cash
+from .dates_on_grid import DateOnGrid, dates_of
 from .exercise_periods import ExercisePeriods
 from .stencil import averaged_claim, interpolation, rounded
 
@@ -181,40 +182,6 @@ class _Law(eqx.Module):
         return self.model.cash(t) if self.model.dynamics == "escrowed" else jnp.zeros_like(t)
 
 
-class _Event(eqx.Module):
-    """A date: the dividend of an ex-date, then a right to exercise; stacked, the latest first."""
-
-    time: Array
-    before: Array
-    cash: Array
-    proportion: Array
-    is_date: Array
-
-
-def _events(terms: _Terms, model: WithDividends) -> _Event:
-    """Return the ex-dates and the ends of periods in order.
-
-    An ex-date that is not between now and expiry pays nothing. It stands somewhere in between, where the steps
-    up to it are of use.
-    """
-    known = model.dividends
-    count = known.times.size
-    between = terms.expiry * jnp.arange(1, count + 1, dtype=known.times.dtype) / (count + 1)
-    zeros = jnp.zeros_like(known.times)
-    counts = (known.times > 0.0) & (known.times <= terms.expiry)
-    amounts = [
-        zeros if x is None else jnp.where(counts, x, 0.0) for x in (known.cash, known.proportions)
-    ]
-    times = jnp.concatenate([jnp.where(counts, known.times, between), terms.ends])
-    order = jnp.argsort(times, stable=True)  # on one day the dividend comes first
-    nothing = jnp.zeros_like(terms.ends)
-    columns = [times, *(jnp.concatenate([x, nothing]) for x in amounts)]
-    columns.append(jnp.concatenate([zeros, terms.is_date]))
-    time, cash, proportion, is_date = (x[order] for x in columns)
-    before = jnp.concatenate([jnp.zeros_like(time[:1]), time[:-1]])
-    return jax.tree.map(lambda x: x[::-1], _Event(time, before, cash, proportion, is_date))
-
-
 class _Steps(eqx.Module):
     """The times of steps back from each event to the one before, and what the law says of them, stacked.
 
@@ -228,7 +195,7 @@ class _Steps(eqx.Module):
     escrow: Array
 
     @classmethod
-    def of(cls, law: _Law, events: _Event, count: int) -> "_Steps":
+    def of(cls, law: _Law, events: DateOnGrid, count: int) -> "_Steps":
         shares = jnp.arange(count + 1, dtype=events.time.dtype) / count
         length = events.time - events.before
         time = events.time[:, None] - length[:, None] * shares[None, :]
@@ -246,7 +213,8 @@ def _solution(
     schedule: AbstractSchedule,
 ) -> Scalar:
     """Return the solution on one grid at a spot."""
-    law, events, s = _Law.of(terms, model), _events(terms, model), terms.orientation
+    law, s = _Law.of(terms, model), terms.orientation
+    events = dates_of(terms.ends, terms.is_date, model.dividends)
     at = s * jnp.log(spot / terms.anchor)
     y, gap = _grid(terms, law, at, num_nodes)
     spots = terms.anchor * jnp.exp(s * y)
@@ -260,7 +228,7 @@ def _solution(
     step = _Step(s, gap, spots, touches)
     count = max(_FEWEST_STEPS, math.ceil(num_steps / events.time.size))
 
-    def back(state: tuple[Nodes, Nodes], of_period: tuple[_Event, _Steps]):
+    def back(state: tuple[Nodes, Nodes], of_period: tuple[DateOnGrid, _Steps]):
         (w, force), (event, steps) = state, of_period
         discount = steps.discount[0]
         w = jnp.where(event.is_date > 0.0, larger(w, discount * exercised), w)
@@ -328,7 +296,7 @@ class _Step(eqx.Module):
 
 
 def _before_ex_date(
-    w: Nodes, y: Nodes, gap: Scalar, spots: Nodes, terms: _Terms, event: _Event
+    w: Nodes, y: Nodes, gap: Scalar, spots: Nodes, terms: _Terms, event: DateOnGrid
 ) -> Nodes:
     """Return the values before a dividend: those after it where it leaves the spot, by cubic interpolation."""
     least = 0.5 * jnp.minimum(spots[0], spots[-1])

@@ -1,7 +1,5 @@
 """Finite differences: barriers, early exercise under Heston, terminal claims under local volatility."""
 
-import functools
-import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,27 +7,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxtape
-from jaxtape import AbstractSchedule, Revolve, StoreAll
+from jaxtape import AbstractSchedule, Revolve
 
 from ..grids import dividend_grid
 from ..grids.alternating_directions import (
-    Grid,
     Operator,
-    Rates,
-    Stepper,
     excess_rates,
     forward_rates,
     mean_rates,
+    read_off,
     time_shares,
     variance_grid,
 )
 from ..grids.dupire import local_vol_value
-from ..grids.exercise_periods import ExercisePeriods, exercise_periods
+from ..grids.exercise_periods import exercise_periods
 from ..grids.lognormal_barrier import lognormal_barrier_value
-from ..grids.stencil import averaged_payoff, averaged_vanilla, interpolation, rounded, sinh_grid
+from ..grids.stencil import averaged_payoff, rounded, sinh_grid
+from ..grids.variance_exercise import exercise_value
 from ..models import (
     AbstractModel,
     CharacteristicFunction,
@@ -68,7 +65,8 @@ class FiniteDifference(AbstractMethod):
     variance. A knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by
     `Fourier`, plus the solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff)
     at its dates; an American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u >
-    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015).
+    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015). Both may be
+    on an asset that pays dividends on known dates (`variance_exercise`).
 
     Attributes:
         is_random: False.
@@ -108,7 +106,8 @@ class FiniteDifference(AbstractMethod):
     ) -> Any:
         """Return the method with tiles of more trades where the grid has one dimension."""
         del products, mesh
-        flat = isinstance(model, LognormalSpots | WithDividends)
+        process = model.base if isinstance(model, WithDividends) else model
+        flat = isinstance(process, LognormalSpots)
         return replace(self, dimensions=1) if flat else self
 
     def coarser(self) -> "FiniteDifference":
@@ -127,7 +126,8 @@ class FiniteDifference(AbstractMethod):
         return product.knocked_out if isinstance(product, SingleBarrier) else product
 
     def reads_dividends(self, model: AbstractModel) -> bool:
-        return isinstance(model, WithDividends) and isinstance(model.base, LognormalSpots)
+        known = LognormalSpots, StochasticVariance
+        return isinstance(model, WithDividends) and isinstance(model.base, known)
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(model, WithDividends):
@@ -155,9 +155,12 @@ class FiniteDifference(AbstractMethod):
         self, product: AbstractProduct, model: WithDividends
     ) -> str | None:
         if not self.reads_dividends(model):
-            return missing_ability("lognormal spots between its dividends", model.base)
+            return missing_ability("lognormal spots or Heston variance", model.base)
         continuous = isinstance(product, SingleBarrier) and product.monitoring_dates is None
         early = isinstance(product, EarlyExercise) and isinstance(product, SpotOption)
+        if isinstance(model.base, StochasticVariance):
+            one = early and not product.multi_asset
+            return None if one else missing_ability("early exercise of one asset", product)
         if product.multi_asset or not (early or continuous or isinstance(product, TerminalClaim)):
             return missing_ability("payoff of one spot, early exercise or one barrier", product)
         return None
@@ -180,10 +183,11 @@ class FiniteDifference(AbstractMethod):
             return lognormal_barrier_value(product, model, *sizes, self.schedule)
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
-        right: Any = self.canonical(product)
-        held = self._exercised(right, model)
-        now = larger(held, right.side * (model.spot - right.strike))
-        return jnp.where(right.any_time > 0.0, now, held)
+        return self._exercised(self.canonical(product), model)
+
+    def _exercised(self, right: Any, model: Any) -> Scalar:
+        sizes = self.num_spots, self.num_variances, self.num_steps
+        return exercise_value(right, model, sizes, self.schedule)
 
     def _with_dividends(self, product: Any, model: WithDividends) -> Scalar:
         sizes = _FINER * self.num_spots, _FINER * self.num_steps
@@ -192,6 +196,8 @@ class FiniteDifference(AbstractMethod):
         if isinstance(product, TerminalClaim):
             return dividend_grid.claim_value(product.canonical, model, sizes, self.schedule)
         right: Any = self.canonical(product)
+        if isinstance(model.base, StochasticVariance):
+            return self._exercised(right, model)
         return dividend_grid.exercise_value(right, model, sizes, self.schedule)
 
     # --- continuous barriers ----------------------------------------------------------------------------
@@ -226,65 +232,7 @@ class FiniteDifference(AbstractMethod):
         is_first = jnp.arange(self.num_steps) == 0
         step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)
         u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self.schedule)
-        return _read(u, y, v, distance, model)
-
-    # --- early exercise ---------------------------------------------------------------------------------
-
-    def _exercised(self, right: ExercisePeriods, model: StochasticVariance) -> Scalar:
-        """Return today's value of the right, where it is held."""
-        ends, strike, side = right.ends, right.strike, right.side
-        expiry = ends[-1]
-        distance = jnp.log(model.spot / strike)
-        y = _both_sides(self.num_spots, model, expiry, distance)
-        v = variance_grid(self.num_variances, model, expiry)
-        payoff = larger(side * strike * jnp.expm1(y), 0.0)[:, None]
-        above = jnp.ones_like(side)
-        u = averaged_vanilla(y, strike, above, strike, side)[:, None] * jnp.ones_like(v)[None, :]
-        rates = mean_rates(model, expiry)
-        operator = Operator.of(model, rates, above, y, v, 0.0 * above)
-
-        count = math.ceil(self.num_steps / ends.size)
-        edges = jnp.concatenate([jnp.zeros_like(ends[:1]), ends])
-        times = jnp.linspace(edges[1:], edges[:-1], count + 1, axis=1)  # backwards within a period
-        of_steps = jax.vmap(lambda times: forward_rates(model, times))(times)
-        excess = excess_rates(of_steps, rates)
-        lengths = jnp.diff(edges) / count
-        any_time = right.any_time > 0.0
-
-        def back(state: tuple[Grid, Grid], period):
-            length, excess, is_date = period
-            stepper = operator.stepper(length)
-            step = functools.partial(_step, stepper, payoff, any_time)
-            (u, force), _ = jaxtape.scan(step, state, excess, schedule=self.schedule)
-            return (jnp.where(is_date, larger(u, payoff), u), force), None
-
-        is_date = jnp.roll(right.is_date, 1).at[0].set(0.0) > 0.0  # not today
-        backwards = jax.tree.map(lambda x: x[::-1], (lengths, excess, is_date))
-        (u, _), _ = jaxtape.scan(back, (u, jnp.zeros_like(u)), backwards, schedule=StoreAll())
-        return _read(u, y, v, distance, model)
-
-
-def _step(
-    stepper: Stepper,
-    payoff: Array,
-    any_time: Bool[Array, ""],
-    state: tuple[Grid, Grid],
-    excess: Rates,
-) -> tuple[tuple[Grid, Grid], None]:
-    """Step back the value and, where exercise is free at any time, the force that keeps it above the payoff."""
-    u, force = state
-    free = stepper.step(u, excess, force)
-    above = larger(free - stepper.dt * force, payoff)
-    force = larger(force + (payoff - free) / stepper.dt, 0.0)
-    return (jnp.where(any_time, above, free), jnp.where(any_time, force, 0.0)), None
-
-
-@jaxtape.no_inline
-def _read(u: Grid, y: Array, v: Array, distance: Scalar, model: StochasticVariance) -> Scalar:
-    """Return the grid's value at a distance and today's variance."""
-    i, along_y = interpolation(y, distance, 5)
-    j, along_v = interpolation(v, model.initial_variance, 4)
-    return along_y @ jax.lax.dynamic_slice(u, (i, j), (5, 4)) @ along_v
+        return read_off(u, y, v, distance, model)
 
 
 @jaxtape.no_inline(static_argnames="nodes")
@@ -307,14 +255,6 @@ def _distances(
     shares = jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype)
     around = center + sinh_grid(shares, jnp.where(shares < 0.0, below, most), unit)
     return jnp.where(distance > 4.0 * std, around.at[0].set(center - below), near)
-
-
-@jaxtape.no_inline(static_argnames="nodes")
-def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
-    """Return nodes on both sides of the strike, out to where nothing matters, finest at the strike."""
-    std = jnp.sqrt(model.total_variance(expiry))
-    reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)
-    return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)
 
 
 @jaxtape.no_inline

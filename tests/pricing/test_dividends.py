@@ -149,7 +149,7 @@ def test_models_that_cannot_pay_dividends_are_refused(make, message):
         (Asian(100.0, [0.5, 1.0]), SPOT, None, "spot dynamics"),
         (Barrier(100.0, 1.0, 80.0), ESCROWED, ClosedForm(), "cannot be written"),
         (
-            American(100.0, 1.0),
+            Barrier(100.0, 1.0, 80.0),
             WithDividends(Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5), PAYS),
             None,
             "cannot be written",
