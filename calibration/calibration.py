@@ -32,7 +32,7 @@ from .least_squares_problem import (
     identification,
     is_small,
 )
-from .objectives import AbstractObjective, PriceQuotes, objective_of
+from .objectives import AbstractObjective, PriceQuotes, bid_ask_counts, objective_of
 from .optimizers import levenberg_marquardt
 from .parameters import FreeParameters, random_starts
 from .prior import Prior
@@ -53,10 +53,11 @@ class Calibration(eqx.Module):
             where a quote is missing.
         result: The reason for which the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, the
-            number of quotes that are not missing; `reason`, the criterion that ended the search (`REASONS`);
-            `history`, its trials (`calibration.History`); `starts_at_optimum`, the number of starts that ended
-            at the best point; `covariance`, `noise`, `condition_number` and `not_identified` as in
-            `calibration.least_squares_problem.identification`.
+            number of quotes that are not missing; where quotes have bids and asks `num_bid_ask`, the number of
+            those, and `num_within_bid_ask`, of how many the model's vol lies within both; `reason`, the
+            criterion that ended the search (`REASONS`); `history`, its trials (`calibration.History`);
+            `starts_at_optimum`, the number of starts that ended at the best point; `covariance`, `noise`,
+            `condition_number` and `not_identified` as in `calibration.least_squares_problem.identification`.
         problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
     """
 
@@ -411,6 +412,7 @@ def ended(problem: LeastSquaresProblem, search: Search, deviation: Array) -> Cal
         "steps": search.num_steps,
         "sum_squared_vol_points": 1e4 * jnp.sum(residuals**2),
         "num_quotes": problem.num_quotes,
+        **bid_ask_counts(problem.quotes, problem.model(search.free)),
         "reason": search.reason(problem, result),
         "history": search.history,
         **known,

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from pricing.market import SmileQuotes
 from pricing.models import AbstractModel
 from pricing.numerics.elimination import eliminate
 from pricing.numerics.singular_vectors import singular_vectors
@@ -107,10 +106,10 @@ class LeastSquaresProblem(eqx.Module):
 
     @property
     def num_quotes(self) -> Int[Array, ""]:
-        """The number of quotes; a NaN is missing, and so is a quote of smiles whose weight is 0."""
+        """The number of quotes; a NaN is missing, and so is a quote whose weight is 0."""
         is_there = ~jnp.isnan(self.quoted)
-        if isinstance(self.quotes, SmileQuotes):
-            is_there = is_there & (self.quotes.weights != 0.0)
+        if (weights := getattr(self.quotes, "weights", None)) is not None:
+            is_there = is_there & (weights != 0.0)
         return jnp.sum(is_there)
 
     @property

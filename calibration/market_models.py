@@ -262,7 +262,7 @@ def only(market: Market, name: str) -> Market:
 
 def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputError | None:
     """Return an error if there are fewer quotes than free parameters, or None."""
-    count, free = quotes.vols.size, len(FreeParameters.of(start).labels)
+    count, free = int(jnp.sum(~jnp.isnan(quotes.vols))), len(FreeParameters.of(start).labels)
     if count >= free:
         return None
     why = f"the {free} free parameters of {start.label} need more quotes: there are {count}"

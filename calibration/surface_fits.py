@@ -47,7 +47,7 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
     surface: Any = equity.surface
-    strikes = jnp.linspace(surface.strikes[0], surface.strikes[-1], _CURVE_POINTS)
+    strikes = jnp.linspace(surface.all_strikes[0], surface.all_strikes[-1], _CURVE_POINTS)
     if calibration is None:
         curve = surface.vol(surface.expiries[:, None], strikes[None, :])
         residuals = jnp.zeros_like(surface.vols)
@@ -61,9 +61,9 @@ def surface_fit(market: Market, name: str, calibration: Calibration | None) -> S
         underlying=name,
         spot=float(equity.spot),
         expiries=market.dates(surface.expiries),
-        strikes=np.asarray(surface.strikes),
-        market_vols=np.asarray(surface.vols),
-        residuals=np.asarray(residuals),
+        strikes=surface.all_strikes,
+        market_vols=surface.by_strike(surface.vols),
+        residuals=surface.by_strike(residuals),
         curve_strikes=np.asarray(strikes),
         curve_vols=np.asarray(curve),
         **outcome,
@@ -106,11 +106,24 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
     return jnp.where(is_there, vols_above(of_stock, times, forwards, strikes, -cash), jnp.nan)
 
 
+def within_of(calibration: Calibration) -> str:
+    """Return in words how many quotes lie within bid and ask; "" where there are none of both."""
+    stats = calibration.stats
+    inside, all_two_sided = (int(stats.get(f"num_{x}bid_ask", 0)) for x in ("within_", ""))
+    return f"{inside:,} of {all_two_sided:,} quotes within bid and ask" if all_two_sided else ""
+
+
+def _within(calibration: Calibration) -> dict[str, str]:
+    words = within_of(calibration)
+    return {"model vols": words} if words else {}
+
+
 def _outcome(calibration: Calibration, quotes: Quotes) -> dict[str, Any]:
-    (unit, squares), count = squares_of(calibration, quotes), calibration.residuals.size
+    (unit, squares), count = squares_of(calibration, quotes), int(calibration.stats["num_quotes"])
     facts = {
         "sum of squared residuals": f"{squares:,.4f} {unit.words}²",
         "root mean square": f"{(squares / count) ** 0.5:.3f} {unit.words} over {count} quotes",
+        **_within(calibration),
         "condition number": f"{float(calibration.stats['condition_number']):,.1f}",
         "steps": str(int(calibration.stats["steps"])),
     }

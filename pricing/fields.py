@@ -176,9 +176,9 @@ def above_zero(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     return _field(_bounded(name, 0.0, np.inf, "a number above 0", True, optional), **kwargs)
 
 
-def non_negative(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a finite real that is not below zero, or None if that is `optional`."""
-    convert = _bounded(name, 0.0, _MOST, "a finite number, not below 0", False, optional)
+def non_negative(name: str, *, missing: bool = False, optional: bool = False, **kwargs: Any) -> Any:
+    """Return a field holding a finite real that is not below zero, NaN where `missing`, None if `optional`."""
+    convert = _bounded(name, 0.0, _MOST, "a finite number, not below 0", False, optional, missing)
     return _field(convert, **kwargs)
 
 
@@ -267,11 +267,11 @@ def _increasing(name: str, wanted: str, *, from_zero: bool = False, repeated: bo
 def finite_numbers(name: str) -> Callable[[PyTree], PyTree]:
     """Return the converter of an object of the market, such as a curve: it checks that numbers are finite.
 
-    Traced numbers are not checked.
+    Of an object with the property `as_read` the numbers that are read count. Traced ones are not checked.
     """
 
     def convert(value: PyTree) -> PyTree:
-        for path, leaf in jax.tree.leaves_with_path(value):
+        for path, leaf in jax.tree.leaves_with_path(getattr(value, "as_read", value)):
             if isinstance(leaf, (jax.Array, np.ndarray)) and not isinstance(leaf, Tracer):
                 numbers = np.asarray(leaf)
                 if not np.all(np.isfinite(numbers)):

@@ -15,9 +15,9 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from .argument_kinds import of_kinds
 from .batch_tiles import over_batch
 from .fields import as_real, in_working_precision
-from .formulas import implied_vol as of_european
 from .methods import AbstractMethod
 from .models import BlackScholes
+from .numerics import implied_vol as of_european
 from .numerics.crossing import as_root, outer_crossings
 from .numerics.differentiable_once import differentiable_once
 from .products import AbstractProduct, European

@@ -24,6 +24,7 @@ from . import console, fit_report
 from .processes import joined, started
 from .rounds_watch import RoundsWatch
 from .several import calibrate_all, holds_many
+from .valuing import OptionQuotesOption
 
 Log = Literal["text", "json"]
 Model = Literal["heston", "bates", "sabr", "ssvi", "hull-white", "g2"]
@@ -73,6 +74,7 @@ def calibrate(
     model: Annotated[
         Model | None, typer.Option(help="The model.", show_default="heston; of a curve, hull-white")
     ] = None,
+    option_quotes: OptionQuotesOption = None,
     starts: console.StartsOption = 1,
     max_steps: console.MaxStepsOption = 100,
     seed: Annotated[int, console.seed_option(help="Seed of the random starts.")] = 0,
@@ -171,6 +173,8 @@ def calibrate(
         refuse(
             f"{source} is {'a table or a folder: leave out' if is_many else 'one market: give'} --underlying"
         )
+    if is_many and option_quotes is not None:
+        refuse("--option-quotes: belongs to one market; a table of quotes is --market itself")
     if processes > 1 and coordinator is None:
         started(processes)
     timeouts = {"join_timeout": join_timeout, "heartbeat": heartbeat}
@@ -188,21 +192,24 @@ def calibrate(
             settings |= {"shard": share, **shared}
             errors = calibrate_all(source, kind, folder, stages, watch, **settings)
         else:
-            output = console.Output(folder, ("calibration.json", "report.html"), inputs=[source])
-            errors = _calibrate_one(source, underlying or "", model, output, stages, settings)
+            inputs = [source, option_quotes]
+            output = console.Output(folder, ("calibration.json", "report.html"), inputs=inputs)
+            sources = source, option_quotes
+            errors = _calibrate_one(sources, underlying or "", model, output, stages, settings)
         console.exit_if(errors)
 
 
 def _calibrate_one(
-    market: Place,
+    sources: tuple[Place, Path | None],
     underlying: str,
     model: Model | None,
     output: console.Output,
     stages: console.Stages,
     settings: dict[str, Any],
 ) -> list[str]:
+    market, option_quotes = sources
     with console.refusing(), stages.stage("read"):
-        quotes, kind = _read(market, underlying, model)
+        quotes, kind = _read(market, option_quotes, underlying, model)
         start = standard_start(quotes, underlying, kind)
         if error := too_few(*start, underlying, str(market)):
             refuse(str(error))
@@ -226,10 +233,12 @@ def _calibrate_one(
     return errors
 
 
-def _read(market: Place, underlying: str, model: Model | None) -> tuple[Market, type[Calibratable]]:
+def _read(
+    market: Place, option_quotes: Path | None, underlying: str, model: Model | None
+) -> tuple[Market, type[Calibratable]]:
     """Return the market, and the model to fit to an underlying that it has quotes of."""
     try:
-        quotes = Market.read(market)
+        quotes = Market.read(market, option_quotes=option_quotes)
     except UnreadableFile as error:
         refuse(str(error))
     above = market_above_cash(quotes)

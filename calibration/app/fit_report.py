@@ -11,7 +11,9 @@ from pricing.models import Quotes
 
 from ..calibration import Calibration
 from ..results import REASONS, RESULTS
-from ..surface_fits import parameter_table, squares_of
+from ..surface_fits import parameter_table, squares_of, within_of
+
+_SIDES = "num_bid_ask", "num_within_bid_ask"
 
 
 def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
@@ -20,7 +22,8 @@ def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
     if not calibration.has_failed:
         unit, squares = squares_of(calibration, quotes)
         held = f". {end}" if calibration.is_held else ""
-        end = f"{int(calibration.stats['steps'])} steps, {squares:,.2f} {unit.words}²{held}"
+        within = f", {words}" if (words := within_of(calibration)) else ""
+        end = f"{int(calibration.stats['steps'])} steps, {squares:,.2f} {unit.words}²{within}{held}"
     return f"calibrated {calibration.label} to {name}: {end}"
 
 
@@ -40,12 +43,17 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "standard_errors": {parameter: error for parameter, (_, error) in table.items()},
         "condition_number": float(stats["condition_number"]),
         f"sum_squared_{unit.key}": squares,
+        **{name: int(stats[name]) for name in _SIDES if name in stats},
         "result": RESULTS[calibration.result],
         "reason": REASONS[stats["reason"]],
         "not_identified": list(calibration.not_identified),
         "steps": int(stats["steps"]),
         "starts_at_optimum": int(stats["starts_at_optimum"]),
-        "residuals": dict(zip(np.ravel(quoted.vols), residuals, strict=True)),
+        "residuals": {
+            quote: error
+            for quote, error in zip(np.ravel(quoted.vols), residuals, strict=True)
+            if quote
+        },
     }
 
 

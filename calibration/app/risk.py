@@ -38,6 +38,7 @@ from .valuing import (
     BudgetOption,
     FixingsOption,
     ModelOption,
+    OptionQuotesOption,
     PathsOption,
     SeedOption,
     mesh_of,
@@ -63,6 +64,7 @@ def risk(
         ),
     ] = None,
     fixings: FixingsOption = None,
+    option_quotes: OptionQuotesOption = None,
     model: ModelOption = "heston",
     paths: PathsOption = PATHS,
     seed: SeedOption = 0,
@@ -95,10 +97,10 @@ def risk(
     Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
     """
     configure(precision)
-    output = console.Output(out, _FILES, inputs=(trades, market, scenarios, fixings))
+    output = console.Output(out, _FILES, inputs=(trades, market, scenarios, fixings, option_quotes))
     stages, mesh = console.Stages(), mesh_of(devices)
     with stages.stage("read") as lines:
-        book, quotes = read(trades, market, fixings)
+        book, quotes = read(trades, market, fixings, option_quotes)
         moves = _scenarios(scenarios, quotes)
         lines.append(f"read {len(book.rows):,} trades and {len(quotes.flat_quotes()):,} quotes")
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}

@@ -190,6 +190,12 @@ def _with_rate(progress: Progress) -> Progress:
 def _summary(found: Calibrations, kind: type[Calibratable]) -> str:
     failed, held = len(found.failed), len(found.not_identified)
     summary = f"calibrated {kind.label} to {len(found.ids) - failed:,} surfaces, {failed:,} failed"
+    if found.num_bid_ask is not None and found.num_within_bid_ask is not None:
+        is_known = np.isfinite(found.num_within_bid_ask)
+        inside, all_two_sided = (
+            np.sum(x, where=is_known) for x in (found.num_within_bid_ask, found.num_bid_ask)
+        )
+        summary += f", {inside:,.0f} of {all_two_sided:,.0f} quotes within bid and ask"
     return f"{summary}, {held:,} not identified" if held else summary
 
 

@@ -38,6 +38,13 @@ FixingsOption = Annotated[
         help="Levels of the past, in CSV: name, date, value.", show_default="those of the market"
     ),
 ]
+OptionQuotesOption = Annotated[
+    Path | None,
+    console.path_option(
+        help="Quotes of options, in CSV or Parquet: a row a quote; they take the place of the market's.",
+        show_default="those of the market",
+    ),
+]
 BudgetOption = Annotated[
     int,
     console.size_option(
@@ -60,19 +67,23 @@ def mesh_of(devices: int) -> Mesh | None:
     return Mesh(np.array(found[:devices]), ("trades",)) if devices > 1 else None
 
 
-def read(trades: Path, market: Path, fixings: Path | None = None) -> tuple[Book, Market]:
-    """Return the book as the market's day finds it, and the market with its fixings."""
-    quotes = read_market(market, fixings)
+def read(
+    trades: Path, market: Path, fixings: Path | None = None, option_quotes: Path | None = None
+) -> tuple[Book, Market]:
+    """Return the book as the market's day finds it, and the market with its fixings and option quotes."""
+    quotes = read_market(market, fixings, option_quotes)
     try:
         return Book.read(trades).checked(quotes), quotes
     except UnreadableFile as error:
         refuse(str(error))
 
 
-def read_market(file: Path, fixings: Path | None = None) -> Market:
-    """Return the market in a file, with the fixings in another."""
+def read_market(
+    file: Path, fixings: Path | None = None, option_quotes: Path | None = None
+) -> Market:
+    """Return the market in a file, with the fixings and the option quotes in others."""
     try:
-        market = Market.read(file)
+        market = Market.read(file, option_quotes=option_quotes)
         return market if fixings is None else market.with_fixings(Fixings.read(fixings))
     except UnreadableFile as error:
         refuse(str(error))

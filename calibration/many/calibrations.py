@@ -22,6 +22,7 @@ _SHARD = "jaxtape"  # of the metadata of a file
 _OPEN = "not identified: "
 _SQUARES = "sum_squared_"
 _UNITS = VOL_POINTS, BASIS_POINTS
+_SIDES = "num_bid_ask", "num_within_bid_ask"
 _BP_SQUARED = (BASIS_POINTS.per_one / VOL_POINTS.per_one) ** 2
 
 
@@ -54,6 +55,9 @@ class Calibrations:
         steps: The steps of each search; NaN where there was none.
         status: "ok"; "not identified: " or "failed: ", and the reason.
         is_normal: Whether the vols are normal ones; None for none.
+        num_bid_ask: The number of quotes that counted with a bid and an ask; None where no job has any.
+        num_within_bid_ask: The number of these whose bid and ask the fitted vol lies within; NaN where the job
+            failed.
         shard: The place of a shard in the whole, with which `columns` have the column `position`; else None.
     """
 
@@ -65,6 +69,8 @@ class Calibrations:
     steps: np.ndarray
     status: tuple[str, ...]
     is_normal: np.ndarray | None = None
+    num_bid_ask: np.ndarray | None = None
+    num_within_bid_ask: np.ndarray | None = None
     shard: ShardPlace | None = None
 
     @classmethod
@@ -97,6 +103,8 @@ class Calibrations:
         def table(values: Any) -> dict[str, np.ndarray]:
             return dict(zip(parameters.names, map(column, values.T), strict=True))
 
+        two_sided = np.array([job.num_bid_ask for job in jobs], int)
+        of_sides = (two_sided, column(ends.num_within)) if np.any(two_sided) else (None, None)
         return cls(
             tuple(job.id for job in jobs),
             table(ends.parameters),
@@ -106,6 +114,7 @@ class Calibrations:
             column(ends.steps, True),
             tuple(status),
             np.array([vol_unit(job.quotes) is BASIS_POINTS for job in jobs]),
+            *(of_sides[0], of_sides[1]),
         )
 
     @classmethod
@@ -116,6 +125,7 @@ class Calibrations:
         nothing = np.full(counts.shape, np.nan)
         totals, in_bp = (np.asarray(columns.get(_SQUARES + unit.key, nothing)) for unit in _UNITS)
         is_normal = np.isfinite(in_bp)
+        of_sides = [np.asarray(columns[name]) if name in columns else None for name in _SIDES]
         totals = np.where(is_normal, in_bp / _BP_SQUARED, totals)
         return cls(
             tuple(columns["id"]),
@@ -126,6 +136,8 @@ class Calibrations:
             steps,
             tuple(columns["status"]),
             is_normal,
+            num_bid_ask=of_sides[0],
+            num_within_bid_ask=of_sides[1],
         )
 
     @classmethod
@@ -152,6 +164,9 @@ class Calibrations:
             parameters={name: cut(column) for name, column in self.parameters.items()},
             std_errors={name: cut(column) for name, column in self.std_errors.items()},
             sum_squared_vol_points=cut(self.sum_squared_vol_points),
+            num_within_bid_ask=self.num_within_bid_ask
+            if self.num_within_bid_ask is None
+            else cut(self.num_within_bid_ask),
             status=tuple(f"failed: {reasons[id]}" if is_out else now for id, now, is_out in pairs),
         )
 
@@ -176,6 +191,7 @@ class Calibrations:
             **{_ERROR + name: errors for name, errors in self.std_errors.items()},
             **{_SQUARES + unit.key: squares for unit, squares in self.sums_of_squares.items()},
             "num_quotes": self.num_quotes,
+            **{name: x for name in _SIDES if (x := getattr(self, name)) is not None},
             "steps": self.steps,
             **({"position": self.shard.positions} if self.shard else {}),
         }

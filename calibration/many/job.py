@@ -50,14 +50,23 @@ class Job(NamedTuple):
     def counts(self) -> np.ndarray:
         """Mask of the quotes that count: those that are not NaN and whose weight is not 0."""
         is_there = ~np.isnan(np.asarray(self.quotes.vols))
-        if isinstance(self.quotes, SmileQuotes):
-            return is_there & (np.asarray(self.quotes.weights) != 0.0)
-        return is_there
+        weights = getattr(self.quotes, "weights", None)
+        return is_there if weights is None else is_there & (np.asarray(weights) != 0.0)
+
+    @property
+    def num_bid_ask(self) -> int:
+        """The number of quotes that count and have a bid and an ask."""
+        sides = [getattr(self.quotes, name, None) for name in ("bids", "asks")]
+        if any(side is None for side in sides):
+            return 0
+        known = [~np.isnan(np.asarray(side)) for side in sides]
+        return int(np.sum(self.counts & known[0] & known[1]))
 
     def at_its_place(self, why: str) -> str:
-        """Return the reason of a failure with the job's place before it, unless the reason names the file."""
+        """Return the reason of a failure with the job's place before it, unless the reason has one."""
         file = self.place.rpartition(":")[0] or self.place
-        return why if not file or file in why else f"{self.place}: {why}"
+        has_place = not file or file in why or why.startswith("row ")
+        return why if has_place else f"{self.place}: {why}"
 
     def refusal(self, fewest: int) -> str | None:
         """Return the reason for which its numbers cannot be fitted with `fewest` parameters, or None."""
@@ -108,7 +117,8 @@ def _columns_of(quotes: Quotes) -> np.ndarray:
 
 def _column_of(quotes: Quotes, row: int, column: int) -> str:
     if isinstance(quotes, VolSurface):
-        return f"strike {quotes.strikes[column]:g}"
+        strikes = np.broadcast_to(quotes.strikes, quotes.vols.shape)
+        return f"strike {strikes[row, column]:g}"
     if isinstance(quotes, SmileQuotes):
         return f"log-moneyness {quotes.log_moneyness[row, column]:g}"
     return f"tenor {quotes.tenors[column]:g}"

@@ -92,17 +92,17 @@ def _padded(quotes: Quotes) -> Quotes:
         return quotes
     _, *shape = quotes.vols.shape
     expiries, strikes = ((0, _power_of_two(count) - count) for count in shape)
-    axes = {"expiries": (expiries,), "strikes": (strikes,)}
-    names = [field.name for field in fields(quotes)]
-    wider = [
-        np.pad(getattr(quotes, name), ((0, 0), *axes.get(name, (expiries, strikes))), mode="edge")
-        for name in names
-    ]
-    filled = eqx.tree_at(lambda q: [getattr(q, name) for name in names], quotes, wider)
-    missing = ((0, 0), expiries, strikes)
-    return eqx.tree_at(
-        lambda q: q.vols, filled, np.pad(quotes.vols, missing, constant_values=np.nan)
-    )
+    axes = {(2, "expiries"): (expiries,), (2, "strikes"): (strikes,)}
+    names = [field.name for field in fields(quotes) if getattr(quotes, field.name) is not None]
+
+    def wider(name: str) -> np.ndarray:
+        numbers = getattr(quotes, name)
+        more = (0, 0), *axes.get((numbers.ndim, name), (expiries, strikes))
+        if name == "vols":
+            return np.pad(numbers, more, constant_values=np.nan)
+        return np.pad(numbers, more, mode="edge")
+
+    return eqx.tree_at(lambda q: [getattr(q, n) for n in names], quotes, list(map(wider, names)))
 
 
 def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> AbstractObjective:

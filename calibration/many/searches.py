@@ -35,13 +35,17 @@ _MOST_MENDED = 2  # times that a job's integral is mended
 
 
 class SearchResult(NamedTuple):
-    """SearchResult of a search: the parameters, [parameters], their standard errors, loss, steps and result."""
+    """SearchResult of a search: the parameters, [parameters], their standard errors, loss, steps and result.
+
+    num_within: the number of quotes whose bid and ask the fitted vol lies within.
+    """
 
     parameters: Array | np.ndarray
     std_errors: Array | np.ndarray
     sum_squared_vol_points: Array | np.ndarray
     steps: Array | np.ndarray
     result: RESULTS
+    num_within: Array | np.ndarray
 
     @classmethod
     def empty(
@@ -51,7 +55,7 @@ class SearchResult(NamedTuple):
         numbers = np.zeros((num_jobs, sum(map(math.prod, parameters.shapes))), dtype)
         total, steps = np.zeros(num_jobs, dtype), np.zeros(num_jobs, int)
         result = jax.tree.map(lambda code: np.zeros(num_jobs, code.dtype), RESULTS.converged)
-        return cls(numbers, numbers, total, steps, result)
+        return cls(numbers, numbers, total, steps, result, steps)
 
 
 class Settings(eqx.Module):
@@ -220,9 +224,9 @@ class _JobBatch(eqx.Module):
         found = ended(problem, search, deviation)
         errors = jnp.sqrt(jnp.diagonal(found.stats["covariance"]))
         total, steps = (found.stats[name] for name in ("sum_squared_vol_points", "steps"))
-        end = SearchResult(
-            self.settings.parameters.values(search.free), errors, total, steps, found.result
-        )
+        values = self.settings.parameters.values(search.free)
+        num_within = jnp.asarray(found.stats.get("num_within_bid_ask", 0), steps.dtype)
+        end = SearchResult(values, errors, total, steps, found.result, num_within)
         weak_prior = problem.weak_prior
         assert weak_prior is not None
         return end, weak_prior.switched_on(found.stats["noise"]).noise, deviation
@@ -241,11 +245,13 @@ def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuot
     """
     if isinstance(quotes, VolSurface):
         forwards = jax.vmap(model.forward)(quotes.expiries)
-        log_moneyness = jnp.log(forwards[:, None] / quotes.strikes[None, :])
-        weights = jnp.ones_like(quotes.vols)
+        strikes = jnp.broadcast_to(quotes.strikes, quotes.vols.shape)
+        log_moneyness = jnp.log(forwards[:, None] / strikes)
+        weights = jnp.ones_like(quotes.vols) if quotes.weights is None else quotes.weights
     else:
         log_moneyness, weights = quotes.log_moneyness, quotes.weights
     of_market = lambda m: (m.spot, m.rate, m.dividend_yield)
     zero = jnp.zeros_like(model.spot)
     unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
-    return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights), unit
+    sides = quotes.bids, quotes.asks
+    return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights, *sides), unit

@@ -22,7 +22,7 @@ from pricing.market import Market, SmileQuotes
 from pricing.models import Calibratable
 
 from .job import Job
-from .quote_tables import Surface, surfaces_in, surfaces_of
+from .table_surfaces import TableSurface, surfaces_in, surfaces_of
 
 _HIDDEN = ".", "_"
 _NAMING = "surface="  # of a folder that names the surface of its tables
@@ -169,10 +169,10 @@ def jobs_in(table: Any, kind: type[Calibratable], source: str) -> Iterator[Job]:
 
 
 def _of_surfaces(
-    surfaces: Iterator[Surface], kind: type[Calibratable], source: str
+    surfaces: Iterator[TableSurface], kind: type[Calibratable], source: str
 ) -> Iterator[Job]:
     """Yield a fit to each surface; quotes and market are NumPy's arrays."""
-    model_on, smiles = _models_of(kind), jax.tree.structure(_no_quotes())
+    model_on, smiles = _models_of(kind), _structures()
     before = f"{source}:" if source else "row "
     for surface in surfaces:
         place = f"{before}{surface.line}"
@@ -183,7 +183,8 @@ def _of_surfaces(
         forwards = np.log(spot) + (rate - dividend_yield) * surface.expiries
         k = forwards[:, None] - np.log(surface.strikes)
         numbers = surface.expiries, k, surface.vols, surface.weights
-        quotes = smiles.unflatten(numbers)
+        sides = () if surface.asks is None else (surface.bids, surface.asks)
+        quotes = smiles[len(sides)].unflatten((*numbers, *sides))
         start = model_on(*surface.market).starting_for(quotes)
         yield Job(surface.name, quotes, start, place=place)
 
@@ -226,6 +227,13 @@ def _unreadable_job(name: str, why: str, place: str = "") -> Job:
 def _no_quotes() -> SmileQuotes:
     nothing = np.zeros((1, 1))
     return SmileQuotes([1.0], nothing, np.full((1, 1), np.nan), nothing)
+
+
+def _structures() -> dict[int, Any]:
+    """Return the structures of smiles without bids and asks, and with them, by the number of the two."""
+    nothing = _no_quotes()
+    with_sides = dataclasses.replace(nothing, bids=nothing.vols, asks=nothing.vols)
+    return {0: jax.tree.structure(nothing), 2: jax.tree.structure(with_sides)}
 
 
 _READERS = {".csv": _of_table, ".parquet": _of_table, ".json": _of_market}

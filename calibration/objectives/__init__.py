@@ -1,4 +1,5 @@
 from .bid_ask import BidAskError as BidAskError
+from .bid_ask import bid_ask_counts as bid_ask_counts
 from .defaults import objective_of as objective_of
 from .implied_vols import ImpliedVolError as ImpliedVolError
 from .implied_vols import model_vols as model_vols

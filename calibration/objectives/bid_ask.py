@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from pricing.fields import positive, word
-from pricing.models import AbstractModel
+from pricing.models import AbstractModel, BlackVol, CharacteristicFunction
 
 from ..results import RESULTS
-from .implied_vols import ImpliedVolError
+from .implied_vols import ImpliedVolError, model_vols
 from .objective import AbstractObjective, check_per_quote
 
 _WIDTH = 0.2  # w, of half a spread: over which a free quote begins to cost
@@ -64,6 +64,22 @@ class BidAskError(AbstractObjective):
 
     def result(self, quotes: Any) -> RESULTS:
         return self.objective.result(quotes)
+
+
+def bid_ask_counts(quotes: Any, model: AbstractModel) -> dict[str, Int[Array, ""]]:
+    """Return the number of quotes with a bid and an ask, and of how many the model's vol lies within both.
+
+    They are named `num_bid_ask` and `num_within_bid_ask`, and left out where quotes or model have no such vols.
+    """
+    bids, asks = (getattr(quotes, name, None) for name in ("bids", "asks"))
+    if bids is None or asks is None or not isinstance(model, BlackVol | CharacteristicFunction):
+        return {}
+    counts = ~(jnp.isnan(quotes.vols) | jnp.isnan(bids) | jnp.isnan(asks))
+    if quotes.weights is not None:
+        counts = counts & (quotes.weights != 0.0)
+    vols = model_vols(model, quotes, ImpliedVolError().num_nodes)
+    is_within = counts & (vols >= bids) & (vols <= asks)
+    return {"num_bid_ask": jnp.sum(counts), "num_within_bid_ask": jnp.sum(is_within)}
 
 
 def _beyond_one(x: Float[Array, "..."]) -> Float[Array, "..."]:

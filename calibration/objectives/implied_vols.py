@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pricing.formulas.implied_vol import implied_std
 from pricing.market import SmileQuotes, VolSurface
 from pricing.models import AbstractModel, BlackVol
+from pricing.numerics.implied_vol import implied_std
 
 from .objective import AbstractObjective, as_weights, weighted
 from .smile_values import (
@@ -51,9 +51,7 @@ class ImpliedVolError(AbstractObjective):
 
     def residuals(self, model: AbstractModel, quotes: VolSurface | SmileQuotes) -> Vols:
         errors = model_vols(model, quotes, self.num_nodes) - quotes.vols
-        if isinstance(quotes, SmileQuotes):
-            errors = errors * quotes.weights
-        return weighted(errors, self.weights)
+        return weighted(weighted(errors, quotes.weights), self.weights)
 
 
 def model_vols(model: AbstractModel, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:

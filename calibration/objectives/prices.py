@@ -61,9 +61,7 @@ class PriceError(AbstractObjective):
             errors = errors / larger(_vegas(quotes, k), _LEAST_VEGA)
         else:
             errors = errors * jnp.exp(-0.5 * k)  # from sqrt(F K) to F
-        if isinstance(quotes, SmileQuotes):
-            errors = errors * quotes.weights
-        return weighted(errors, self.weights)
+        return weighted(weighted(errors, quotes.weights), self.weights)
 
 
 def _vegas(quotes: VolSurface | SmileQuotes, k: Vols) -> Vols:

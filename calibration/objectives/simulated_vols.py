@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxtape as jt
 from pricing.formulas.black import black
-from pricing.formulas.implied_vol import implied_std
 from pricing.market import VolSurface
 from pricing.methods.method import missing_ability
 from pricing.models import AbstractModel, ConditionallyGaussian
+from pricing.numerics.implied_vol import implied_std
 from pricing.sampling import normals
 from pricing.sampling.time_grid import refined
 
@@ -61,14 +61,16 @@ class SimulatedVolError(eqx.Module):
     def loss(
         self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """Return an unbiased estimate of the mean squared vol error, in vol points squared.
+        """Return an unbiased estimate of the mean squared vol error over the quotes, in vol points squared.
 
         The product of the errors on two independent sets of paths: the square on one would add its variance,
         and so prefer models of little noise.
         """
         first, second = jax.random.split(key)
         errors = [self.residuals(model, quotes, key=each) for each in (first, second)]
-        return jnp.mean(1e4 * errors[0] * errors[1])
+        return (
+            1e4 * jnp.sum(errors[0] * errors[1]) / jnp.sum(Options.of(model, quotes).weights != 0.0)
+        )
 
     def residuals(self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray) -> Vols:
         """Return the errors, per 1.00 of vol."""
@@ -80,7 +82,8 @@ class SimulatedVolError(eqx.Module):
     ) -> Vols:
         """Return the errors on the paths of these normals."""
         options = Options.of(model, quotes)
-        return (self._values(model, quotes, options, z) - options.values) / options.vegas
+        errors = (self._values(model, quotes, options, z) - options.values) / options.vegas
+        return errors * options.weights
 
     def vols(
         self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 2
@@ -120,13 +123,17 @@ class SimulatedVolError(eqx.Module):
 
 
 class Options(NamedTuple):
-    """The options of a surface, out of the money: log(F / K), side, values over sqrt(F K) and their vegas."""
+    """The options of a surface, out of the money: log(F / K), side, values over sqrt(F K) and their vegas.
+
+    weights: factors of the errors, 0 of a missing quote.
+    """
 
     expiries: Float[Array, " expiries"]
     log_moneyness: Vols
     side: Vols
     values: Vols
     vegas: Vols
+    weights: Vols
 
     @classmethod
     def of(cls, model: AbstractModel, quotes: VolSurface) -> "Options":
@@ -143,7 +150,11 @@ class Options(NamedTuple):
         expiries, strikes, vols = (
             x.astype(dtype) for x in (quotes.expiries, quotes.strikes, quotes.vols)
         )
-        k = jnp.log(jax.vmap(model.forward)(expiries)[:, None] / strikes[None])
+        is_there = ~jnp.isnan(vols)
+        vols = jnp.where(is_there, vols, 1.0)
+        weights = is_there * (jnp.ones_like(vols) if quotes.weights is None else quotes.weights)
+        forwards = jax.vmap(model.forward)(expiries)[:, None]
+        k = jnp.where(is_there, jnp.log(forwards / strikes), 0.0)
         std = vols * jnp.sqrt(expiries)[:, None]
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
 
@@ -151,4 +162,5 @@ class Options(NamedTuple):
             return black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, side)
 
         values, slopes = jax.jvp(value, (std,), (jnp.ones_like(std),))
-        return cls(expiries, k, side, values, slopes * jnp.sqrt(expiries)[:, None])
+        vegas = slopes * jnp.sqrt(expiries)[:, None]
+        return cls(expiries, k, side, values, vegas, weights.astype(dtype))

@@ -1,1 +1,1 @@
-"""Closed forms: Black's formula and its inverse, barriers, swaps, averages, American options."""
+"""Closed forms: Black's formula, barriers, swaps, averages, American options."""

@@ -15,8 +15,8 @@ from ..market import Equity, Market, SmileQuotes, VolSurface
 from ..market.equity import DerivedEquity
 from ..market.surface import vol_between
 from ..models import WithDividends
+from ..numerics.implied_vol import implied_std
 from .black import black
-from .implied_vol import implied_std
 
 _MOST = 1.0 - 1e-6  # of the price that an option of X is below at every vol
 
@@ -141,10 +141,11 @@ def _stock(market: Market, name: str, equity: Equity) -> DerivedEquity:
 def _quotes_above(surface: VolSurface, forwards: Array, cash: Array) -> SmileQuotes:
     """Return the quotes of X; forwards of X and cash: of shape (expiries, 1)."""
     quoted, root = surface.vols, jnp.sqrt(surface.expiries)[:, None]
-    above, raw_forwards = surface.strikes[None, :] - cash, forwards + cash
-    side = jnp.where(surface.strikes[None, :] < raw_forwards, -1.0, 1.0).astype(quoted.dtype)
+    raw_strikes, raw_forwards = jnp.broadcast_to(surface.strikes, quoted.shape), forwards + cash
+    above = raw_strikes - cash
+    side = jnp.where(raw_strikes < raw_forwards, -1.0, 1.0).astype(quoted.dtype)
     known = jnp.where(jnp.isnan(quoted), 0.2, quoted)
-    prices = black(raw_forwards, surface.strikes[None, :], known * root, side)
+    prices = black(raw_forwards, raw_strikes, known * root, side)
     is_there = ~jnp.isnan(quoted) & (prices < _MOST * jnp.minimum(above, forwards))
     strikes, vols = jnp.where(is_there, above, forwards), jnp.where(is_there, known, 0.2)
     times, forwards, cash = (
@@ -154,8 +155,18 @@ def _quotes_above(surface: VolSurface, forwards: Array, cash: Array) -> SmileQuo
     k, raw = jnp.log(forwards / strikes), jnp.log((forwards + cash) / (strikes + cash))
     d, raw_d = (x / s + 0.5 * s for x, s in ((k, found * root), (raw, vols * root)))
     slopes = jnp.exp(0.5 * (raw_d**2 - d**2)) * forwards / (forwards + cash)  # of vols of S
+    slopes = slopes if surface.weights is None else slopes * surface.weights
+
+    def of_side(quoted: Array | None) -> Array | None:
+        if quoted is None:
+            return None
+        is_known = is_there & ~jnp.isnan(quoted)
+        of_stock = vols_above(jnp.where(is_known, quoted, 0.2), times, forwards, strikes, cash)
+        return jnp.where(is_known, of_stock, jnp.nan)
+
     return SmileQuotes(
         *(surface.expiries, k),
         jnp.where(is_there, found, jnp.nan),
         jnp.where(is_there, slopes, 0.0),
+        *(of_side(surface.bids), of_side(surface.asks)),
     )

@@ -25,6 +25,7 @@ from .instruments import ParSwaps as ParSwaps
 from .market import Market as Market
 from .observed import Observed as Observed
 from .observed import UnknownPast as UnknownPast
+from .option_frames import option_quotes as option_quotes
 from .state import MarketState as MarketState
 from .surface import SmileQuotes as SmileQuotes
 from .surface import SwaptionVols as SwaptionVols

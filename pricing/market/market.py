@@ -31,6 +31,7 @@ from .curve import ZeroCurve
 from .equity import DerivedEquity, Equity
 from .fixings import Fixings
 from .fx import FxPair, fx_rate
+from .option_frames import option_table
 from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
 
@@ -84,18 +85,32 @@ class Market(eqx.Module):
     fx: dict[str, FxPair] = eqx.field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> "Market":
+    def read(cls, path: str | os.PathLike, *, option_quotes: Any = None) -> "Market":
         """Return the market in a JSON file (format: docs/data.md).
 
         A bad part is left out and reported in `errors`. Where nothing can be used, `UnreadableFile` is
         raised: no such file, not UTF-8, not JSON, not an object, no `asof`.
+
+        Args:
+            path: The file.
+            option_quotes: A table of option quotes, which takes the place of the equities' own: the path of a
+                CSV or Parquet file, or a frame of pandas (2.2 or later), polars, pyarrow or another that
+                exports Arrow's streams.
         """
-        return cls.from_text(read_text(path), os.fspath(path))
+        return cls.from_text(read_text(path), os.fspath(path), option_quotes=option_quotes)
 
     @classmethod
-    def from_text(cls, text: str, file: str = "market.json") -> "Market":
-        """Return the market in a JSON text; `file` names it in error messages."""
-        found = read_contents(text, file)
+    def from_text(
+        cls, text: str, file: str = "market.json", *, option_quotes: Any = None
+    ) -> "Market":
+        """Return the market in a JSON text.
+
+        Args:
+            text: The text.
+            file: The name of the text in error messages.
+            option_quotes: A table of option quotes, as of `read`.
+        """
+        found = read_contents(text, file, option_quotes)
         static = {
             "labels": tuple(found.labels.items()),
             "errors": tuple(found.errors),
@@ -104,6 +119,14 @@ class Market(eqx.Module):
             "fixings": found.fixings,
         }
         return cls(**{field.name: getattr(found, field.name) for field in fields(cls)} | static)
+
+    @property
+    def option_table(self) -> Any:
+        """The option quotes of all equities as a `pyarrow.Table`, which `read` takes as `option_quotes`.
+
+        A quote is a row with its strike, vol, bid, ask and weight.
+        """
+        return option_table(self.equities, self.asof)
 
     def currency_of(self, name: str, *, in_rates: bool = False) -> str:
         """Return the ISO code of the payments of trades on an equity; the market's if the equity has none.

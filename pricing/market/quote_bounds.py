@@ -15,6 +15,12 @@ BOUNDS: dict[str, dict[str, float]] = {
     "dividend_yield": {"least": -1.0, "most": 1.0},
     "strike": {"above": 0.0},
     "vol": {"above": 0.0, "most": 10.0, "likely": 5.0},
+    "bid": {"least": 0.0, "most": 10.0, "likely": 5.0},
+    "ask": {"above": 0.0, "most": 10.0, "likely": 5.0},
+    "price": {"least": 0.0},
+    "bid_price": {"least": 0.0},
+    "ask_price": {"least": 0.0},
+    "delta": {"least": -1.0, "most": 1.0},
     "weight": {"least": 0.0},
     "expiry": {"above": 0.0, "most": 30.0},
 }

@@ -1,7 +1,7 @@
 """From the text of a market file to curves, equities, swaption vols, quote ids and errors."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -26,6 +26,9 @@ from .fx import FxPair, are_linked, fx_rate
 from .fx_delta import DeltaConvention
 from .fx_vols import NO_SMILE, DeltaQuotes
 from .interpolation import as_leaf
+from .listed_quotes import EquityMarket, quotes_of_equity
+from .option_tables import OptionTable, read_option_tables
+from .quote_tables import NAME
 from .records import (
     Correlation,
     DividendsRecord,
@@ -37,8 +40,9 @@ from .records import (
     Rate,
     Spot,
     SwaptionVolsRecord,
+    fx_labels,
 )
-from .surface import SwaptionVols, VolSurface
+from .surface import SwaptionVols
 
 DAYS_PER_YEAR = 365.0  # ACT/365
 _KNOWN = (
@@ -73,6 +77,7 @@ class Contents:
     correlations: dict[Pair, Array] = field(default_factory=dict)
     fixings: dict[tuple[str, date], float] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    option_tables: Mapping[str, OptionTable] = field(default_factory=dict)
     errors: list[InputError] = field(default_factory=list)
 
     def report(self, problems: tuple[ValidationIssue, ...], *prefix: str):
@@ -139,7 +144,8 @@ class Contents:
         self.labels |= {f".curves[{name!r}]{path}": ids for path, ids in labels.items()}
 
     def read_equity(self, name: str, value: object):
-        record, problems = validate(EquityRecord, value, asof=self.asof)
+        table = self.option_tables.get(name)
+        record, problems = validate(EquityRecord, value, asof=self.asof, table=table)
         if "|" in name:
             message = f"{name!r} would be taken for a basket"
             remedy = "give the equity a name without |"
@@ -149,22 +155,21 @@ class Contents:
         self.report(problems, "equities", name)
         if record is None or problems:
             return
-        vols = record.implied_vols
-        expiries = vols.pillars(self.asof)
-        surface = VolSurface(self._years(expiries), vols.strikes, vols.vols_by_expiry)
-        currency = record.currency or self.currency
         dividend_yield = self._dividend_yield(name, record.dividend_yield)
         paid = self._dividends(name, record.dividends)
-        equity = Equity(record.spot, dividend_yield, surface, record.curve, currency, paid)
+        market = EquityMarket(record.spot, dividend_yield, paid, self.curves[record.curve])
+        found = quotes_of_equity(name, record, self.option_tables.get(name), market, self.asof)
+        self.errors += found.errors
+        self.report(found.problems, "equities", name)
+        if found.surface is None:
+            return
+        currency = record.currency or self.currency
+        equity = Equity(record.spot, dividend_yield, found.surface, record.curve, currency, paid)
         self.equities[name] = equity
         path = f".equities[{name!r}]"
         self.labels |= {
             f"{path}.spot": (f"EQUITY/PRICE/{name}",),
-            f"{path}.surface.vols": tuple(
-                f"EQUITY_OPTION/RATE_LNVOL/{name}/{expiry}/{_plain(strike)}"
-                for expiry in expiries
-                for strike in vols.strikes
-            ),
+            f"{path}.surface.vols": found.ids,
         }
 
     def read_fx(self, name: str, value: object):
@@ -181,7 +186,7 @@ class Contents:
             pair, problems = self._pair(record, foreign, domestic)
             if not problems:
                 self.fx[name] = pair
-                self.labels |= self._fx_labels(name, record)
+                self.labels |= fx_labels(name, record, self.asof)
         self.report(problems, "fx", name)
 
     def _pair(
@@ -219,23 +224,6 @@ class Contents:
             message = f"the quotes of {expiries[wrong]} {NO_SMILE}"
             return pair, (ValidationIssue(("vols",), "", message, "correct them"),)
         return pair, ()
-
-    def _fx_labels(self, name: str, record: FxRecord) -> dict[str, tuple[str, ...]]:
-        """Return the quote ids of a pair, by the path of a leaf."""
-        path, pair = f".fx[{name!r}]", f"{name[:3]}/{name[3:]}"
-        labels: dict[str, tuple[str, ...]]
-        labels = {} if record.spot is None else {f"{path}.spot": (f"FX/RATE/{pair}",)}
-        if record.vols is None:
-            return labels
-        days = record.vols.pillars(self.asof)
-        deltas = ("25",) if record.vols.butterflies_10 is None else ("25", "10")
-        labels[f"{path}.vols.at_the_money"] = tuple(
-            f"FX_OPTION/RATE_LNVOL/{pair}/{day}/ATM" for day in days
-        )
-        for field_name, kind in (("risk_reversals", "RISK_REVERSAL"), ("butterflies", "BUTTERFLY")):
-            ids = (f"FX_OPTION/{kind}/{pair}/{day}/{delta}" for day in days for delta in deltas)
-            labels[f"{path}.vols.{field_name}"] = tuple(ids)
-        return labels
 
     def _dividends(self, name: str, record: DividendsRecord | None) -> Dividends | None:
         """Return the dividends of an equity, and record the ids of their quotes."""
@@ -306,6 +294,15 @@ class Contents:
             self.report((ValidationIssue(("correlations",), "", message, remedy),))
             pairs.clear()
 
+    def check_option_tables(self):
+        """Report tables of option quotes whose equity the file does not have."""
+        given = self.document.get("equities", {})
+        for name, table in self.option_tables.items():
+            if name not in given:
+                remedy = f"{closest(name, given)}the equities are {listed(given)}"
+                place = table.file, int(table.lines[0]), None, NAME, show(name)
+                self.errors.append(InputError(*place, "is no equity of the market", remedy))
+
     def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> ValidationIssue:
         """Return the problem of a name that is not among the curves or equities that were read."""
         given, one = self.document.get(section), _SINGULAR[section]
@@ -352,8 +349,10 @@ class Contents:
         )
 
 
-def read_contents(text: str, file: str) -> Contents:
+def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
     """Return everything usable in a market file, and the errors of the rest.
+
+    option_quotes: a table of quotes of equities, which take the place of those in the file.
 
     Raises:
         unreadable: Nothing can be used; it is an `UnreadableFile`.
@@ -368,6 +367,8 @@ def read_contents(text: str, file: str) -> Contents:
         place, value = locator.place(("asof",)), problems[0].value
         raise unreadable(file, problems[0].message, remedy, place=place, field="asof", value=value)
     contents = Contents(document, file, locator, header.asof)
+    if option_quotes is not None:
+        contents.option_tables = read_option_tables(option_quotes, header.asof)
     contents.read_names()
     sections = {"curves": contents.read_curve, "equities": contents.read_equity}
     sections |= {"fx": contents.read_fx}
@@ -377,6 +378,7 @@ def read_contents(text: str, file: str) -> Contents:
         for name, value in sorted(contents.section(section), key=_names_discount_curve):
             read(name, value)
     contents.check_correlations()
+    contents.check_option_tables()
     if document.get("swaption_vols") is not None:
         contents.read_swaption_vols(document["swaption_vols"])
     return contents

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
@@ -49,14 +49,25 @@ class ImpliedVolsRecord(Record):
     expiries: list[IsoDate] | None = None
     days: list[Days] | None = None
     strikes: list[Strike] = Field(description="strikes, a list of increasing prices")
-    vols_by_expiry: list[list[Vol]] = Field(description="vols_by_expiry, one list for each expiry")
+    vols_by_expiry: list[list[Vol | None]] = Field(
+        description="vols_by_expiry, one list for each expiry"
+    )
 
     @model_validator(mode="after")
     def _check(self, info):
         expiries = self.pillars(info.context["asof"])
         increasing(self.strikes, "strikes")
         check_matrix(self.vols_by_expiry, expiries, self.strikes, "strike")
+        for index, row in enumerate(self.vols_by_expiry):
+            if all(vol is None for vol in row):
+                remedy = "give a vol, or leave the expiry out"
+                raise problem("an expiry has no vol", remedy, "vols_by_expiry", index)
         return self
+
+    @property
+    def vols(self) -> list[float]:
+        """The vols that are quoted."""
+        return [vol for row in self.vols_by_expiry for vol in row if vol is not None]
 
     def pillars(self, asof: date) -> tuple[date, ...]:
         """Return the expiry dates."""
@@ -136,18 +147,22 @@ class EquityRecord(Record):
     dividend_yield: DividendYieldRecord = DividendYieldRecord(rate=0.0)
     dividends: DividendsRecord | None = None
     currency: Name | None = None
-    implied_vols: ImpliedVolsRecord = Field(
-        description="implied_vols, an object with expiries, strikes and vols_by_expiry"
-    )
+    implied_vols: ImpliedVolsRecord | None = None
+    option_quotes: list[Any] | None = None
 
     @model_validator(mode="after")
     def _check(self, info):
-        asof = info.context["asof"]
-        quotes = self.implied_vols
-        vols = [vol for row in quotes.vols_by_expiry for vol in row]
-        slip = slip_of(self.spot, quotes.strikes, vols)
-        field = "strikes" if slip and slip.field == "strike" else "vols_by_expiry"
-        check_slip(slip, "implied_vols", field)
+        asof, quotes = info.context["asof"], self.implied_vols
+        given = (quotes, self.option_quotes, info.context.get("table"))
+        if all(each is None for each in given):
+            remedy = "give implied_vols, an object with expiries, strikes and vols_by_expiry, or option_quotes"
+            raise problem("is missing", remedy, "implied_vols")
+        if quotes is not None and self.option_quotes is not None:
+            raise problem("stands beside implied_vols", "keep one of them", "option_quotes")
+        if quotes is not None:
+            slip = slip_of(self.spot, quotes.strikes, quotes.vols)
+            field = "strikes" if slip and slip.field == "strike" else "vols_by_expiry"
+            check_slip(slip, "implied_vols", field)
         if self.dividends is not None and (owed := self.dividends.owed(asof)) >= self.spot:
             message = f"the dividends are {owed:g}, more than the spot, {self.spot:g}"
             remedy = (
@@ -203,6 +218,24 @@ class FxRecord(Record):
     foreign_curve: Name | None = None
     domestic_curve: Name | None = None
     vols: FxVolsRecord | None = None
+
+
+def fx_labels(name: str, record: FxRecord, asof: date) -> dict[str, tuple[str, ...]]:
+    """Return the quote ids of a pair, by the path of a leaf of the market."""
+    path, pair = f".fx[{name!r}]", f"{name[:3]}/{name[3:]}"
+    labels: dict[str, tuple[str, ...]]
+    labels = {} if record.spot is None else {f"{path}.spot": (f"FX/RATE/{pair}",)}
+    if record.vols is None:
+        return labels
+    days = record.vols.pillars(asof)
+    deltas = ("25",) if record.vols.butterflies_10 is None else ("25", "10")
+    labels[f"{path}.vols.at_the_money"] = tuple(
+        f"FX_OPTION/RATE_LNVOL/{pair}/{day}/ATM" for day in days
+    )
+    for field_name, kind in (("risk_reversals", "RISK_REVERSAL"), ("butterflies", "BUTTERFLY")):
+        ids = (f"FX_OPTION/{kind}/{pair}/{day}/{delta}" for day in days for delta in deltas)
+        labels[f"{path}.vols.{field_name}"] = tuple(ids)
+    return labels
 
 
 class SwaptionVolsRecord(Record):
@@ -298,7 +331,7 @@ def increasing(values: Sequence, label: str):
     check_increasing(values, remedy, label)
 
 
-def check_matrix(matrix: list[list[float]], rows: Sequence, columns: Sequence, column: str):
+def check_matrix(matrix: Sequence[Sequence], rows: Sequence, columns: Sequence, column: str):
     """Check that a matrix of vols has the shape of its pillars.
 
     Raises:

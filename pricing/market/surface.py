@@ -1,11 +1,15 @@
 """Implied vols: of equity options by expiry and strike, of swaptions by tenor, or by time alone."""
 
+from dataclasses import replace
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Num
 
-from ..fields import Converted, is_traced, non_negative, pillars, positive, real, word
+from ..fields import Converted, are_known, is_traced, non_negative, pillars, positive, real, word
 from ..numbers_shown import repr_with_numbers
 from .interpolation import as_floats, check_shape, interpolate, pillar_weights
 
@@ -14,17 +18,24 @@ class VolSurface(eqx.Module):
     """Black–Scholes implied vols at pillar expiries and strikes.
 
     The vol is linear in strike on each expiry. Between expiries the total variance vol^2 t is linear in time
-    at the strike. The vol is flat outside the pillars.
+    at the strike. The vol is flat outside the pillars. Strikes that differ by expiry, as those of listed
+    options do, fill a row for each expiry; `option_quotes` makes such a surface from a list of quotes.
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, strictly increasing, of shape (expiries,).
-        strikes: The strikes in the currency of the spot, above 0, strictly increasing, of shape (strikes,).
+        strikes: The strikes in the currency of the spot, above 0, strictly increasing, of shape (strikes,); or
+            of each expiry, of shape (expiries, strikes).
         vols: Implied vols, decimals per square root of a year (0.2 is 20 %), above 0, of shape (expiries,
-            strikes). NaN is a missing quote: a calibration leaves it out, a model that reads the surface
-            refuses it.
+            strikes). NaN is a missing quote. With one row of strikes a calibration leaves it out, and a model
+            that reads the surface refuses it. With a row for each expiry, NaN follows the last quote of an
+            expiry, and the strikes there are not read.
+        weights: The factors of the quotes' errors in a fit, of the shape of the vols; None: 1.
+        bids: The vols that are bid, of the shape of the vols, NaN where not known; None: of no quote.
+        asks: The vols that are asked, likewise.
 
     Raises:
-        ValueError: The shapes do not fit, expiries or strikes do not increase, or a vol is not above 0.
+        ValueError: The shapes do not fit, expiries or strikes do not increase, a vol is not above 0, or of
+            strikes by expiry an expiry has no quote, or one after a gap.
 
     Examples:
         >>> from pricing import VolSurface
@@ -36,26 +47,131 @@ class VolSurface(eqx.Module):
     __repr__ = repr_with_numbers
 
     expiries: Converted[Float[Array, " expiries"]] = pillars("expiries", "in years")
-    strikes: Converted[Float[Array, " strikes"]] = pillars("strikes", "in units of the spot")
+    strikes: Converted[Float[Array, "*rows strikes"]] = pillars("strikes", "in units of the spot")
     vols: Converted[Float[Array, "expiries strikes"]] = positive("vols", missing=True)
+    weights: Converted[Float[Array, "expiries strikes"] | None] = non_negative(
+        "weights", optional=True, default=None
+    )
+    bids: Converted[Float[Array, "expiries strikes"] | None] = non_negative(
+        "bids", optional=True, missing=True, default=None
+    )
+    asks: Converted[Float[Array, "expiries strikes"] | None] = positive(
+        "asks", optional=True, missing=True, default=None
+    )
 
     def __check_init__(self):
-        check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
+        if self.strikes.ndim == 2:
+            _check_rows(self)
+        else:
+            check_shape("a surface", "vol", self.vols, expiries=self.expiries, strikes=self.strikes)
+        check_beside_vols(self, "weights", "bids", "asks")
 
     @property
     def is_flat(self) -> bool:
         """Whether the surface has one expiry, and so one vol of each strike at all times."""
         return self.expiries.size == 1
 
+    @property
+    def as_read(self) -> "VolSurface":
+        """The vols as a model reads them: those of an expiry stay flat beyond its last quote."""
+        vols = self.rows[1] if self.strikes.ndim == 2 else self.vols
+        return VolSurface(self.expiries, self.strikes, vols)
+
+    @property
+    def rows(self) -> tuple[Float[Array, "expiries strikes"], Float[Array, "expiries strikes"]]:
+        """The strikes and the vols of each expiry; after its last quote both are repeated."""
+        strikes = jnp.broadcast_to(self.strikes, self.vols.shape)
+        if self.strikes.ndim == 1:
+            return strikes, self.vols
+        is_there = ~jnp.isnan(self.vols)
+        is_last = is_there & ~jnp.pad(is_there[:, 1:], ((0, 0), (0, 1)))
+
+        def filled(numbers: Array) -> Array:
+            last = jnp.sum(jnp.where(is_last, numbers, 0.0), axis=1, keepdims=True)
+            return jnp.where(is_there, numbers, last)
+
+        return filled(strikes), filled(self.vols)
+
+    @property
+    def all_strikes(self) -> np.ndarray:
+        """The strikes of all expiries, each once, in increasing order."""
+        if self.strikes.ndim == 1:
+            return np.asarray(self.strikes)
+        return np.unique(np.asarray(self.strikes)[~np.isnan(np.asarray(self.vols))])
+
+    def by_strike(self, numbers: Any, missing: Any = np.nan) -> np.ndarray:
+        """Return numbers of the quotes as a table, an expiry a row, one of `all_strikes` a column.
+
+        Args:
+            numbers: One for each quote, of the shape of the vols.
+            missing: The entry where an expiry has no quote.
+        """
+        numbers, columns = np.asarray(numbers), self.all_strikes
+        if self.strikes.ndim == 1:
+            return numbers
+        found = np.full((len(numbers), columns.size), missing, numbers.dtype)
+        row, column = np.nonzero(~np.isnan(np.asarray(self.vols)))
+        found[row, np.searchsorted(columns, np.asarray(self.strikes)[row, column])] = numbers[
+            row, column
+        ]
+        return found
+
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the implied vol at time `t`, in years, and `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
-        smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each expiry
+        if self.strikes.ndim == 2:
+            by_expiry = jax.vmap(interpolate, (None, 0, 0), -1)
+            smile = by_expiry(strike, self.strikes, self.rows[1])
+        else:
+            smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each expiry
         return vol_between(t, self.expiries, smile)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":
-        """Return the surface with every vol up by `vol` (per 1.00)."""
-        return VolSurface(self.expiries, self.strikes, self.vols + vol)
+        """Return the surface with every vol up by `vol` (per 1.00), and bids and asks with them."""
+        moved = {
+            name: getattr(self, name) + vol
+            for name in ("vols", "bids", "asks")
+            if getattr(self, name) is not None
+        }
+        return replace(self, **moved)
+
+
+def _check_rows(surface: VolSurface) -> None:
+    """Check a surface whose strikes differ by expiry.
+
+    Raises:
+        ValueError: The shapes differ, an expiry has no quote, or one after a gap.
+    """
+    if surface.strikes.shape != surface.vols.shape or surface.expiries.shape != (
+        len(surface.vols),
+    ):
+        raise ValueError(
+            f"{surface.expiries.size} expiries have strikes of shape {surface.strikes.shape} and vols of shape "
+            f"{surface.vols.shape}: give a row of strikes and of vols for each expiry"
+        )
+    if not are_known(surface.vols):
+        return
+    is_there = ~np.isnan(np.asarray(surface.vols))
+    wrong = ~is_there[:, 0] | np.any(is_there[:, 1:] & ~is_there[:, :-1], axis=1)
+    if np.any(wrong):
+        raise ValueError(
+            f"the expiry {surface.expiries[int(np.argmax(wrong))]:g} has no quote, or one after a gap: give "
+            "its quotes first and NaN after them, or make the surface with option_quotes"
+        )
+
+
+def check_beside_vols(quotes: Any, *names: str) -> None:
+    """Check that fields have the shape of the vols, where they are given.
+
+    Raises:
+        ValueError: One has another shape.
+    """
+    for name in names:
+        numbers = getattr(quotes, name)
+        if numbers is not None and numbers.shape != quotes.vols.shape:
+            raise ValueError(
+                f"{name} have shape {numbers.shape} and the vols {quotes.vols.shape}: give one for each quote"
+            )
 
 
 class SmileQuotes(eqx.Module):
@@ -68,6 +184,8 @@ class SmileQuotes(eqx.Module):
         vols: Implied vols, decimals per square root of a year, above 0, NaN where a quote is missing, of shape
             (expiries, strikes).
         weights: The factors of the quotes' errors in a fit, 0 for a missing quote, of the same shape.
+        bids: The vols that are bid, of the same shape, NaN where not known; None: of no quote.
+        asks: The vols that are asked, likewise.
 
     Raises:
         ValueError: The shapes do not fit, the expiries do not increase, a vol is not above 0, a weight is
@@ -85,8 +203,15 @@ class SmileQuotes(eqx.Module):
     log_moneyness: Converted[Float[Array, "expiries strikes"]] = real("log_moneyness")
     vols: Converted[Float[Array, "expiries strikes"]] = positive("vols", missing=True)
     weights: Converted[Float[Array, "expiries strikes"]] = non_negative("weights")
+    bids: Converted[Float[Array, "expiries strikes"] | None] = non_negative(
+        "bids", optional=True, missing=True, default=None
+    )
+    asks: Converted[Float[Array, "expiries strikes"] | None] = positive(
+        "asks", optional=True, missing=True, default=None
+    )
 
     def __check_init__(self):
+        check_beside_vols(self, "bids", "asks")
         shapes = self.log_moneyness.shape, self.vols.shape, self.weights.shape
         if len(set(shapes)) > 1 or self.vols.shape[:-1] != self.expiries.shape:
             raise ValueError(

@@ -36,8 +36,8 @@ class AtTheMoney(NamedTuple):
         else:
             forwards = np.asarray(_forwards(model, quotes.expiries))
             with np.errstate(all="ignore"):
-                k = np.log(forwards[:, None] / np.asarray(quotes.strikes)[None, :])
-            counts = np.ones(vols.shape, bool)
+                k = np.log(forwards[:, None] / np.asarray(quotes.strikes))
+            counts = quotes.weights is None or np.asarray(quotes.weights) != 0.0
         if vols.ndim != 2 or k.shape != vols.shape:
             return None
         with np.errstate(all="ignore"):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..fields import FlatOr, Number, Numeric, finite_numbers, positive
+from ..fields import FlatOr, Number, Numeric, are_known, finite_numbers, positive
 from ..market import VolSurface
 from ..numerics.differentiable_once import differentiable_once
 from ..numerics.safe_math import safe_sqrt
@@ -129,11 +129,11 @@ class LocalVol(LocalVolatility):
     Attributes:
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
-        surface: The quotes, of two strikes at least.
+        surface: The quotes, of two strikes at least at each expiry.
         dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Raises:
-        ValueError: The surface has one strike, or a vol that is missing.
+        ValueError: An expiry has one strike, or a vol of a row of strikes is missing.
 
     Examples:
         >>> from pricing import LocalVol, VolSurface
@@ -148,9 +148,16 @@ class LocalVol(LocalVolatility):
     dividend_yield: FlatOr[Discounts] = flat_or_curve("dividend_yield", default=0.0)
 
     def __check_init__(self):
-        if self.surface.strikes.size < 2:
+        if self.surface.vols.shape[-1] < 2:
             raise ValueError(
                 "a surface of one strike has no slope: give LocalVol two strikes at least"
+            )
+        known = are_known(self.surface.vols)
+        alone = np.isnan(np.asarray(self.surface.vols)[..., 1]) if known else np.zeros(1, bool)
+        if np.any(alone):
+            expiry = self.surface.expiries[int(np.argmax(alone))]
+            raise ValueError(
+                f"the expiry {expiry:g} has one quote, and so no slope: give LocalVol two at least"
             )
 
     @property
@@ -160,8 +167,9 @@ class LocalVol(LocalVolatility):
         dtype = self.spot.dtype
         expiries = surface.expiries.astype(dtype)
         forwards = jax.vmap(self.forward)(expiries)
-        nodes = jnp.log(surface.strikes.astype(dtype)[None, :] / forwards[:, None])
-        return Smile.through(expiries, nodes, surface.vols.astype(dtype) ** 2 * expiries[:, None])
+        strikes, vols = (x.astype(dtype) for x in surface.rows)
+        nodes = jnp.log(strikes / forwards[:, None])
+        return Smile.through(expiries, nodes, vols**2 * expiries[:, None])
 
     def arbitrages(self) -> list[Arbitrage]:
         """Return the arbitrages of the quotes, at and between the strikes, between and before the expiries."""
@@ -198,7 +206,7 @@ def _arbitrage_numbers(model: LocalVol) -> tuple[np.ndarray, ...]:
 
         return jax.vmap(at)(starts, smile.expiries)
 
-    strikes = model.surface.strikes.astype(model.spot.dtype)
-    strikes = jnp.sort(jnp.concatenate([strikes, 0.5 * (strikes[1:] + strikes[:-1])]))
+    strikes = model.surface.all_strikes.astype(model.spot.dtype)
+    strikes = np.sort(np.concatenate([strikes, 0.5 * (strikes[1:] + strikes[:-1])]))
     found = (model.surface.expiries, strikes, *numbers(model, strikes))
     return tuple(np.asarray(x) for x in found)

@@ -32,7 +32,10 @@ class Smile(eqx.Module):
 
     @classmethod
     def through(cls, expiries: Expiries, nodes: Quotes, variances: Quotes) -> "Smile":
-        """Interpolate quotes; nodes: log(strike / forward); variances: vol^2 t."""
+        """Interpolate quotes; nodes: log(strike / forward); variances: vol^2 t.
+
+        An expiry with fewer quotes than others repeats its last one.
+        """
         bends, level, slope = jax.vmap(_spline)(nodes, variances)
         free = cls(expiries, nodes, bends, level, slope, jnp.zeros((2, expiries.size), level.dtype))
         edges = nodes[:, 0], nodes[:, -1]
@@ -107,12 +110,16 @@ def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
     """Return bends, level and slope: linear at both ends, so the bends have no sum and no first moment.
 
     The second derivatives at the nodes solve a tridiagonal system; a bend is a jump of the third one over 12.
+    Both are 0 at a last node that is repeated.
     """
-    gaps = jnp.diff(nodes)
+    repeats = jnp.diff(nodes) == 0.0
+    gaps = jnp.where(repeats, 1.0, jnp.diff(nodes))
     rises = jnp.diff(values) / gaps
-    ends = lambda inner: jnp.pad(inner, 1)
+    is_inner = ~repeats[1:]
+    ends = lambda inner: jnp.pad(jnp.where(is_inner, inner, 0.0), 1)
     lower, upper = ends(gaps[:-1]) / 6.0, ends(gaps[1:]) / 6.0
-    diagonal = jnp.pad((gaps[:-1] + gaps[1:]) / 3.0, 1, constant_values=1.0)
+    inner = jnp.where(is_inner, (gaps[:-1] + gaps[1:]) / 3.0, 1.0)
+    diagonal = jnp.pad(inner, 1, constant_values=1.0)
     matrix = Tridiagonal(lower[:, None], diagonal[:, None], upper[:, None])
     curvatures = matrix.factored().solve(ends(jnp.diff(rises))[:, None])[:, 0]
     bends = jnp.diff(jnp.pad(jnp.diff(curvatures) / gaps, 1)) / 12.0

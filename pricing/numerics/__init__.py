@@ -1,1 +1,1 @@
-"""Mathematics that knows no finance."""
+"""Mathematics that knows no contracts."""

@@ -187,7 +187,7 @@ def explain_by_currency(
     parts = _Parts.of(two, lambda part, market: risk(part, market, fit, **settings), before, after)
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
-    moves = jax.tree.unflatten(structure, [np.asarray(new) - np.asarray(old) for new, old in pairs])
+    moves = jax.tree.unflatten(structure, [_move(new, old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
     return {
         currency: _explanation(
@@ -319,6 +319,12 @@ def _explanation(
 def _change(two: AgedBook, then: _Day, now: _Day, place: int) -> float:
     """Return the value after of one trade, with what it paid, less its value before."""
     return two.payments[place].cash + _value(now.trades[place]) - _value(then.trades[place])
+
+
+def _move(new: Any, old: Any) -> np.ndarray:
+    """Return the move of a leaf, 0 where there is no quote."""
+    new, old = np.asarray(new), np.asarray(old)
+    return np.where(np.isnan(old), 0.0, new - old)
 
 
 def _value(trade: TradeRisk) -> float:

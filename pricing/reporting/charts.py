@@ -93,9 +93,11 @@ def smiles(fit: SurfaceFit) -> str:
                 _spot_line(panel, fit.spot)
             curve = fit.unit.per_one * fit.curve_vols[index]
             panel.plot(fit.curve_strikes, curve, color=THEME["up"], lw=1.5)
-            vols = fit.unit.per_one * fit.market_vols[index]
-            dots = panel.plot(fit.strikes, vols, "o", ms=3.2, color=THEME["ink"], mew=0)
-            pairs = zip(fit.strikes.tolist(), vols.tolist(), strict=True)
+            is_there = ~np.isnan(fit.market_vols[index])
+            strikes = np.asarray(fit.strikes)[is_there]
+            vols = fit.unit.per_one * fit.market_vols[index][is_there]
+            dots = panel.plot(strikes, vols, "o", ms=3.2, color=THEME["ink"], mew=0)
+            pairs = zip(strikes.tolist(), vols.tolist(), strict=True)
             hints.add(
                 dots[0], [f"{expiry}, {plain(k)}: {plain(round(v, 2))} {unit}" for k, v in pairs]
             )

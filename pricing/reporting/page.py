@@ -335,8 +335,9 @@ def _vol_risk(
         ids = np.column_stack([ids.at_the_money, ids.risk_reversals, ids.butterflies])
         expiries, columns = quotes.expiries, _FX_QUOTES[quotes.butterflies.shape[1]]
     else:
-        surface, ids = market.equities[name].surface, market.quote_ids().equities[name].surface.vols
-        expiries, columns = surface.expiries, map(plain, np.asarray(surface.strikes))
+        surface: Any = market.equities[name].surface
+        ids = surface.by_strike(market.quote_ids().equities[name].surface.vols, missing="")
+        expiries, columns = surface.expiries, map(plain, surface.all_strikes)
     rows, values = map(day, market.dates(expiries)), ladders.by_pillar(risks, ids)
     return {
         "name": name,

@@ -124,7 +124,7 @@ def heat_map(
     def cell(row: str, column: str, value: float, error: float) -> Cell:
         strength = 0.0 if isnan(value) else round(float(abs(value) / largest) ** 0.7, 3)
         hint = f"{row}, {column}: {significant(value, 8)}{margin(error)}"
-        text = rounded(value, decimals)
+        text = Number("", value) if isnan(value) else rounded(value, decimals)
         return Cell(text, "up" if value >= 0 else "down", strength, hint)
 
     rows, columns = tuple(rows), tuple(columns)

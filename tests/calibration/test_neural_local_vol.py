@@ -25,7 +25,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.formulas.implied_vol import implied_vol
+from pricing.numerics.implied_vol import implied_vol
 from tests.helpers import dax, double, neural
 
 pytestmark = double

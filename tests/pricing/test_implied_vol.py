@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pricing.formulas.black import black
-from pricing.formulas.implied_vol import implied_std, implied_vol
+from pricing.numerics.implied_vol import implied_std, implied_vol
 from tests.helpers import double, first_difference
 
 pytestmark = double

@@ -17,7 +17,7 @@ from pricing import (
     greeks,
     price,
 )
-from pricing.formulas.implied_vol import implied_vol
+from pricing.numerics.implied_vol import implied_vol
 from pricing.products import Claim
 from tests.helpers import curve, dax, double, second_difference
 

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from scipy.stats import ncx2, norm, qmc
 
 from pricing.formulas.black import black
-from pricing.formulas.implied_vol import implied_vol
 from pricing.models import sabr_vol
+from pricing.numerics.implied_vol import implied_vol
 from tests import references
 from tests.helpers import double
 

@@ -169,7 +169,7 @@ def _too_low(
     path: tuple[str, ...], move: float, vols: Array, whose: str
 ) -> Iterator[ValidationIssue]:
     """Yield the problem of a move that leaves some vol at 0 or below, if it does."""
-    least = float(jnp.min(vols))
+    least = float(jnp.nanmin(vols))
     if move and least + move <= 0.0:
         message = f"{move:g} takes the least vol {whose}, {least:g}, to 0 or below"
         yield ValidationIssue(path, f"{move:g}", message, f"give a move above {-least:g}")

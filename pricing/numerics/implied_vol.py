@@ -8,8 +8,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from ..numerics.normal_law import cdf
-from ..numerics.safe_math import clipped, larger
+from .normal_law import cdf
+from .safe_math import clipped, larger
 
 Real = Float[Array, "..."]
 
