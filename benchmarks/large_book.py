@@ -36,6 +36,7 @@ from pricing import Book, Heston, Market, RiskResult, ZeroCurve, risk
 
 from .command import Run, parser_of, whole
 from .peak_memory import Peak
+from .sample_book import on_dax_alone
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 PILLARS = 200
@@ -71,19 +72,20 @@ def market() -> Market:
         correlations={},
         swaption_vols=None,
         labels=labels,
+        fixings=(),
+        fx={},
     )
 
 
 def book(count: int, chosen: Sequence[str]) -> Book:
     """Trades of the sample book, each kind over and over, their levels moved by up to 3 % of themselves."""
     kinds: dict[str, list[dict]] = {}
-    for row in Book.read(SAMPLES / "dax_book.csv").rows:
+    for row in on_dax_alone(Book.read(SAMPLES / "dax_book.csv").rows):
         cells = {name: text for name, text in row.raw.values.items() if text not in ("", None)}
         kind = (
             "dated barrier" if cells.get("monitoring_dates") and row.type == "barrier" else row.type
         )
-        if cells["underlying"] == "DAX":
-            kinds.setdefault(kind, []).append(cells)
+        kinds.setdefault(kind, []).append(cells)
     dice = np.random.default_rng(20021119)
     rows = []
     total = sum(SHARES[kind] for kind in chosen)

@@ -18,6 +18,7 @@ from rich.table import Table
 from pricing import Book, Market
 
 from .command import Run, parser_of, table_of
+from .sample_book import on_dax_alone
 from .timing import Row
 
 MEASURES = ("value", "delta", "gamma", "vega")
@@ -49,11 +50,18 @@ def differences_table(rows: list[Row]) -> Table:
 
 
 def sample() -> tuple[Market, Book]:
-    """The sample book, and the sample market with the DAX alone."""
+    """The trades of the sample book on the DAX, and the sample market with the DAX alone."""
     whole = Market.read(SAMPLES / "dax_2002-07-05.json")
     dax = {"DAX": whole.equities["DAX"]}
-    market = replace(whole, equities=dax, correlations={}, swaption_vols=None)
-    return market, Book.read(SAMPLES / "dax_book.csv")
+    parts = {
+        "curves": {"EUR": whole.curves["EUR"]},
+        "curve_currencies": (),
+        "fixings": (),
+        "fx": {},
+    }
+    market = replace(whole, equities=dax, correlations={}, swaption_vols=None, **parts)
+    book = Book.read(SAMPLES / "dax_book.csv")
+    return market, replace(book, rows=on_dax_alone(book.rows))
 
 
 def measured(options) -> tuple[list[Row], dict[str, str]]:

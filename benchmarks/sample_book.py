@@ -1,5 +1,6 @@
-"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then some trades of every other kind.
+"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then what else a desk has.
 
+After them are some trades of other kinds, then those with a past and in other currencies (`sample_desk.py`).
 `python -m benchmarks.sample_book` writes `pricing/samples/dax_book.csv`, always the same. Trades of one kind
 have lists of dates of one padded length, so that one program values them all.
 """
@@ -7,11 +8,14 @@ have lists of dates of one padded length, so that one program values them all.
 import csv
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
 import pricing.samples
+from pricing.portfolio.book import BookRow
+
+from . import sample_desk
 
 SPOT = 4468.17
 ASOF = date(2002, 7, 5)
@@ -21,19 +25,19 @@ OPTIONS = {"european": 1350, "digital": 500, "barrier": 150}
 OTHERS = {
     "american": 2,
     "bermudan": 2,
-    "asian": 20,
-    "barrier": 20,  # on dates
-    "double_knock_out": 10,
-    "autocallable": 20,
-    "basket": 10,
+    "asian": 12,
+    "barrier": 12,  # on dates
+    "double_knock_out": 6,
+    "autocallable": 12,
+    "basket": 6,
     "swap": 4,
     "swaption": 5,
     "bermudan_swaption": 3,
 }
-NONE_IN_RATES = {"cap", "floor", "fra", "overnight_swap"}
+NONE_IN_RATES = {"cap", "floor"}
 NONE_HERE = {
     *("average_strike", "cliquet", "double_touch", "forward_start", "lookback", "spread", "touch"),
-    *("variance_swap", *NONE_IN_RATES),
+    *NONE_IN_RATES,
 }
 """The kinds of which the sample has no trade; `test_exotics.py` and `test_forward_curves.py` value one each."""
 BARRIER_MIN_DAYS = 30
@@ -45,7 +49,7 @@ COLUMNS = (
     *("barrier", "barrier_type", "rebate", "payout", "amount"),
     *("exercise_dates", "averaging_dates", "average", "monitoring_dates", "lower", "upper"),
     *("coupons", "protection", "initial_spot", "notional", "weights"),
-    *("side", "fixed_rate", "start", "maturity"),
+    *("side", "fixed_rate", "start", "maturity", *sample_desk.COLUMNS),
 )
 
 
@@ -58,6 +62,14 @@ class Dice(random.Random):
     def level(self, low: float, high: float, step: int) -> int:
         """Return a multiple of `step` between two fractions of the spot."""
         return self.pick(range(-int(-low * SPOT // step) * step, int(high * SPOT) + 1, step))
+
+
+def on_dax_alone(rows: Iterable[BookRow]) -> tuple[BookRow, ...]:
+    """Return the rows on the DAX that no fixing has changed."""
+    past = sample_desk.PAST
+    return tuple(
+        row for row in rows if row.raw.values["underlying"] == "DAX" and not row.id.startswith(past)
+    )
 
 
 def text() -> str:
@@ -83,6 +95,7 @@ def text() -> str:
             }
             writer.writerow(trade | make[kind](dice, index // 2))
     writer.writerows(_others())
+    writer.writerows(sample_desk.trades())
     return page.getvalue()
 
 
@@ -115,6 +128,7 @@ def _continuous_barrier(dice: Dice, index: int) -> dict:
         "strike": dice.level(low, high, 50),
         "barrier": barrier,
         "barrier_type": f"{side}-and-{knock}",
+        "start": ASOF,
     }
     return trade | ({"rebate": dice.pick(range(10, 101, 5))} if dice.random() < 0.25 else {})
 

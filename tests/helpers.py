@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import pricing.samples
+from benchmarks import sample_book
 from pricing import (
     G2,
     American,
@@ -296,8 +297,22 @@ def value(product, model, method=None, key=None):
 
 
 @functools.cache
-def sample_market() -> Market:
+def desk_market() -> Market:
+    """The sample market, of three currencies and with fixings: 285 quotes."""
     return Market.read(SAMPLES / "dax_2002-07-05.json")
+
+
+@functools.cache
+def sample_market() -> Market:
+    """The sample market as far as euros go: 247 quotes."""
+    market = desk_market()
+    return dataclasses.replace(
+        market,
+        curves={"EUR": market.curves["EUR"]},
+        curve_currencies=(),
+        fixings=(),
+        fx={},
+    )
 
 
 @functools.cache
@@ -310,8 +325,15 @@ def dax() -> Market:
 
 
 @functools.cache
-def dax_book() -> Book:
+def desk_book() -> Book:
     return Book.read(SAMPLES / "dax_book.csv")
+
+
+@functools.cache
+def dax_book() -> Book:
+    """The sample book without the last trades, which are in other currencies or have a past."""
+    count = sum(sample_book.OPTIONS.values()) + sum(sample_book.OTHERS.values())
+    return dataclasses.replace(desk_book(), rows=desk_book().rows[:count])
 
 
 def dax_batches(size: int | None = None) -> dict:

@@ -230,9 +230,12 @@ def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _risk() -> object:
-    book, market = helpers.dax_book(), helpers.sample_market()
+    market = helpers.desk_market()
+    book = helpers.desk_book().checked(market)
     first = {
-        (row.type, getattr(row.trade, "underlying", "")): row for row in book.rows if row.trade
+        (type(row.trade), getattr(row.trade, "underlying", "")): row
+        for row in book.rows
+        if row.trade
     }
     few = dataclasses.replace(book, rows=tuple(first.values()))
     assert isinstance(few, Book)

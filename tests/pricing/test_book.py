@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks import sample_book
 from pricing import Book, risk
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
+from pricing.portfolio.batching import currency_of
 from pricing.products.barrier import BarrierTrade
 from pricing.products.digital import DigitalTrade
 from pricing.products.european import EuropeanTrade
@@ -35,15 +37,16 @@ def test_the_committed_book_is_what_its_script_writes():
 
 def test_the_sample_book_holds_every_kind_of_trade(market):
     book = Book.read(SAMPLES / "dax_book.csv")
-    trades, errors = book.check(market)
-    assert (book.errors, errors) == ((), ())
+    trades = book.trades
+    assert book.checked(market).errors == ()
     assert [trade.id for trade in trades] == [row.id for row in book.rows]
     plain = sum(sample_book.OPTIONS.values())
     assert (plain, len(trades)) == (2000, 2096)
     assert Counter(trade.type for trade in trades[:plain]) == sample_book.OPTIONS
-    assert Counter(trade.type for trade in trades[plain:]) == sample_book.OTHERS
+    others = trades[plain : plain + sum(sample_book.OTHERS.values())]
+    assert Counter(trade.type for trade in others) == sample_book.OTHERS
     assert {trade.type for trade in trades} == set(TRADE_TYPES) - sample_book.NONE_HERE
-    barriers = [trade for trade in trades if isinstance(trade, BarrierTrade)]
+    barriers = [trade for trade in trades[:-32] if isinstance(trade, BarrierTrade)]
     assert len({(trade.barrier_type, trade.option) for trade in barriers}) == 8
     assert all(abs(trade.barrier / 4468.17 - 1) > 0.03 for trade in barriers)
     assert min(trade.expiry for trade in barriers) >= date(2002, 8, 4)
@@ -52,6 +55,29 @@ def test_the_sample_book_holds_every_kind_of_trade(market):
     listed = sum(trade.expiry in sample_book.LISTED for trade in trades[:plain])
     assert listed == plain // 2
     assert {trade.quantity > 0 for trade in trades} == {True, False}
+
+
+def test_the_sample_book_is_of_several_currencies_and_of_other_days(market):
+    served = Book.read(SAMPLES / "dax_book.csv").checked(market)
+    assert {currency_of(trade, market) for trade in served.trades} == {"EUR", "GBP", "USD"}
+    found = {row.id: row.history for row in served.rows if row.history}
+    assert {name: history.event for name, history in found.items()} == {
+        "PA007": "called",
+        "PA008": "knocked out",
+        "PA009": "knocked in",
+        "PA010": "expired",
+        "PA011": "expired",
+        "RA003": "exercised",
+    }
+    cash = {name: history.cash for name, history in found.items()}
+    # 5 notes of 1,000 with the coupon 2 %; 9 rebates of 50; 11 puts of 4,500 on 4,330
+    assert (cash["PA007"], cash["PA008"], cash["PA010"]) == (5100.0, 450.0, 1870.0)
+    trades = {trade.id: trade for trade in served.trades}
+    # 4,790 and 4,370 are two of the eight levels of the average
+    average: Any = trades["PA001"]
+    assert len(average.averaging_dates) == 6
+    assert average.strike == pytest.approx(4500.0 - (4790.0 + 4370.0) / 8.0)
+    assert isinstance(trades["PA009"], EuropeanTrade)
 
 
 def test_cells_become_values_with_defaults():

@@ -23,7 +23,7 @@ from pricing import (
 from pricing.portfolio.batching import products_of, shape_key
 from pricing.products import AverageClaim, DiscreteBarrier
 from pricing.sensitivities import means_and_errors, sensitivities
-from tests.helpers import dax, dax_black_scholes, dax_book, double
+from tests.helpers import dax, dax_black_scholes, desk_book, desk_market, double
 
 DATES = [0.3, 0.55, 0.8]
 MEASURES = ("value", "delta", "gamma", "vega", "theta", "rho")
@@ -173,9 +173,9 @@ def test_the_weights_of_a_basket_are_equal_unless_given():
 
 
 def test_every_trade_of_the_sample_book_becomes_a_contract():
-    trades = dax_book().trades
+    trades = desk_book().checked(desk_market()).trades
     groups: dict = {}
     for trade in trades:
-        groups.setdefault((type(trade), shape_key(trade)), []).append(trade)
-    sizes = [products_of(members, dax()).batch_shape for members in groups.values()]
+        groups.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
+    sizes = [products_of(members, desk_market()).batch_shape for members in groups.values()]
     assert sum(size for (size,) in sizes) == len(trades)

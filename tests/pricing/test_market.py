@@ -39,9 +39,9 @@ def test_the_sample_market_is_read_whole(market):
 def test_every_number_of_the_sample_market_has_an_id_of_its_own(market):
     quotes = market.flat_quotes()
     ids = [quote for quote, _ in quotes]
-    families = {"EQUITY_OPTION": 208, "ZERO": 9, "EQUITY": 2, "EQUITY_DIVIDEND": 2}
-    families |= {"CORRELATION": 1, "SWAPTION": 25}
-    assert len(set(ids)) == len(ids) == 247
+    families = {"EQUITY_OPTION": 208, "ZERO": 27, "EQUITY": 2, "EQUITY_DIVIDEND": 2}
+    families |= {"CORRELATION": 1, "SWAPTION": 25, "FX": 2, "FX_OPTION": 18}
+    assert len(set(ids)) == len(ids) == sum(families.values()) == 285
     assert {name: sum(i.startswith(name + "/") for i in ids) for name in families} == families
     values = dict(quotes)
     one = pytest.approx
@@ -152,9 +152,10 @@ def test_tabs_and_a_byte_order_mark_do_no_harm(tmp_path):
     path = tmp_path / "market.json"
     text = DAX.read_text(encoding="utf-8").replace("\n ", "\n\t").replace("0.3726", "-0.3726")
     path.write_text("\ufeff" + text, encoding="utf-8")
-    error, of_pair = Market.read(path).errors
+    error, *others = Market.read(path).errors
     assert error.line == next(n for n, t in enumerate(text.splitlines(), 1) if "-0.3726" in t)
-    assert of_pair.field == "correlations.DAX|SX5E" and "left out" in of_pair.message
+    assert [other.field for other in others] == ["correlations.DAX|SX5E", "fixings.DAX"]
+    assert "left out" in others[0].message
 
 
 def test_the_examples_of_the_documentation_work(monkeypatch):
