@@ -80,7 +80,7 @@ def market() -> Market:
 def book(count: int, chosen: Sequence[str]) -> Book:
     """Trades of the sample book, each kind over and over, their levels moved by up to 3 % of themselves."""
     kinds: dict[str, list[dict]] = {}
-    for row in on_dax_alone(Book.read(SAMPLES / "dax_book.csv").rows):
+    for row in on_dax_alone(Book.read(SAMPLES / "dax_book.csv")).rows:
         cells = {name: text for name, text in row.raw.values.items() if text not in ("", None)}
         kind = (
             "dated barrier" if cells.get("monitoring_dates") and row.type == "barrier" else row.type

@@ -60,8 +60,7 @@ def sample() -> tuple[Market, Book]:
         "fx": {},
     }
     market = replace(whole, equities=dax, correlations={}, swaption_vols=None, **parts)
-    book = Book.read(SAMPLES / "dax_book.csv")
-    return market, replace(book, rows=on_dax_alone(book.rows))
+    return market, on_dax_alone(Book.read(SAMPLES / "dax_book.csv"))
 
 
 def measured(options) -> tuple[list[Row], dict[str, str]]:

@@ -8,12 +8,13 @@ have lists of dates of one padded length, so that one program values them all.
 import csv
 import io
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
 import pricing.samples
-from pricing.portfolio.book import BookRow
+from pricing import Book
 
 from . import sample_desk
 
@@ -64,12 +65,11 @@ class Dice(random.Random):
         return self.pick(range(-int(-low * SPOT // step) * step, int(high * SPOT) + 1, step))
 
 
-def on_dax_alone(rows: Iterable[BookRow]) -> tuple[BookRow, ...]:
-    """Return the rows on the DAX that no fixing has changed."""
-    past = sample_desk.PAST
-    return tuple(
-        row for row in rows if row.raw.values["underlying"] == "DAX" and not row.id.startswith(past)
-    )
+def on_dax_alone(book: Book) -> Book:
+    """Return the trades on the DAX that no fixing has changed."""
+    of_today = (row for row in book.rows if not row.id.startswith(sample_desk.PAST))
+    rows = tuple(row for row in of_today if row.raw.values["underlying"] == "DAX")
+    return replace(book, rows=rows)
 
 
 def text() -> str:
