@@ -29,7 +29,8 @@ WITHIN = {
     "fit": "what it returns does",
     "export": "while it traces, for all platforms",
     **dict.fromkeys(
-        ["coupled", "from_product", "parametric", "load", "save", "write_report"], "no products"
+        ["coupled", "explain_total", "from_product", "parametric", "load", "save", "write_report"],
+        "no products",
     ),
     **dict.fromkeys(
         ["join_optimizers", "levenberg_marquardt", "merge_shards", "read_jobs"], "no products"
