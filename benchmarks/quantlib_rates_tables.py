@@ -127,12 +127,12 @@ class Peer:
             terms = begin, end, position, rate, 100.0, self.discount
             return ql.ForwardRateAgreement(ql.Euribor6M(self.forward), *terms).NPV()
         if kind == "swap":
-            fixed = _schedule(begin, end, 12), rate, ql.Thirty360(ql.Thirty360.European)
+            fixed = schedule(begin, end, 12), rate, ql.Thirty360(ql.Thirty360.European)
             floating = ql.Euribor6M(self.forward), 0.0, ql.Actual360()
-            found = ql.VanillaSwap(way, 100.0, *fixed, _schedule(begin, end, 6), *floating)
+            found = ql.VanillaSwap(way, 100.0, *fixed, schedule(begin, end, 6), *floating)
         else:
             terms = rate, ql.Actual360(), ql.Estr(self.discount), 0.0, PAYMENT_LAG
-            found = ql.OvernightIndexedSwap(way, 100.0, _schedule(begin, end, 12), *terms)
+            found = ql.OvernightIndexedSwap(way, 100.0, schedule(begin, end, 12), *terms)
         found.setPricingEngine(ql.DiscountingSwapEngine(self.discount))
         return found.NPV()
 
@@ -142,17 +142,26 @@ def _quotes(section: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(tenor, ql.QuoteHandle(ql.SimpleQuote(rate))) for tenor, rate in pairs]
 
 
-def _schedule(start: Any, end: Any, months: int) -> Any:
+def schedule(start: Any, end: Any, months: int) -> Any:
+    """Return TARGET's days from start to end, counted back from the end."""
     rules = ql.TARGET(), ql.ModifiedFollowing, ql.ModifiedFollowing, ql.DateGeneration.Backward
     return ql.Schedule(start, end, ql.Period(months, ql.Months), *rules, False)
 
 
-def _table(name: str, source: str, tolerance: str, market: str, lines: list[str]) -> str:
-    because = "QuantLib's bootstrap stops at an accuracy of 1e-12 of a quote"
+def table(
+    name: str,
+    source: str,
+    tolerance: str,
+    market: str,
+    lines: list[str],
+    script: str = "quantlib_rates_tables",
+    because: str = "QuantLib's bootstrap stops at an accuracy of 1e-12 of a quote",
+) -> str:
+    """Return a table of the group `curves` as TOML."""
     rows = "\n".join(lines)
     return (
         f'[[table]]\nname = "{name}"\nsource = """QuantLib 1.44\'s {source}. The script is '
-        f'benchmarks/quantlib_rates_tables.py"""\nkind = "computed"\ntolerance = {tolerance}\n'
+        f'benchmarks/{script}.py"""\nkind = "computed"\ntolerance = {tolerance}\n'
         f'because = "{because}."\nmarket = """\n{market}\n"""\nrows = """\n{rows}\n"""\n'
     )
 
@@ -172,11 +181,11 @@ def tables() -> str:
         ]
         source = "PiecewiseLinearZero of overnight swaps, and of a deposit, FRAs and swaps"
         head = ["curve  time  discount"]
-        found.append(_table(f"Curves, {level}", source, "1e-11", market, head + lines))
+        found.append(table(f"Curves, {level}", source, "1e-11", market, head + lines))
         lines = ["  ".join((*map(str, row), f"{peer.value(row):.10f}")) for row in ROWS]
         source = "DiscountingSwapEngine and ForwardRateAgreement, on a notional of 100"
         head = ["  ".join((*COLUMNS, "value"))]
-        found.append(_table(f"Swaps and FRAs, {level}", source, "1e-9", market, head + lines))
+        found.append(table(f"Swaps and FRAs, {level}", source, "1e-9", market, head + lines))
     return "\n".join(found)
 
 

@@ -1,6 +1,8 @@
 from jaxtape.public_names import public_dir as _public_dir
 
 from .implied_volatility import implied_vol as implied_vol
+from .market import CapletVols as CapletVols
+from .market import CapQuotes as CapQuotes
 from .market import CurveQuotes as CurveQuotes
 from .market import Dividends as Dividends
 from .market import Fixings as Fixings
@@ -10,6 +12,7 @@ from .market import SwaptionVols as SwaptionVols
 from .market import VolCurve as VolCurve
 from .market import VolSurface as VolSurface
 from .market import ZeroCurve as ZeroCurve
+from .market import strip_caps as strip_caps
 from .methods import ClosedForm as ClosedForm
 from .methods import FiniteDifference as FiniteDifference
 from .methods import Fourier as Fourier

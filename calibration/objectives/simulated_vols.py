@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxtape as jt
-from pricing.formulas.black import black
 from pricing.market import VolSurface
 from pricing.methods.method import missing_ability
 from pricing.models import AbstractModel, ConditionallyGaussian
+from pricing.numerics.black import black
 from pricing.numerics.implied_vol import implied_std
 from pricing.sampling import normals
 from pricing.sampling.time_grid import refined

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pricing.formulas.black import black
 from pricing.market import SmileQuotes, VolSurface
 from pricing.methods.fourier import Spectrum
 from pricing.methods.method import missing_ability
 from pricing.models import AbstractEquityModel, BlackVol, CharacteristicFunction
+from pricing.numerics.black import black
 from pricing.numerics.safe_math import larger
 
 Vols = Float[Array, "expiries strikes"]

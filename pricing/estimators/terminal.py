@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..formulas.black import exercise_probabilities
 from ..models import ConditionallyGaussian, LognormalSpots, MeanVariance
+from ..numerics.black import exercise_probabilities
 from ..numerics.safe_math import safe_sqrt
 from ..products import AbstractProduct, TerminalClaim
 from .estimator import AbstractEstimator, Draw, Needs, smooth

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics.black import black
 from ..numerics.normal_law import cdf as normal_cdf
 from ..numerics.normal_law import density as normal_density
 from ..numerics.safe_math import larger
 from . import exercise_boundary as boundaries
-from .black import black
 
 Scalar = Float[Array, ""]
 

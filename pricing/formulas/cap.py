@@ -12,20 +12,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, ForwardRates, GaussianFactors
-from ..numerics.normal_law import cdf, density
-from ..numerics.safe_math import divisor, larger, nan_where, safe_sqrt
+from ..numerics.black import bachelier, black
+from ..numerics.safe_math import larger, nan_where, safe_sqrt
 from ..products import Cap
-from .black import black
 from .formula import Formula
 from .swap import right_to_payments
 
 Real = Float[Array, "..."]
-
-
-def bachelier(forward: Real, strike: Real, std: Real, side: Real) -> Real:
-    """Return the undiscounted value of a call (side = +1) or a put (side = -1) on a normal forward."""
-    d = side * (forward - strike) / divisor(std)
-    return side * (forward - strike) * cdf(d) + std * density(d)
 
 
 def _missing(product: Cap, model: AbstractModel) -> str | None:
@@ -74,11 +67,12 @@ def _of_today(product: Cap, model: Any, start: Real, end: Real, accrual: Real) -
 
 def _of_forward(product: Cap, model: ForwardRates, start: Real, end: Real, accrual: Real) -> Real:
     """Return a caplet on a notional of 1."""
-    forward, std = (model.growth(start, end) - 1.0) / accrual, model.vol * safe_sqrt(start)
-    if model.law == "normal":
+    forward = (model.growth(start, end) - 1.0) / accrual
+    std = model.rate_vol(start, product.strike) * safe_sqrt(start)
+    if model.rate_law == "normal":
         paid = bachelier(forward, product.strike, std, product.side)
     else:
-        forward, strike = forward + model.shift, product.strike + model.shift
+        forward, strike = forward + model.rate_shift, product.strike + model.rate_shift
         has_law = (forward > 0.0) & (strike > 0.0)
         forward, strike = (jnp.where(has_law, x, 1.0) for x in (forward, strike))
         paid = nan_where(~has_law, black(forward, strike, std, product.side))

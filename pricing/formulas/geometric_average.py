@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import LognormalSpots
+from ..numerics.black import black
 from ..numerics.safe_math import smaller
 from ..products import Average
-from .black import black
 
 Scalar = Float[Array, ""]
 

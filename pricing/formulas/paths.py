@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, LognormalSpots
+from ..numerics.black import black
 from ..numerics.safe_math import safe_sqrt
 from ..products import AverageStrike, Cliquet, ForwardStart
-from .black import black
 from .formula import Formula, lacks_lognormal
 
 Scalar = Float[Array, ""]

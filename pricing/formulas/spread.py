@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, LognormalSpots
+from ..numerics.black import black
 from ..numerics.normal_law import density
 from ..numerics.safe_math import larger
 from ..products import Spread
-from .black import black
 from .formula import Formula, lacks_lognormal
 
 Scalar = Float[Array, ""]

@@ -15,8 +15,8 @@ from ..market import Equity, Market, SmileQuotes, VolSurface
 from ..market.equity import DerivedEquity
 from ..market.surface import vol_between
 from ..models import WithDividends
+from ..numerics.black import black
 from ..numerics.implied_vol import implied_std
-from .black import black
 
 _MOST = 1.0 - 1e-6  # of the price that an option of X is below at every vol
 

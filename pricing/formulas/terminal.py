@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackScholes, BlackVol
+from ..numerics.black import black, exercise_probabilities, log_moneyness
 from ..numerics.normal_law import density
 from ..numerics.safe_math import larger, smaller
 from ..products import (
@@ -33,7 +34,6 @@ from ..products import (
     Payoff,
     TerminalClaim,
 )
-from .black import black, exercise_probabilities, log_moneyness
 
 Scalar = Float[Array, ""]
 

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackVol, CharacteristicFunction, LognormalSpots
 from ..models.black_scholes import ImpliedVols
+from ..numerics.black import black
 from ..products import VarianceSwap
-from .black import black
 from .formula import Formula, lacks_lognormal
 from .paths import steps_of
 

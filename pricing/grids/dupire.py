@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..formulas.black import exercise_probabilities
 from ..models import LocalVolatility
 from ..models.local_vol import LocalVariance
+from ..numerics.black import exercise_probabilities
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import TerminalClaim
 from .stencil import first_difference, interpolation, rounded, second_difference, sinh_grid

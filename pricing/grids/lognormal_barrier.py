@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 import jaxtape
 from jaxtape import AbstractSchedule
 
-from ..formulas.black import black
 from ..models import LognormalSpots
+from ..numerics.black import black
 from ..numerics.safe_math import larger, smaller
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import SingleBarrier, TwoBarriers

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from jaxtape import AbstractSchedule, Tape
 
-from ..formulas.black import exercise_probabilities
 from ..models import LognormalSpots
 from ..numerics import normal_law
+from ..numerics.black import exercise_probabilities
 from ..numerics.safe_math import clipped, larger
 from ..products import DiscreteBarrier
 from .layer import STDS, Layer, panels_for, quadrature

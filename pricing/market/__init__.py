@@ -1,4 +1,7 @@
 from .bootstrap import CurveQuotes as CurveQuotes
+from .cap_quotes import CapQuotes as CapQuotes
+from .cap_quotes import strip_caps as strip_caps
+from .caplet_vols import CapletVols as CapletVols
 from .conversions import Conversion as Conversion
 from .curve import ZeroCurve as ZeroCurve
 from .dates import DAY_COUNTS as DAY_COUNTS

@@ -1,4 +1,4 @@
-"""The market: curves, equities and swaption vols of one day, every number a differentiable leaf."""
+"""The market: curves, equities and vols of rates of one day, every number a differentiable leaf."""
 
 import itertools
 import os
@@ -19,6 +19,8 @@ from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
 from .bootstrap import CurveQuotes, zero_curve
+from .cap_quotes import CapQuotes, strip_caps
+from .caplet_vols import CapletVols
 from .conversions import (
     Conversion,
     conversion_of,
@@ -61,6 +63,7 @@ class Market(eqx.Module):
         fixings: Pairs of a place, the name of an equity or a curve with a day up to `asof`, and the level that
             was fixed there; `Fixings(market.fixings)` finds them by place.
         fx: Name of a pair, such as "EURUSD" -> its spot, and the quotes of its options.
+        cap_vols: Curve of floating rates -> the quotes of caps on them, or their caplet vols.
 
     Examples:
         >>> from pricing import Market
@@ -83,6 +86,7 @@ class Market(eqx.Module):
         static=True, default=(), repr=False, converter=_as_pairs
     )
     fx: dict[str, FxPair] = eqx.field(default_factory=dict)
+    cap_vols: dict[str, CapQuotes | CapletVols] = eqx.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike, *, option_quotes: Any = None) -> "Market":
@@ -265,19 +269,36 @@ class Market(eqx.Module):
         """Return the correlation matrix of some equities; a pair without a quote raises KeyError."""
         return matrix(names, self.correlations)
 
-    def bootstrapped(self, *, throw: bool = True) -> "Market":
-        """Return this market with every curve as zero rates.
+    def caplet_vols(self, name: str, *, throw: bool = True) -> CapletVols:
+        """Return the caplet vols at which the caps on a curve's rates have their quoted prices.
 
         Args:
-            throw: Whether to raise RuntimeError where no zero rates reprice the quotes of a curve and that is
-                known. Otherwise, and under a trace, they are NaN.
+            name: The name of the curve; one without quotes of caps raises KeyError.
+            throw: Whether to raise RuntimeError where it is known that no vol gives a quote. Otherwise, and
+                under a trace, it is NaN.
+        """
+        quotes = self.cap_vols[name]
+        if isinstance(quotes, CapletVols):
+            return quotes
+        discount = dict(self.discount_curves).get(name, name)
+        curves = (self.curve(of, throw=throw) for of in (discount, name))
+        return strip_caps(quotes, *curves, throw=throw)
+
+    def bootstrapped(self, *, throw: bool = True) -> "Market":
+        """Return this market with every curve as zero rates, and every quote of a cap as caplet vols.
+
+        Args:
+            throw: Whether to raise RuntimeError where no zero rates reprice the quotes of a curve, or no vols
+                those of caps, and that is known. Otherwise, and under a trace, they are NaN.
         """
         found = self.curves
         for name in sorted(
             self.curves, key=self.is_forward_curve
         ):  # those that discount come first
             found = {**found, name: replace(self, curves=found).curve(name, throw=throw)}
-        return replace(self, curves=found)
+        market = replace(self, curves=found)
+        vols = {name: market.caplet_vols(name, throw=throw) for name in self.cap_vols}
+        return replace(market, cap_vols=vols)
 
     def with_fixings(self, fixings: Fixings) -> "Market":
         """Return this market with more fixings; where both have one, its own stays.

@@ -11,6 +11,8 @@ from pricing.ingestion.fields import closest
 from pricing.ingestion.validation import validate
 
 from .bootstrap import CurveQuotes
+from .cap_quotes import first_unmet
+from .cap_records import Premium
 from .correlations import least_eigenvalue, missing_pairs
 from .curve_records import Price
 from .fx_vols import NO_SMILE
@@ -21,6 +23,10 @@ _KINDS: dict[str, Any] = {
     "EQUITY_OPTION/RATE_LNVOL": Vol,
     "SWAPTION/RATE_LNVOL": Vol,
     "SWAPTION/RATE_NVOL": NormalVol,
+    "CAPFLOOR/RATE_LNVOL": Vol,
+    "CAPFLOOR/RATE_SLNVOL": Vol,
+    "CAPFLOOR/RATE_NVOL": NormalVol,
+    "CAPFLOOR/PRICE": Premium,
     "ZERO/RATE": Rate,
     "MM/RATE": Rate,
     "FRA/RATE": Rate,
@@ -69,8 +75,8 @@ def moved(
 ) -> tuple[Market, tuple[InputError, ...]]:
     """Return the market with some quotes moved; or the unchanged market, and every error of the move.
 
-    A quote has the bounds that it has in a market file. Zero rates must still reprice the quotes of a curve,
-    and the matrix of correlations must stay positive definite.
+    A quote has the bounds that it has in a market file. Zero rates and caplet vols must still reprice the quotes of
+    curves and caps, and the matrix of correlations must stay positive definite.
 
     Args:
         market: The market.
@@ -154,6 +160,11 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
         if moving & depends and (unmet := market.first_unmet(name)) is not None:
             message = "no zero rate reprices it after those before it"
             found.append((quotes[unmet], message, "correct it, or one before it"))
+    for name in market.cap_vols if moving else ():
+        if (unmet := first_unmet(market.caplet_vols(name, throw=False))) is not None:
+            own: Any = ids.cap_vols[name]
+            message = "no caplet vol gives it after the caps before it, on the curves as they are"
+            found.append((own.quotes[unmet], message, "correct it, or what moves the curves"))
     for name, equity in market.equities.items():
         paid, spots = equity.dividends, {ids.equities[name].spot.item()}
         if paid is None or paid.cash is None:

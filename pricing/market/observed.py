@@ -109,6 +109,14 @@ class Observed:
         """
         return start < self.until or (f"{name} {months}M", start) in self._fixings
 
+    def has_cap_vols(self, name: str) -> bool:
+        """Return True if the market has quotes of caps on the rates of a curve.
+
+        Args:
+            name: The curve.
+        """
+        return name in self._market.cap_vols
+
     def compounded(self, name: str, start: date, end: date, calendar: str, day_count: str) -> float:
         """Return the growth of 1 at a curve's overnight rates between two days; it raises as `spot` does.
 

@@ -1,4 +1,4 @@
-"""From the text of a market file to curves, equities, swaption vols, quote ids and errors."""
+"""From the text of a market file to curves, equities, vols of rates, quote ids and errors."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,10 @@ from pricing.ingestion.files import parse_json
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import ValidationIssue, validate
 
-from .bootstrap import CurveQuotes
+from .bootstrap import CurveQuotes, zero_curve
+from .cap_quotes import CapQuotes
+from .cap_records import CapVolsRecord
+from .caplet_vols import CapletVols
 from .conventions import CURRENCIES
 from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
@@ -46,8 +49,8 @@ from .surface import SwaptionVols
 
 DAYS_PER_YEAR = 365.0  # ACT/365
 _KNOWN = (
-    *("asof", "currency", "curves", "equities", "fx", "correlations", "swaption_vols", "fixings"),
-    *("source", "settle", "swap"),
+    *("asof", "currency", "curves", "equities", "fx", "correlations", "swaption_vols", "cap_vols"),
+    *("fixings", "source", "settle", "swap"),
 )
 _SINGULAR = {"curves": "curve", "equities": "equity"}
 
@@ -74,6 +77,7 @@ class Contents:
     equities: dict[str, Equity] = field(default_factory=dict)
     fx: dict[str, FxPair] = field(default_factory=dict)
     swaption_vols: SwaptionVols | None = None
+    cap_vols: dict[str, CapQuotes | CapletVols] = field(default_factory=dict)
     correlations: dict[Pair, Array] = field(default_factory=dict)
     fixings: dict[tuple[str, date], float] = field(default_factory=dict)
     labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -140,8 +144,8 @@ class Contents:
             self.discount_curves[name] = other
         own = name if name in CURRENCIES else self.curve_currencies.get(other or "", self.currency)
         self.curve_currencies[name] = record.currency or own
-        labels = record.labels(name, self.asof)
-        self.labels |= {f".curves[{name!r}]{path}": ids for path, ids in labels.items()}
+        ids = record.labels(name, self.asof).items()
+        self.labels |= {f".curves[{name!r}]{path}": own for path, own in ids}
 
     def read_equity(self, name: str, value: object):
         table = self.option_tables.get(name)
@@ -246,6 +250,21 @@ class Contents:
         pillars = record.pillars(self.asof)
         self.labels[f"{path}.zero_rates"] = tuple(f"{quote}/{day}" for day in pillars)
         return ZeroCurve(self._years(pillars), record.rates)
+
+    def read_cap_vols(self, name: str, value: object):
+        record, problems = validate(CapVolsRecord, value, asof=self.asof)
+        if name not in self.curves:
+            problems = (self._absent("curves", name, self.curves), *problems)
+        self.report(problems, "cap_vols", name)
+        if record is None or problems:
+            return
+        quotes, discount = record.quotes(self.asof), self.discount_curves.get(name, name)
+        curves = (zero_curve(n, self.curves, self.discount_curves) for n in (discount, name))
+        if unmet := record.unmet(quotes, *curves):
+            self.report((unmet,), "cap_vols", name)
+            return
+        self.cap_vols[name] = quotes
+        self.labels[f".cap_vols[{name!r}].quotes"] = record.ids(name)
 
     def read_fixings(self, name: str, value: object):
         is_asset = name in self.equities or name in self.fx
@@ -372,7 +391,8 @@ def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
     contents.read_names()
     sections = {"curves": contents.read_curve, "equities": contents.read_equity}
     sections |= {"fx": contents.read_fx}
-    sections |= {"correlations": contents.read_correlation, "fixings": contents.read_fixings}
+    sections |= {"cap_vols": contents.read_cap_vols, "correlations": contents.read_correlation}
+    sections |= {"fixings": contents.read_fixings}
     for section, read in sections.items():
         # a forward curve comes after the curve that discounts its instruments
         for name, value in sorted(contents.section(section), key=_names_discount_curve):

@@ -251,29 +251,29 @@ class SwaptionVolsRecord(Record):
 
     @model_validator(mode="after")
     def _check(self):
-        self._check_unit()
+        check_vol_unit(self.type, self.vols_by_expiry, "vols_by_expiry")
         increasing(self.expiries_years, "expiries_years")
         increasing(self.tenors_years, "tenors_years")
         check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
         return self
 
-    def _check_unit(self) -> None:
-        """Check that normal vols are decimals, and that lognormal ones are no percentages.
 
-        Raises:
-            problem: They are not.
-        """
-        numbers = [vol for row in self.vols_by_expiry for vol in row]
-        if self.type == "lognormal":
-            for index, row in enumerate(self.vols_by_expiry):
-                for place, vol in enumerate(row):
-                    if wrong := wrong_number("vol", vol, **BOUNDS["vol"]):
-                        raise problem(*wrong, "vols_by_expiry", index, place)
-            check_slip(slip_of(1.0, [], numbers), "vols_by_expiry")
-        elif (most := max(numbers, default=0.0)) > MOST_NORMAL_VOL:
-            message = f"{most:g} is a normal vol of {1e4 * most:,.0f} bp"
-            remedy = "give normal vols as decimals: 85 bp are 0.0085"
-            raise problem(message, remedy, "vols_by_expiry")
+def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
+    """Check that normal vols are decimals, and that lognormal ones are no percentages.
+
+    Raises:
+        problem: They are not.
+    """
+    numbers = [vol for row in matrix for vol in row]
+    if kind == "lognormal":
+        for index, row in enumerate(matrix):
+            for place, vol in enumerate(row):
+                if wrong := wrong_number("vol", vol, **BOUNDS["vol"]):
+                    raise problem(*wrong, label, index, place)
+        check_slip(slip_of(1.0, [], numbers), label)
+    elif (most := max(numbers, default=0.0)) > MOST_NORMAL_VOL:
+        message = f"{most:g} is a normal vol of {1e4 * most:,.0f} bp"
+        raise problem(message, "give normal vols as decimals: 85 bp are 0.0085", label)
 
 
 def check_slip(slip: Slip | None, *path: str) -> None:
@@ -331,24 +331,31 @@ def increasing(values: Sequence, label: str):
     check_increasing(values, remedy, label)
 
 
-def check_matrix(matrix: Sequence[Sequence], rows: Sequence, columns: Sequence, column: str):
-    """Check that a matrix of vols has the shape of its pillars.
+def check_matrix(
+    matrix: Sequence[Sequence],
+    rows: Sequence,
+    columns: Sequence,
+    column: str,
+    label: str = "vols_by_expiry",
+):
+    """Check that a matrix has the shape of its pillars; label: such as vols_by_expiry, its field.
 
     Raises:
         problem: It has not.
     """
-    label = "vols_by_expiry"
+    what, _, pillar = label.split("_")
+    pillars = {"expiry": "expiries", "maturity": "maturities"}[pillar]
     if len(matrix) != len(rows):
         raise problem(
-            f"{len(matrix)} rows of vols for {len(rows)} expiries",
-            "give one row of vols for each expiry",
+            f"{len(matrix)} rows of {what} for {len(rows)} {pillars}",
+            f"give one row of {what} for each {pillar}",
             label,
         )
     for index, row in enumerate(matrix):
         if len(row) != len(columns):
             raise problem(
-                f"a row of {len(row)} vols for {len(columns)} {column}s",
-                f"give one vol for each {column}",
+                f"a row of {len(row)} {what} for {len(columns)} {column}s",
+                f"give one {what[:-1]} for each {column}",
                 label,
                 index,
             )

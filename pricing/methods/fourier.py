@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray, PyTree
 
 import jaxtape
 
-from ..formulas.black import exercise_probabilities
 from ..models import AbstractModel, CharacteristicFunction
+from ..numerics.black import exercise_probabilities
 from ..numerics.complex_functions import exp
 from ..products import AbstractProduct, TerminalClaim
 from .method import AbstractMethod, Tiling, missing_ability

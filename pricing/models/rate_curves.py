@@ -47,9 +47,14 @@ class ProjectedRates(AbstractRateModel):
         return self.forward_curve is not None
 
     @property
+    def dtype(self) -> Any:
+        """The type of the numbers."""
+        return self.vol.dtype
+
+    @property
     def underlying(self) -> Numbers:
         """0 for the level of the zero rates of each curve: one, or two where the forwards have their own."""
-        return jnp.zeros((2,) if self.has_forward_curve else (), self.vol.dtype)
+        return jnp.zeros((2,) if self.has_forward_curve else (), self.dtype)
 
     def growth(self, start: Numbers, end: Numbers) -> Numbers:
         curve = self.curve if self.forward_curve is None else self.forward_curve

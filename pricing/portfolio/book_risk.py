@@ -23,6 +23,7 @@ from jaxtape.object_store import arrow
 from ..argument_kinds import of_kinds
 from ..ingestion.errors import InputError
 from ..market import Market
+from ..market.caplet_vols import curve_of_caps
 from ..methods import METHODS, AbstractMethod
 from ..methods.method import has_law_of_its_own
 from ..models import AbstractModel
@@ -335,7 +336,7 @@ class RiskEngine:
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
         """Return the models of the market, fitted again if it is another one or the book has other names."""
-        names: list[tuple[str, ...]] = [batch.underlyings for batch in batches]
+        names: list[tuple[str, ...]] = [batch.model_names for batch in batches]
         made = (own for own in names if len(own) > 1 or self._is_made(next(iter(own)), market))
         asked = tuple(dict.fromkeys(made))
         self._fits.begin()
@@ -344,7 +345,8 @@ class RiskEngine:
 
     def _is_made(self, name: str, market: Market) -> bool:
         """Return True if the model of a name may be made of the market, without the fit."""
-        return name in market.curves or len(market.parts_of(name)) > 1
+        is_of_rates = name in market.curves or curve_of_caps(name) in market.cap_vols
+        return is_of_rates or len(market.parts_of(name)) > 1
 
 
 class _Served(NamedTuple):
@@ -371,7 +373,7 @@ def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:
     """Return a sentence on the trades that read one vol of a surface, by kind, if there are any."""
     counts: Counter[str] = Counter()
     for group in groups:
-        if has_law_of_its_own(group.products, models[group.underlyings]):
+        if has_law_of_its_own(group.products, models[group.model_names]):
             counts.update(trade.type for trade in group.trades)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
     text = (

@@ -275,6 +275,9 @@ def _explanation(
     pillars += [quotes.expiries for quotes in of_pairs]
     vols += [leaf for quotes in of_pairs for leaf in quotes.quotes]
     vols += [] if contributions.swaption_vols is None else [contributions.swaption_vols.vols]
+    of_caps = contributions.cap_vols.values()
+    vols += [caps.quotes for caps in of_caps]
+    pillars += [x for caps in of_caps for x in jax.tree.leaves(caps) if x is not caps.quotes]
     trades, days = of_currency(then.trades), (later.asof - market.asof).days
     places = [place for place in range(len(own)) if own[place]]
     continuing = [then.trades[place] for place in places if place not in parts.ended]

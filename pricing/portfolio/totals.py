@@ -55,7 +55,7 @@ def by_currency(
     for risk in found:
         if risk.is_finite.any():
             groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
-    of_models = {risk.group.underlyings: name for name, own in groups.items() for risk in own}
+    of_models = {risk.group.model_names: name for name, own in groups.items() for risk in own}
     parts = {}
     for currency in groups or {market.currency: []}:
         own = {

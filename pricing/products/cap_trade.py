@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ..ingestion.fields import number, problem
+from ..market.caplet_vols import caps_of
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed
@@ -23,6 +24,7 @@ class CapTrade(Trade):
     Periods are counted back from the maturity, and moved to business days (modified following).
 
     Attributes:
+        forward_curve: The curve of the rates; None: the underlying, which discounts.
         strike: The strike, a rate per year.
         start: The day on which the first period begins, business day or not.
         maturity: The day of the last payment.
@@ -37,6 +39,7 @@ class CapTrade(Trade):
     in_rates = True
 
     underlying: Name = Field(description="an underlying, the name of a curve of the market")
+    forward_curve: Name | None = None
     strike: RateStrike = Field(description="a strike, a rate as a decimal")
     start: IsoDate = Field(description="a start, YYYY-MM-DD")
     maturity: IsoDate = Field(description="a maturity, YYYY-MM-DD, the day of the last payment")
@@ -48,6 +51,16 @@ class CapTrade(Trade):
     @property
     def expiry(self) -> date:
         return self.maturity
+
+    @property
+    def rates_curve(self) -> str:
+        """The name of the curve of the rates."""
+        return self.forward_curve or self.underlying
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        """The curve that discounts, and that of the rates where it is another."""
+        return tuple(dict.fromkeys((self.underlying, self.rates_curve)))
 
     @functools.cached_property
     def days(self) -> tuple[date, ...]:
@@ -72,29 +85,32 @@ class CapTrade(Trade):
         Args:
             observed: The levels up to the later day.
         """
-        cash, today, left = 0.0, observed.until, []
+        cash, left = 0.0, []
         for start, end in itertools.pairwise(self.days):
             if end <= observed.since:
                 continue
             accrual = year_fraction(start, end, self.day_count)
-            if not observed.is_fixed(self.underlying, MONTHS[self.frequency], start):
+            if not observed.is_fixed(self.rates_curve, MONTHS[self.frequency], start):
                 left.append((start, end, accrual, 0.0))
                 continue
             paid = self._paid(observed, start, end, accrual)
-            if end > today:
-                left.append((today, end, 0.0, paid))
+            if end > observed.until:
+                left.append((end, end, 0.0, paid))
             else:
                 cash += paid
         if not left:
             return Aged(cash, None, "expired", self.days[-1])
         names = "starts", "period_ends", "accruals", "amounts"
-        lists = dict(zip(names, zip(*left, strict=True), strict=True))
+        found = dict(zip(names, zip(*left, strict=True), strict=True))
+        found["has_cap_vols"] = observed.has_cap_vols(self.rates_curve)
+        if all(getattr(self, name, None) == value for name, value in found.items()):
+            return Aged(cash, self)
         kind = LeftFloorTrade if self.type == "floor" else LeftCapTrade
-        return Aged(cash, self._as(kind, **lists))
+        return Aged(cash, self._as(kind, **found))
 
     def _paid(self, observed: Observed, start: date, end: date, accrual: float) -> float:
         """Return the payment of a caplet whose rate is fixed."""
-        rate = observed.rate(self.underlying, MONTHS[self.frequency], start, end, accrual)
+        rate = observed.rate(self.rates_curve, MONTHS[self.frequency], start, end, accrual)
         side = CAP_OR_FLOOR[self.type]
         return self.notional * accrual * max(side * (rate - self.strike), 0.0)
 
@@ -106,7 +122,10 @@ class FloorTrade(CapTrade):
 
 
 class _LeftTrade(Trade):
-    """The common part of what is left of caps and floors."""
+    """The common part of what is left of caps and floors.
+
+    has_cap_vols: whether the market has quotes of caps on the rates.
+    """
 
     dates_name = "period_ends"
 
@@ -114,6 +133,13 @@ class _LeftTrade(Trade):
     period_ends: tuple[date, ...]
     accruals: tuple[float, ...]
     amounts: tuple[float, ...]
+    has_cap_vols: bool = False
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The underlyings, the last one as `caps_of` names it where the rates have a law of their own."""
+        *discount, rates = self.underlyings
+        return (*discount, caps_of(rates)) if self.has_cap_vols else self.underlyings
 
     @property
     def shape(self) -> str:

@@ -149,6 +149,11 @@ class Trade(BaseModel):
         return (self.underlying,)
 
     @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of the model that values the trade: its underlyings, unless the kind has another."""
+        return self.underlyings
+
+    @property
     def level(self) -> float | None:
         """The price of the one underlying at which the trade turns: its strike, if it has one."""
         return getattr(self, "strike", None)

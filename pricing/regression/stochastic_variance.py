@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..formulas.black import black
 from ..models import StochasticVariance
 from ..models.stochastic_variance import VarianceScheme
 from ..numerics import normal_law
+from ..numerics.black import black
 from ..numerics.safe_math import divisor, larger, safe_sqrt
 from ..products import SpotOption
 from .equities import exercise_of

@@ -112,6 +112,7 @@ def _part(
         "vol_risk": [
             *(_vol_risk(name, by_quote, market, currency) for name in parts),
             *(_swaption_risk(by_quote, market) for _ in curves[:1] if market.swaption_vols),
+            *(_cap_risk(name, by_quote, market) for name in all_curves if name in market.cap_vols),
         ],
         "rate_risk": _rate_risk([*names, *parts], all_curves, by_quote, market),
         "curve_risk": [_curve_risk(name, valued, market) for name in curves],
@@ -358,6 +359,19 @@ def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, 
         "name": "swaptions",
         "unit": next((risks[quote].unit for quote in ids.vols.flat if quote in risks), ""),
         "map": tables.heat_map(expiries, tenors, values, sums=True),
+    }
+
+
+def _cap_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
+    """Return the value that one shift of each quote of caps on a curve brings, by last fixing and strike."""
+    quotes: Any = market.cap_vols[name]
+    ids: Any = market.quote_ids().cap_vols[name]
+    rows = map(day, market.dates(quotes.times))
+    columns = [f"{100.0 * x:g} %" for x in quotes.strikes.tolist()]
+    return {
+        "name": f"caps on {name}, by their last fixing",
+        "unit": next((risks[quote].unit for quote in ids.quotes.flat if quote in risks), ""),
+        "map": tables.heat_map(rows, columns, ladders.by_pillar(risks, ids.quotes), sums=True),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..market import Market
+from ..market.caplet_vols import curve_of_caps
 from ..portfolio.batching import currencies_in
 from ..portfolio.book import Book, BookRow
 from ..portfolio.book_risk import RiskResult
@@ -203,7 +204,8 @@ def _errors(
 def _columns(trade: Any, market: Market) -> dict[str, tuple]:
     if not trade.in_rates:
         return SCALED
-    vols = market.swaption_vols
+    curve = curve_of_caps(trade.model_names[-1])
+    vols = market.swaption_vols if curve is None else market.cap_vols.get(curve)
     other_vega = "vega_rates_1volpt" if vols and vols.kind == "normal" else "vega_1bp"
     columns = {name: SCALED[name] for name in ("theta_1day", "rho_1bp")} | SCALED_IN_RATES
     return {name: column for name, column in columns.items() if name != other_vega}

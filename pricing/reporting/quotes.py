@@ -14,6 +14,10 @@ _SHIFTS = {
     "EQUITY_OPTION/RATE_LNVOL": (0.01, "1 vol point"),
     "SWAPTION/RATE_LNVOL": (0.01, "1 vol point"),
     "SWAPTION/RATE_NVOL": (1e-4, "1 bp"),
+    "CAPFLOOR/RATE_LNVOL": (0.01, "1 vol point"),
+    "CAPFLOOR/RATE_SLNVOL": (0.01, "1 vol point"),
+    "CAPFLOOR/RATE_NVOL": (1e-4, "1 bp"),
+    "CAPFLOOR/PRICE": (1e-4, "1 bp of notional"),
     "ZERO/RATE": (1e-4, "1 bp"),
     "MM/RATE": (1e-4, "1 bp"),
     "FRA/RATE": (1e-4, "1 bp"),
@@ -92,6 +96,8 @@ def _currencies(market: Market) -> dict[str, str]:
         spots = () if pair.spot is None else (pair.spot.item(),)
         quotes = () if pair.vols is None else pair.vols.quotes
         found |= dict.fromkeys((*spots, *quotes), market.fx[name].domestic)
+    for name, caps in ids.cap_vols.items():
+        found |= dict.fromkeys(np.ravel(caps.quotes), market.currency_of(name, in_rates=True))
     if market.swaption_vols is not None and ids.swaption_vols is not None:
         currency = market.currency_of(market.swaption_vols.curve, in_rates=True)
         found |= dict.fromkeys(np.ravel(ids.swaption_vols.vols), currency)

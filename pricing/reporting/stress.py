@@ -21,7 +21,8 @@ from .terms import terms
 _MOVERS = 12
 _AT_MOST = "Std.\N{NO-BREAK SPACE}error, at\N{NO-BREAK SPACE}most"
 _COLUMNS = (
-    *("scenario", "spots", "vols", "rates", "swaption_vols", "fx", "group", "name", "trades"),
+    *("scenario", "spots", "vols", "rates", "swaption_vols", "cap_vols", "fx"),
+    *("group", "name", "trades"),
     *("pnl", "std_error", "status", "currency"),
 )
 
@@ -253,6 +254,9 @@ def words_of(scenario: Scenario) -> str:
         for kind, (scale, unit) in units.items()
         for name, move in getattr(scenario, kind).items()
     ]
+    for name, move in scenario.cap_vols.items():
+        whose = "" if name == "all" else f"{name} "
+        words.append(f"{whose}cap vols {_signed(move)}")
     if scenario.swaption_vols:
         words.append(f"swaption vols {_signed(scenario.swaption_vols)}")
     return ", ".join(words) or "nothing moves"
@@ -282,9 +286,8 @@ def write_scenarios(path: Path, stress: Stress) -> None:
                 None if stress.currencies else "no trade has a value today"
             )
             head = {"scenario": scenario.name, "swaption_vols": scenario.swaption_vols}
-            head |= {
-                kind: _cells(getattr(scenario, kind)) for kind in ("spots", "vols", "rates", "fx")
-            }
+            kinds = "spots", "vols", "rates", "cap_vols", "fx"
+            head |= {kind: _cells(getattr(scenario, kind)) for kind in kinds}
             for part, missing in zip(parts, lost, strict=True):
                 yield from (head | row for row in _groups(part, place, reason, missing))
 

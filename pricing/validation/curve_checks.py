@@ -1,4 +1,4 @@
-"""Curves of quotes, and swaps and FRAs on them, beside known figures: a group of `jaxtape validate`."""
+"""Curves and caplet vols of quotes, and trades on them, beside known figures: a group of `jaxtape validate`."""
 
 import json
 from collections import defaultdict
@@ -19,7 +19,7 @@ _FIXED = {"underlying": "EUR", "notional": 100.0}
 
 
 def _find(checks: Sequence[Check]) -> list[Check]:
-    """Return checks with their figures: the tables name a market, the rows a curve and a time, or a trade."""
+    """Return checks with their figures: the tables name a market, the rows a place on a curve, or a trade."""
     by_market: dict[str, list[int]] = defaultdict(list)
     for at, known in enumerate(checks):
         by_market[known.source.settings["market"]].append(at)
@@ -27,6 +27,7 @@ def _find(checks: Sequence[Check]) -> list[Check]:
     for text, places in by_market.items():
         market = Market.from_text(text).bootstrapped()
         found |= _discounts(market, {at: checks[at] for at in places})
+        found |= _vols(market, {at: checks[at] for at in places})
         found |= _trades(market, {at: checks[at] for at in places})
     return [found[at] for at in range(len(checks))]
 
@@ -36,6 +37,17 @@ def _discounts(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
     own = {at: known for at, known in checks.items() if known.figure == "discount"}
     factor = lambda cells: float(market.curve(cells["curve"]).discount(float(cells["time"])))
     return {at: known.found(factor(known.cells), "CurveQuotes") for at, known in own.items()}
+
+
+def _vols(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
+    """Return the checks of caplet vols, found."""
+    own = {at: known for at, known in checks.items() if known.figure == "vol"}
+
+    def vol(cells: dict[str, Any]) -> float:
+        place = float(cells["time"]), float(cells["strike"])
+        return float(market.caplet_vols(cells["curve"]).vol(*place))
+
+    return {at: known.found(vol(known.cells), "strip_caps") for at, known in own.items()}
 
 
 def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
@@ -60,12 +72,14 @@ def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
 def _cells(known: Check) -> dict[str, Any]:
     """Return the cells of a row of a book; the overnight swaps of the tables pay a day after their periods."""
     given = {name: word for name, word in known.cells.items() if word != "-"}
-    given["fixed_rate"] = float(given["fixed_rate"])  # pyright: ignore[reportArgumentType]
+    for name in ("fixed_rate", "strike"):
+        if name in given:
+            given[name] = float(given[name])  # pyright: ignore[reportArgumentType]
     return given | ({"payment_lag": 1.0} if given["type"] == "overnight_swap" else {})
 
 
 curves = Group(
     "Curves of quotes, and trades on them",
-    partial(read_tables, _TABLES / "curves.toml", {"discount", "value"}),
+    partial(read_tables, _TABLES / "curves.toml", {"discount", "vol", "value"}),
     _find,
 )

@@ -10,8 +10,8 @@ import pytest
 
 from calibration import RESULTS, SwapLegs, SwaptionVolError, calibrate, fit
 from pricing import Book, ClosedForm, Heston, HullWhite, Quadrature, Swaption, price, risk
-from pricing.formulas.black import black
 from pricing.market import SwaptionVols
+from pricing.numerics.black import black
 from pricing.portfolio.batching import products_of
 from tests.helpers import curve, double, first_difference, sample_market
 from tests.references import HULL_WHITE as PUBLISHED

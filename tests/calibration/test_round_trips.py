@@ -9,8 +9,8 @@ import pytest
 from calibration import Calibrations, Job, calibrate_many
 from calibration.objectives import model_vols
 from pricing import Heston
-from pricing.formulas.black import black
 from pricing.market import SmileQuotes
+from pricing.numerics.black import black
 from tests.helpers import double
 
 pytestmark = double

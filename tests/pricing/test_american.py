@@ -21,7 +21,7 @@ from pricing import (
 )
 from pricing.formulas import exercise_boundary as boundaries
 from pricing.formulas.american import american_value
-from pricing.formulas.black import black
+from pricing.numerics.black import black
 from tests.helpers import double, first_difference, surface
 
 pytestmark = double

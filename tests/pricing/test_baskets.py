@@ -19,9 +19,9 @@ from pricing import (
     price,
     risk,
 )
-from pricing.formulas.black import black
 from pricing.models.baskets import joined
 from pricing.models.surface_models import black_scholes
+from pricing.numerics.black import black
 from pricing.portfolio.sweep.fitted_models import with_baskets
 from tests.cases import others_later
 from tests.helpers import curve, double, first_difference, sample_market, surface

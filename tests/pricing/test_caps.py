@@ -144,9 +144,7 @@ def test_the_floor_that_has_begun_pays_what_is_fixed():
     assert "there is no fixing of EUR 6M on 2002-01-07" in str(error)
 
 
-def test_a_cap_names_no_forward_curve_and_no_curve_without_a_law():
-    (error,) = book(CAP + "EUR6M").errors
-    assert "a trade of type cap has no forward_curve" in str(error)
+def test_a_cap_on_a_curve_without_a_law_is_refused():
     curve = {"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}
     (trade,) = risk(book(CAP), Market.from_text(json.dumps(curve)), lambda _: {}).trades
     assert "there is no model of EUR" in trade.status

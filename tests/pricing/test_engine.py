@@ -42,7 +42,7 @@ def engine(monkeypatch):
     swept, sweep = [], fitted_models.FittedModels.sweep
 
     def counted(self, group, tile, *, key):
-        swept.append(group.underlyings)
+        swept.append(group.model_names)
         return sweep(self, group, tile, key=key)
 
     monkeypatch.setattr(fitted_models.FittedModels, "sweep", counted)

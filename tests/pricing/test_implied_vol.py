@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.formulas.black import black
+from pricing.numerics.black import black
 from pricing.numerics.implied_vol import implied_std, implied_vol
 from tests.helpers import double, first_difference
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
-from benchmarks import quantlib_cap_tables, quantlib_rates_tables
+from benchmarks import quantlib_cap_tables, quantlib_caplet_tables, quantlib_rates_tables
 from benchmarks import quantlib_dividend_tables as script
 from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
@@ -115,7 +115,8 @@ def test_the_closed_form_with_dividends_is_what_its_script_prints():
 
 def test_curves_and_trades_on_them_are_what_their_script_prints():
     written = (TABLES / "curves.toml").read_text(encoding="utf-8")
-    assert quantlib_rates_tables.tables() == written
+    printed = quantlib_rates_tables.tables(), quantlib_caplet_tables.tables()
+    assert "\n".join(printed) == written
 
 
 def test_caps_are_what_their_script_prints():

@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import ncx2, norm, qmc
 
-from pricing.formulas.black import black
 from pricing.models import sabr_vol
+from pricing.numerics.black import black
 from pricing.numerics.implied_vol import implied_vol
 from tests import references
 from tests.helpers import double

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ...formulas.black import black
 from ...models import HullWhite
+from ...numerics.black import black
 from ...numerics.chebyshev import chebyshev_points, coefficients, polynomials
 from ...numerics.cholesky import semidefinite_cholesky
 from ...numerics.safe_math import clipped, divisor

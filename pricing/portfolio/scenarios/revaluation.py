@@ -165,7 +165,7 @@ def revalue(
     """
     book, key = book.checked(market), jax.random.key(0) if key is None else key
     batches = batches_of(book.trades, market)
-    states = States(fit, market, tuple(dict.fromkeys(batch.underlyings for batch in batches)))
+    states = States(fit, market, tuple(dict.fromkeys(batch.model_names for batch in batches)))
     grouped = functools.partial(
         *(group_trades, batches), market=market, methods=methods, key=key, budget=budget, mesh=mesh
     )
@@ -224,7 +224,7 @@ def _simulated(
         passes.setdefault(id(models), (models, []))[1].append(place)
 
     def of_tile(group: TradeGroup, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
-        names, method = group.underlyings, group.method
+        names, method = group.model_names, group.method
         pnl, errors = np.empty((2, len(moved), tile.weights.size))
 
         def values(model: AbstractModel, levels: Sequence[Array], base: Array):
@@ -265,7 +265,7 @@ def _valued(
         groups = [group for group in grouped(models=models)[0] if not group.method.is_random]
 
         def of_tile(group: TradeGroup, tile: Tile, models: Models = models) -> Array:
-            model = models[group.underlyings]
+            model = models[group.model_names]
             of_tile = tile, model, group.method
             value = lambda: device_program(tile_values)(*of_tile, key=key)[0]["value"]
             return memory.recall(value, (tile, model, group.method))

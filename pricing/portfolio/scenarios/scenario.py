@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -33,6 +34,7 @@ class Scenario:
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.
         fx: Pair of currencies, such as "EURUSD" -> relative move of its spot.
+        cap_vols: Curve -> parallel move of the vols of caplets on its rates, in their own unit.
 
     Examples:
         >>> from pricing.portfolio.scenarios import Scenario
@@ -47,6 +49,7 @@ class Scenario:
     rates: Moves = field(default_factory=dict)
     swaption_vols: float = 0.0
     fx: Moves = field(default_factory=dict)
+    cap_vols: Moves = field(default_factory=dict)
 
     def spot(self, name: str) -> float:
         """Return the relative move of an equity's spot."""
@@ -99,7 +102,7 @@ class Scenario:
         return float(fx_rate(pairs, source, target))
 
     def moved(self, market: Market) -> Market:
-        """Return the market whose vols and rates have moved; curves are bootstrapped, spots do not move.
+        """Return the market whose vols and rates have moved, as zero rates and caplet vols; spots do not move.
 
         Args:
             market: The market before.
@@ -119,7 +122,10 @@ class Scenario:
         quoted = market.swaption_vols
         if quoted is not None:
             quoted = replace(quoted, vols=quoted.vols + self.swaption_vols)
-        return replace(market, curves=curves, equities=equities, fx=pairs, swaption_vols=quoted)
+        caplets: Any = market.cap_vols
+        of_caps = {name: vols.shifted(_move(self.cap_vols, name)) for name, vols in caplets.items()}
+        moved = {"curves": curves, "equities": equities, "fx": pairs, "cap_vols": of_caps}
+        return replace(market, **moved, swaption_vols=quoted)
 
     def problems(self, market: Market) -> Iterator[ValidationIssue]:
         """Yield the problems of the moves in a market.
@@ -128,8 +134,8 @@ class Scenario:
             market: The market that would move.
         """
         sections = {"spots": market.equities, "vols": market.underlyings, "rates": market.curves}
-        kinds = {"rates": "a curve", "fx": "a pair of currencies"}
-        for section, known in {**sections, "fx": market.fx}.items():
+        kinds = {"rates": "a curve", "fx": "a pair of currencies", "cap_vols": "a curve with caps"}
+        for section, known in {**sections, "fx": market.fx, "cap_vols": market.cap_vols}.items():
             for name in getattr(self, section):
                 if name not in (ALL, *known):
                     what = kinds.get(section, "an equity")
@@ -143,6 +149,10 @@ class Scenario:
         for name, pair in market.fx.items():
             if pair.vols is not None and (move := self.vols.get(name)):
                 yield from _too_low(("vols", name), move, pair.vols.at_the_money, f"of {name}")
+        for name in market.cap_vols if self.cap_vols else ():
+            path = "cap_vols", name if name in self.cap_vols else ALL
+            vols = market.caplet_vols(name).vols
+            yield from _too_low(path, _move(self.cap_vols, name), vols, f"of caplets on {name}")
         if market.swaption_vols is not None:
             vols = market.swaption_vols.vols
             yield from _too_low(("swaption_vols",), self.swaption_vols, vols, "of the swaptions")

@@ -74,6 +74,7 @@ class _Scenario(Record):
     rates: _Moves = Field(default_factory=dict)
     swaption_vols: _Move = 0.0
     fx: _SpotMoves = Field(default_factory=dict)
+    cap_vols: _Moves = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

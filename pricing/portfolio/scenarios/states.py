@@ -22,7 +22,8 @@ class States:
 
     def fitted(self, scenario: Scenario) -> Models:
         """Return the models of the quotes as a scenario moves them; the spots do not move."""
-        named = {kind: tuple(sorted(getattr(scenario, kind).items())) for kind in ("vols", "rates")}
+        kinds = "vols", "rates", "cap_vols"
+        named = {kind: tuple(sorted(getattr(scenario, kind).items())) for kind in kinds}
         state = *named.values(), scenario.swaption_vols
         if state not in self._known:
             market = scenario.moved(self._market)

@@ -36,12 +36,12 @@ def sweep_book(
     gradient = jax.tree.map(np.zeros_like, fitted.models)
 
     def sweep(group: TradeGroup, tile: Tile):
-        seen = (tree and tree[group.underlyings] for tree in fitted[:3])
+        seen = (tree and tree[group.model_names] for tree in fitted[:3])
         computed = functools.partial(fitted.sweep, group, tile, key=key)
         return memory.recall(computed, (tile, group.method, *seen, key))
 
     for group, results in run_tiles(groups, sweep, budget, gate):
-        names, tiles = group.underlyings, []
+        names, tiles = group.model_names, []
         for result in results:
             *of_trades, of_tile = result.result()
             gradient[names] = jax.tree.map(np.add, gradient[names], of_tile)

@@ -12,7 +12,8 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...market import Market
-from ...models import AbstractModel, RateCurves, WithDividends
+from ...market.caplet_vols import curve_of_caps
+from ...models import AbstractModel, ForwardRates, RateCurves, WithDividends
 from ...models.baskets import joined
 from ...models.surface_models import of_surface
 from ...results import RESULTS
@@ -47,7 +48,7 @@ class FittedModels(NamedTuple):
 
         on_host: in double precision, also where devices compute in single.
         """
-        names = group.underlyings
+        names = group.model_names
         of_tile = tile, self.models[names], group.method
         if self.vol is None or self.rate is None:
             return (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
@@ -78,7 +79,8 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 
     An equity in another currency (`Market.parts_of`) has Black-Scholes on its surface under every fit.
     A basket is left out if the fit has no model for one of its equities, or one that pays dividends on dates.
-    A curve without a model, and a pair of a curve that discounts and one of forwards, are `RateCurves`.
+    A curve without a model, and a pair of a curve that discounts and one of forwards, are `RateCurves`; the
+    names of caps (`caps_of`) have `ForwardRates` on the quotes of caps.
     """
     names_in_use = tuple(dict.fromkeys(underlyings))
 
@@ -87,8 +89,10 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
         alone = (name for name, *more in names_in_use if not more)
         others = {n: of_surface(market, n) for n in alone if len(market.parts_of(n)) > 1}
         models = {**models, **others}
+        of_caps = {n: curves for n in names_in_use if (curves := _curves_of_caps(n, market))}
         of_rates = [names for names in names_in_use if _are_curves(names, market)]
-        baskets = [names for names in names_in_use if len(names) > 1 and names not in of_rates]
+        used = (*of_caps, *of_rates)
+        baskets = [names for names in names_in_use if len(names) > 1 and names not in used]
         is_known = lambda name: name in models and not isinstance(models[name], WithDividends)
         known = [each for each in baskets if all(map(is_known, each))]
         of_baskets = {
@@ -96,9 +100,22 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
             for names in known
         }
         curves = {names: RateCurves(*map(market.curve, names)) for names in of_rates}
-        return {**curves, **{(name,): model for name, model in models.items()}, **of_baskets}
+        caps = {names: ForwardRates.of_caps(market, own) for names, own in of_caps.items()}
+        return {
+            **curves,
+            **caps,
+            **{(name,): model for name, model in models.items()},
+            **of_baskets,
+        }
 
     return fitted
+
+
+def _curves_of_caps(names: tuple[str, ...], market: Market) -> tuple[str, ...] | None:
+    """Return the curves of the names of caps whose quotes the market has; None of other names."""
+    curve = curve_of_caps(names[-1])
+    is_known = curve in market.cap_vols and names[-1] not in market.curves
+    return (*names[:-1], curve) if is_known else None
 
 
 def _are_curves(names: tuple[str, ...], market: Market) -> bool:
@@ -119,7 +136,8 @@ def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     def vols(m: Market) -> list[Any]:  # leaves, or their replacements
         of_pairs = [pair.vols.at_the_money for pair in m.fx.values() if pair.vols is not None]
         of_equities = [e.surface.vols for e in m.equities.values()]
-        return [*of_equities, *of_pairs, *(vols(m) for vols in swaptions)]
+        of_caps = [caplets.vols for caplets in m.cap_vols.values()]
+        return [*of_equities, *of_pairs, *of_caps, *(vols(m) for vols in swaptions)]
 
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]
     quotes = lambda m: vols(m) + rates(m)

@@ -50,7 +50,7 @@ class Tile(NamedTuple):
 class TradeGroup:
     """Trades of one kind on one underlying or basket, priced by one method, and their places in tiles."""
 
-    underlyings: tuple[str, ...]
+    model_names: tuple[str, ...]
     trades: tuple[Trade, ...]
     products: AbstractProduct
     method: AbstractMethod
@@ -97,7 +97,7 @@ class TradeGroup:
 class TradeBatch(NamedTuple):
     """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
 
-    underlyings: tuple[str, ...]
+    model_names: tuple[str, ...]
     trades: tuple[Trade, ...]
     products: AbstractProduct
 
@@ -130,7 +130,7 @@ def group_trades(
             chosen.append((batch, found))
     groups = []
     for batch, method in chosen:
-        model = models[batch.underlyings]
+        model = models[batch.model_names]
         method = method.prepared(batch.products, model, mesh)
         places = _places(batch, model, method, _tile_shape(method, budget, mesh))
         groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh))
@@ -141,11 +141,11 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
     """Return the trades in as few batches as they can be valued in."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
-        kinds.setdefault((type(trade), trade.underlyings, shape_key(trade)), []).append(trade)
+        kinds.setdefault((type(trade), trade.model_names, shape_key(trade)), []).append(trade)
     batches: dict[tuple, list[tuple[list[Trade], AbstractProduct]]] = {}
     for members in kinds.values():
         products = products_of(members, market)
-        key_of_batch = members[0].underlyings, *_program(products)
+        key_of_batch = members[0].model_names, *_program(products)
         batches.setdefault(key_of_batch, []).append((members, products))
     return [
         TradeBatch(
@@ -159,8 +159,8 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
 
 def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> AbstractMethod | str:
     """Return the method that values a batch, or the reason why none does."""
-    model = models.get(batch.underlyings)
-    no_model = f"there is no model of {'|'.join(batch.underlyings)}: {_lack(batch, market)}"
+    model = models.get(batch.model_names)
+    no_model = f"there is no model of {'|'.join(batch.model_names)}: {_lack(batch, market)}"
     if model is None:
         return no_model
     try:
@@ -172,8 +172,8 @@ def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> Abst
 
 def _lack(batch: TradeBatch, market: Market) -> str:
     """Return the reason that there is no model: dividends in a basket, or the error of the swaption vols."""
-    paying = (market.equities.get(name) for name in batch.underlyings)
-    if len(batch.underlyings) > 1 and any(e is not None and e.dividends for e in paying):
+    paying = (market.equities.get(name) for name in batch.model_names)
+    if len(batch.model_names) > 1 and any(e is not None and e.dividends for e in paying):
         return (
             "baskets are not valued on equities with dividends of known dates: give them as a yield"
         )

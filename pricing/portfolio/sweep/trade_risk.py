@@ -141,7 +141,7 @@ class GroupRisk:
     @functools.cached_property
     def rows(self) -> list[tuple[Measures | None, str, str, Measures | None, Measures | None]]:
         """The figures, method, status, standard errors and rounding errors of each trade."""
-        names, method = self.group.underlyings, self.group.method.name
+        names, method = self.group.trades[0].underlyings, self.group.method.name
         (codes,) = map(np.asarray, jax.tree.leaves(self.refusals))
         one = lambda code: jax.tree.map(lambda _: np.asarray(code), self.refusals)
         reasons = {code: RESULTS[one(code)] for code in np.unique(codes)}

@@ -1,4 +1,4 @@
-"""The lognormal building blocks: asset-or-nothing, cash-or-nothing, and their combination.
+"""The lognormal building blocks: asset-or-nothing, cash-or-nothing, and their combination; and the normal one.
 
 Black (1976), eq. 16. Undiscounted, on the forward; `std` is vol * sqrt(expiry). Where it is 0 the spot ends at
 the forward: an option has its intrinsic value, and no derivatives (NaN) if the forward is at the strike.
@@ -7,8 +7,8 @@ the forward: an option has its intrinsic value, and no derivatives (NaN) if the 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..numerics.normal_law import cdf
-from ..numerics.safe_math import divisor
+from .normal_law import cdf, density
+from .safe_math import divisor
 
 Real = Float[Array, "..."]
 
@@ -31,3 +31,9 @@ def black(forward: Real, strike: Real, std: Real, side: Real) -> Real:
     """Return the undiscounted value of a call (side = +1) or a put (side = -1)."""
     share, cash = exercise_probabilities(forward, strike, std, side)
     return side * (forward * share - strike * cash)
+
+
+def bachelier(forward: Real, strike: Real, std: Real, side: Real) -> Real:
+    """Return the undiscounted value of a call (side = +1) or a put (side = -1) on a normal forward."""
+    d = side * (forward - strike) / divisor(std)
+    return side * (forward - strike) * cdf(d) + std * density(d)
