@@ -1,5 +1,7 @@
 from jaxtape.public_names import public_dir as _public_dir
 
+from .implied_volatility import implied_black_vol as implied_black_vol
+from .implied_volatility import implied_normal_vol as implied_normal_vol
 from .implied_volatility import implied_vol as implied_vol
 from .market import CapletVols as CapletVols
 from .market import CapQuotes as CapQuotes
@@ -58,6 +60,7 @@ from .products import Bermudan as Bermudan
 from .products import BermudanSwaption as BermudanSwaption
 from .products import Cap as Cap
 from .products import Cliquet as Cliquet
+from .products import CmsCoupon as CmsCoupon
 from .products import Digital as Digital
 from .products import DoubleBarrier as DoubleBarrier
 from .products import DoubleTouch as DoubleTouch

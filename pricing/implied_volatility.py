@@ -1,6 +1,6 @@
-"""The Black-Scholes volatility that a product's value implies."""
+"""The volatilities that values imply: of a product under Black-Scholes, of options on forwards."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,16 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .argument_kinds import of_kinds
 from .batch_tiles import over_batch
-from .fields import as_real, in_working_precision
+from .fields import as_real, choice, in_working_precision, is_traced
 from .methods import AbstractMethod
 from .models import BlackScholes
+from .numerics import implied_normal_vol as of_normal
 from .numerics import implied_vol as of_european
 from .numerics.crossing import as_root, outer_crossings
 from .numerics.differentiable_once import differentiable_once
+from .numerics.safe_math import nan_where
 from .products import AbstractProduct, European
+from .products.product import CALL_OR_PUT
 from .results import RESULTS, outcome
 from .valuation import METHOD, PRODUCT, select_method
 
@@ -91,12 +94,127 @@ def implied_vol(
     else:
         chosen = select_method(product, flat, method, key=key).prepared(product, flat)
         found = _searched(value, batch, flat, chosen, key)
-    of_one = lambda _, vol: RESULTS.where(
-        jnp.isnan(vol), RESULTS.no_implied_vol, RESULTS.successful
-    )
-    codes = over_batch(of_one, batch, found)
+    codes = over_batch(lambda _, vol: _code(vol), batch, found)
     outcome(found, codes, throw=throw, batch_shape=batch.batch_shape)
     return found
+
+
+@full_matmul_precision
+def implied_black_vol(
+    value: "Reals",
+    forward: "Reals",
+    strike: "Reals",
+    expiry: "Reals",
+    option: str | Sequence[str] = "call",
+    *,
+    shift: "Reals" = 0.0,
+    throw: bool = True,
+) -> Float[Array, "*batch"]:
+    """Return the vol at which Black's formula, shifted or not, gives an option on a forward its value.
+
+    The solution of value = side ((F + shift) N(side d1) - (K + shift) N(side d2)), side +1 of a call (a caplet
+    over its discounted accrual) and -1 of a put. It has derivatives of any order.
+
+    Args:
+        value: The undiscounted value, in the units of the forward; all arguments broadcast.
+        forward: The forward F, such as a rate as a decimal.
+        strike: The strike K.
+        expiry: The years to the fixing, above 0.
+        option: The word "call" or "put", or a list of words.
+        shift: The shift of a lognormal law, from 0 on.
+        throw: Whether to raise RuntimeError where it is known that no vol gives the value (not within `jax.jit`
+            or `jax.vmap`). Otherwise the vol is NaN.
+
+    Returns:
+        The vol per square root of a year. It is also NaN where F or K is not above -shift. An expiry that is
+        not above 0, or an option that is no such word, raises ValueError.
+
+    Examples:
+        >>> from pricing import implied_black_vol
+        >>> f"{implied_black_vol(0.002, -0.001, 0.0, 2.0, shift=0.02):.4f}"
+        '0.2253'
+    """
+    value, forward, strike, expiry, side = _quoted(value, forward, strike, expiry, option)
+    by = as_real(shift).astype(forward.dtype)
+    forward, strike = (jnp.add(*jnp.broadcast_arrays(x, by)) for x in (forward, strike))
+    return _known(_of_black(value, forward, strike, expiry, side), throw)
+
+
+@full_matmul_precision
+def implied_normal_vol(
+    value: "Reals",
+    forward: "Reals",
+    strike: "Reals",
+    expiry: "Reals",
+    option: str | Sequence[str] = "call",
+    *,
+    throw: bool = True,
+) -> Float[Array, "*batch"]:
+    """Return the vol at which Bachelier's formula gives an option on a forward its value.
+
+    The solution of value = side (F - K) N(side d) + s n(d), d = (F - K) / s, s = vol sqrt(expiry), with the
+    normal density n. Out of the money it keeps all digits, down to values of 1e-300; in the money it has those
+    of the time value. It has derivatives of any order.
+
+    Args:
+        value: The undiscounted value, in the units of the forward; all arguments broadcast.
+        forward: The forward F, such as a rate as a decimal.
+        strike: The strike K.
+        expiry: The years to the fixing, above 0.
+        option: The word "call" or "put", or a list of words.
+        throw: Whether to raise RuntimeError where it is known that no vol gives the value (not within `jax.jit`
+            or `jax.vmap`). Otherwise the vol is NaN.
+
+    Returns:
+        The vol per square root of a year, in the units of the forward: 0.0085 of a rate is 85 bp. An expiry
+        that is not above 0, or an option that is no such word, raises ValueError.
+
+    Examples:
+        >>> from pricing import implied_normal_vol
+        >>> [f"{1e4 * vol:.2f}" for vol in implied_normal_vol([0.002, 0.004], 0.02, 0.025, 2.0)]
+        ['71.15', '109.55']
+    """
+    return _known(_of_normal(*_quoted(value, forward, strike, expiry, option)), throw)
+
+
+def _quoted(value, forward, strike, expiry, option) -> tuple[Array, ...]:
+    """Return the numbers of options on forwards as arrays, the words as +1 and -1.
+
+    Raises:
+        ValueError: An expiry is not above 0.
+    """
+    numbers = in_working_precision([as_real(x) for x in (value, forward, strike, expiry)])
+    if not is_traced(expiry) and np.any(np.asarray(expiry) <= 0.0):
+        raise ValueError(f"expiry must be above 0, in years, got {expiry}")
+    code = choice("option", CALL_OR_PUT).metadata["converter"](option)
+    return tuple(jnp.broadcast_arrays(*numbers, code.astype(numbers[0].dtype)))
+
+
+def _code(vol: Array) -> RESULTS:
+    return RESULTS.where(jnp.isnan(vol), RESULTS.no_implied_vol, RESULTS.successful)
+
+
+def _known(found: Array, throw: bool) -> Array:
+    """Return vols; one that is known to be NaN raises RuntimeError, if `throw`."""
+    codes_of: Any = _code
+    for _ in range(found.ndim):
+        codes_of = jax.vmap(codes_of)
+    codes = codes_of(found)
+    outcome(found, codes, throw=throw, batch_shape=found.shape)
+    return found
+
+
+@stored_jit
+def _of_black(value: Array, forward: Array, strike: Array, expiry: Array, side: Array) -> Array:
+    has_law = (forward > 0.0) & (strike > 0.0)
+    forward, strike = (jnp.where(has_law, x, 1.0) for x in (forward, strike))
+    found = of_european.implied_vol(value, forward, strike, expiry, side)
+    return nan_where(~has_law, found)
+
+
+@stored_jit
+def _of_normal(value: Array, forward: Array, strike: Array, expiry: Array, side: Array) -> Array:
+    return of_normal.implied_normal_vol(value, forward, strike, expiry, side)
 
 
 @stored_jit

@@ -34,6 +34,7 @@ from pricing import (
     Cap,
     Cliquet,
     ClosedForm,
+    CmsCoupon,
     Digital,
     DoubleBarrier,
     DoubleTouch,
@@ -218,6 +219,9 @@ all_products: dict[str, Callable] = {
     ),
     "fixed payments": lambda: FixedPayments([0.3, 0.8], [-2.0, 103.0]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
+    "cms coupon": lambda: CmsCoupon(
+        2.0, 2.5, [3.0, 4.0, 5.0], [1.0] * 3, 0.5, 0.04, "cap", 1000.0, [2.0, 2.5]
+    ),
     "cap": lambda: Cap(0.04, [0.3, 0.8], [0.8, 1.3], [0.5, 0.5], "cap", 1000.0),
     "swaption": lambda: Swaption(0.05, 0.55, *_LEG, notional=100.0),
     "bermudan swaption": lambda: BermudanSwaption(

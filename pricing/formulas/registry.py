@@ -2,6 +2,7 @@
 
 from ..products import AbstractProduct
 from .cap import CAP
+from .cms import CMS_COUPON
 from .formula import Formula
 from .lookback import LOOKBACK
 from .paths import AVERAGE_STRIKE, CLIQUET, FORWARD_START
@@ -16,6 +17,7 @@ FORMULAS: tuple[Formula, ...] = (
     VARIANCE_SWAP,
     SPREAD,
     CAP,
+    CMS_COUPON,
 )
 
 

@@ -1,11 +1,13 @@
 """Implied vols of caplets by the fixing of their rates and by strike."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Num
 
-from ..fields import Converted, is_traced, non_negative, pillars, real_vector, word
+from ..fields import Converted, is_traced, non_negative, pillars, positive, real_vector, word
 from ..numbers_shown import repr_with_numbers
 from .interpolation import as_floats, check_shape, interpolate
 
@@ -26,13 +28,14 @@ class CapletVols(eqx.Module):
         times: The last fixing of each quoted cap, in years (ACT/365), above 0, strictly increasing, of shape
             (caps,).
         strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,).
-        vols: Implied vols per square root of a year, of shape (caps, strikes); normal ones are of the rate
-            itself (0.0085 is 85 bp).
+        vols: Implied vols per square root of a year, above 0, of shape (caps, strikes); normal ones are
+            of the rate itself (0.0085 is 85 bp). NaN where no vol gives the quote.
         shift: The shift of lognormal vols, a rate: F + shift is lognormal.
         kind: The word "lognormal" (Black) or "normal" (Bachelier).
 
     Raises:
-        ValueError: The shapes do not fit, times or strikes do not increase, or normal vols have a shift.
+        ValueError: The shapes do not fit, times or strikes do not increase, a vol is not above 0, or normal
+            vols have a shift.
 
     Examples:
         >>> from pricing.market import CapletVols
@@ -45,7 +48,7 @@ class CapletVols(eqx.Module):
 
     times: Converted[Float[Array, " caps"]] = pillars("times", "in years")
     strikes: Converted[Float[Array, " strikes"]] = real_vector("strikes")
-    vols: Converted[Float[Array, "caps strikes"]] = eqx.field(converter=as_floats)
+    vols: Converted[Float[Array, "caps strikes"]] = positive("vols", missing=True)
     shift: Converted[Float[Array, ""]] = non_negative("shift", default=0.0)
     kind: str = word("kind", VOL_KINDS, default="lognormal")
 
@@ -54,7 +57,7 @@ class CapletVols(eqx.Module):
         check_strikes(self.strikes, self.shift, self.kind)
 
     @property
-    def quotes(self) -> Float[Array, "caps strikes"]:
+    def quotes(self) -> Any:
         """The leaf of quotes, the vols; of a gradient, the derivatives in its place."""
         return self.vols
 

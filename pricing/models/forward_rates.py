@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
 
-from ..fields import FlatOr, Number, Numeric, is_traced, non_negative, positive, word
+from ..fields import FlatOr, Number, Numeric, is_traced, non_negative, positive, real, word
 from ..market import CapletVols, Market
 from .model import Discounts, flat_or_curve
 from .rate_curves import ProjectedRates, curve_or_none
@@ -17,6 +17,8 @@ from .shapes import Numbers
 
 class ForwardRates(ProjectedRates):
     """Each forward rate F is a martingale under the measure of its payment, with one vol at all times.
+
+    So is the rate of a swap under the measure of its annuity.
 
     Lognormal: F + shift is, dF = vol (F + shift) dW (Black 1976; a shift allows rates below 0). Normal:
     dF = vol dW (Bachelier). There is no law of several rates together.
@@ -29,6 +31,8 @@ class ForwardRates(ProjectedRates):
         forward_curve: The curve of the floating rates; None: the curve that discounts.
         shift: The shift of a lognormal law, a rate; a rate or a strike not above -shift has no value (NaN).
         law: The word "lognormal" or "normal".
+        mean_reversion: The mean reversion per year, of any sign, of the one-factor model that links the rate of
+            a swap to the bonds of its coupon (`CmsCoupon`); 0: zero rates that move in parallel.
 
     Raises:
         ValueError: A normal law has a shift, which would change nothing, or `CapletVols` are given another
@@ -46,6 +50,7 @@ class ForwardRates(ProjectedRates):
     forward_curve: FlatOr[Discounts] = curve_or_none()
     shift: Numeric[Float[Array, ""]] = non_negative("shift", default=0.0)
     law: str = word("law", ("lognormal", "normal"), default="lognormal")
+    mean_reversion: Numeric[Float[Array, ""]] = real("mean_reversion", default=0.0)
 
     def __check_init__(self):
         has_own = isinstance(self.vol, CapletVols)

@@ -8,6 +8,7 @@ from pricing.ingestion.validation import ValidationIssue
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown
 from pricing.market.quote_bounds import far_from
+from pricing.products.cap_trade import CapTrade
 from pricing.products.trade import Trade
 
 from .batching import currencies_in
@@ -26,7 +27,7 @@ class MarketProblems:
         market, names = self.market, trade.underlyings
         problems = [issue for name in names for issue in _unknown(name, trade.in_rates, market)]
         if not problems and trade.in_rates:
-            problems += _no_curves(trade, market)
+            problems += _no_curves(trade, market) or _no_cap_vols(trade, market)
         elif not problems and len(names) > 1:
             problems += _no_basket(trade, market)
         if not problems and not trade.in_rates and len(names) == 1:
@@ -100,6 +101,22 @@ def _no_curves(trade: Trade, market: Market) -> list[ValidationIssue]:
             remedy = "give curves of one currency"
             return [ValidationIssue(("forward_curve",), show(name), message, remedy)]
     return []
+
+
+def _no_cap_vols(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problem of a cap on rates of two curves without vols, or whose vols were left out."""
+    if not isinstance(trade, CapTrade) or trade.rates_curve in market.cap_vols:
+        return []
+    name = trade.rates_curve
+    of_vols = (e for e in market.errors if f"{e.field}.".startswith(f"cap_vols.{name}."))
+    if (reason := next(of_vols, None)) is not None:
+        message, remedy = f"the vols of caps on {name} are left out", f"correct {reason}"
+    elif len(trade.underlyings) > 1:
+        message = f"the market has no vols of caps on {name}"
+        remedy = f"give them, under cap_vols.{name} in the market"
+    else:
+        return []
+    return [ValidationIssue(("underlying",), show(name), message, remedy)]
 
 
 def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:

@@ -50,6 +50,7 @@ from .overnight_swap import OvernightSwapTrade as OvernightSwapTrade
 from .fra import FraTrade as FraTrade
 from .swaption import Swaption as Swaption
 from .cap import Cap as Cap
+from .cms_coupon import CmsCoupon as CmsCoupon
 from .cap_trade import CapTrade as CapTrade
 from .cap_trade import FloorTrade as FloorTrade
 from .bermudan_swaption import BermudanSwaption as BermudanSwaption

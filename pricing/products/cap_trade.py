@@ -3,7 +3,7 @@
 import functools
 import itertools
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -101,7 +101,7 @@ class CapTrade(Trade):
         if not left:
             return Aged(cash, None, "expired", self.days[-1])
         names = "starts", "period_ends", "accruals", "amounts"
-        found = dict(zip(names, zip(*left, strict=True), strict=True))
+        found: dict[str, Any] = dict(zip(names, zip(*left, strict=True), strict=True))
         found["has_cap_vols"] = observed.has_cap_vols(self.rates_curve)
         if all(getattr(self, name, None) == value for name, value in found.items()):
             return Aged(cash, self)

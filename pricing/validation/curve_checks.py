@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -43,7 +43,7 @@ def _vols(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
     """Return the checks of caplet vols, found."""
     own = {at: known for at, known in checks.items() if known.figure == "vol"}
 
-    def vol(cells: dict[str, Any]) -> float:
+    def vol(cells: Mapping[str, str]) -> float:
         place = float(cells["time"]), float(cells["strike"])
         return float(market.caplet_vols(cells["curve"]).vol(*place))
 
@@ -79,7 +79,7 @@ def _cells(known: Check) -> dict[str, Any]:
 
 
 curves = Group(
-    "Curves of quotes, and trades on them",
+    "Curves and caplet vols of quotes, and trades on them",
     partial(read_tables, _TABLES / "curves.toml", {"discount", "vol", "value"}),
     _find,
 )

@@ -310,6 +310,14 @@ def test_a_mistake_in_quotes_of_caps_is_reported_at_its_place(change, field, mes
     assert error.field == f"cap_vols.{field}" and message in f"{error}"
 
 
+def test_a_cap_whose_vols_are_missing_has_no_other_model_in_silence():
+    (error,) = book(ROWS[0]).checked(market(cap_vols={"EUR": LOGNORMAL})).errors
+    assert "the market has no vols of caps on EUR6M; give them, under cap_vols.EUR6M" in str(error)
+    wrong = market(cap_vols={"EUR": LOGNORMAL | {"shift": -1}})
+    (error,) = book(ROWS[2]).checked(wrong).errors
+    assert "the vols of caps on EUR are left out; correct market.json" in str(error)
+
+
 def test_quotes_of_caps_on_an_unknown_curve_are_left_out():
     own = market(cap_vols={"EUR3M": NORMAL})
     (error,) = own.errors

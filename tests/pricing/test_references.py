@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import QuantLib as ql
 
-from benchmarks import quantlib_cap_tables, quantlib_caplet_tables, quantlib_rates_tables
+from benchmarks import (
+    quantlib_cap_tables,
+    quantlib_caplet_tables,
+    quantlib_cms_tables,
+    quantlib_rates_tables,
+)
 from benchmarks import quantlib_dividend_tables as script
 from jaxtape.cli.check import Group
 from pricing import Asian, BlackScholes, MonteCarlo, price
@@ -119,6 +124,7 @@ def test_curves_and_trades_on_them_are_what_their_script_prints():
     assert "\n".join(printed) == written
 
 
-def test_caps_are_what_their_script_prints():
+def test_caps_and_cms_coupons_are_what_their_scripts_print():
     written = (TABLES / "rates.toml").read_text(encoding="utf-8")
     assert quantlib_cap_tables.tables().strip() in written
+    assert quantlib_cms_tables.tables().strip() in written

@@ -114,8 +114,9 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 def _curves_of_caps(names: tuple[str, ...], market: Market) -> tuple[str, ...] | None:
     """Return the curves of the names of caps whose quotes the market has; None of other names."""
     curve = curve_of_caps(names[-1])
-    is_known = curve in market.cap_vols and names[-1] not in market.curves
-    return (*names[:-1], curve) if is_known else None
+    if curve is None or curve not in market.cap_vols or names[-1] in market.curves:
+        return None
+    return (*names[:-1], curve)
 
 
 def _are_curves(names: tuple[str, ...], market: Market) -> bool:
@@ -136,7 +137,7 @@ def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     def vols(m: Market) -> list[Any]:  # leaves, or their replacements
         of_pairs = [pair.vols.at_the_money for pair in m.fx.values() if pair.vols is not None]
         of_equities = [e.surface.vols for e in m.equities.values()]
-        of_caps = [caplets.vols for caplets in m.cap_vols.values()]
+        of_caps = [caps.quotes for caps in m.cap_vols.values()]
         return [*of_equities, *of_pairs, *of_caps, *(vols(m) for vols in swaptions)]
 
     rates = lambda m: [curve.zero_rates for curve in m.curves.values()]
