@@ -84,6 +84,7 @@ def _calendar(value: object) -> str:
 
 Frequency = Annotated[str, choice(*MONTHS)]
 DayCount = Annotated[str, choice(*DAY_COUNTS)]
+YesOrNo = Annotated[str, choice("no", "yes")]
 Calendar = Annotated[str, BeforeValidator(_calendar)]
 Period = Annotated[str, BeforeValidator(_tenor)]
 """A tenor such as 1W, 3M or 5Y."""

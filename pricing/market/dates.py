@@ -6,7 +6,7 @@ Calendars are from the package `holidays` (exchanges and settlement systems, by 
 import datetime as dt
 import functools
 import itertools
-from calendar import isleap
+from calendar import isleap, monthrange
 from typing import NamedTuple
 
 import holidays
@@ -90,6 +90,7 @@ def schedule(
     *,
     calendar: str = "XECB",
     roll: str = "modifiedfollowing",
+    end_of_month: bool = False,
 ) -> list[dt.date]:
     """Return business days from start to end, every some months counted back from the end: a stub comes first.
 
@@ -99,6 +100,8 @@ def schedule(
         months: The months between two days; at least 1.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
         roll: The rule for moving a day off, one of `ROLLS`.
+        end_of_month: Whether the days between are the last of their months, before they are moved, where no
+            business day of its month comes after the end.
 
     Returns:
         The days, increasing, start and end included.
@@ -118,8 +121,15 @@ def schedule(
         raise ValueError(f"end {end} must be after start {start}")
     _check_days(start, end)
     back = (_months_before(end, count * months) for count in itertools.count())
-    plain = itertools.takewhile(lambda date: date > start, back)
-    return sorted(set(_moved([start, *reversed(list(plain))], 0, calendar, roll)))
+    plain = list(itertools.takewhile(lambda date: date > start, back))
+    if end_of_month and is_last_business_day(end, calendar):
+        plain[1:] = map(_last_of_month, plain[1:])
+    return sorted(set(_moved([start, *reversed(plain)], 0, calendar, roll)))
+
+
+def is_last_business_day(day: dt.date, calendar: str) -> bool:
+    """Return True if no business day of the month comes after a day."""
+    return _moved([day + dt.timedelta(1)], 0, calendar, "following")[0].month != day.month
 
 
 def advance(
@@ -251,6 +261,10 @@ def _months_before(date: dt.date, months: int) -> dt.date:
     next_month = month + np.timedelta64(1, "M")
     day = month.astype("datetime64[D]") + np.timedelta64(date.day - 1, "D")
     return min(day, next_month.astype("datetime64[D]") - np.timedelta64(1, "D")).item()
+
+
+def _last_of_month(day: dt.date) -> dt.date:
+    return day.replace(day=monthrange(day.year, day.month)[1])
 
 
 @functools.cache

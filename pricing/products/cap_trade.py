@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..ingestion.fields import number, problem
 from ..market.caplet_vols import caps_of
-from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
+from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed
 from .cap import CAP_OR_FLOOR, Cap
@@ -32,6 +32,7 @@ class CapTrade(Trade):
         frequency: The frequency of the periods.
         day_count: The day count of the periods.
         calendar: The market identifier code of the business days.
+        end_of_month: The word "yes" or "no", as of a swap.
     """
 
     type = "cap"
@@ -47,6 +48,7 @@ class CapTrade(Trade):
     notional: Notional = 1.0
     day_count: DayCount = "ACT/360"
     calendar: Calendar = "XECB"
+    end_of_month: YesOrNo = "no"
 
     @property
     def expiry(self) -> date:
@@ -65,8 +67,8 @@ class CapTrade(Trade):
     @functools.cached_property
     def days(self) -> tuple[date, ...]:
         """The first days of the periods, and the end of the last."""
-        months = MONTHS[self.frequency]
-        return tuple(schedule(self.start, self.maturity, months, calendar=self.calendar))
+        rules = {"calendar": self.calendar, "end_of_month": self.end_of_month == "yes"}
+        return tuple(schedule(self.start, self.maturity, MONTHS[self.frequency], **rules))
 
     @property
     def num_dates(self) -> int:

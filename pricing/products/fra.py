@@ -63,6 +63,10 @@ class FraTrade(ForwardCurveTrade):
             message = f"{self.frequency} is given, and an FRA has one period, from its start to its maturity"
             raise problem(message, "leave it empty", "frequency")
 
+        if self.end_of_month == "yes":
+            message = "an FRA has no days between its start and its maturity"
+            raise problem(message, "leave it empty", "end_of_month")
+
     def aged(self, observed: Observed) -> Aged:
         start, end = self.expiry, self.period_end
         if start > observed.until:

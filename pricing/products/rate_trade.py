@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ingestion.fields import choice, number, problem
-from ..market.conventions import MONTHS, Calendar, DayCount, Frequency
+from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed, UnknownPast
 from .trade import IsoDate, Name, Notional, Trade
@@ -21,7 +21,8 @@ Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
 class RateTrade(Trade, abc.ABC):
     """The common part of swaps and swaptions: fixed coupons against a floating leg, from one day to `maturity`.
 
-    Its dates are counted back from the maturity, and moved to business days (modified following).
+    Its dates are counted back from the maturity, and moved to business days (modified following). By the
+    end-of-month rule those between are the last of their months, if the maturity is one.
     """
 
     in_rates = True
@@ -34,6 +35,7 @@ class RateTrade(Trade, abc.ABC):
     frequency: Frequency = "annual"
     day_count: DayCount = "30E/360"
     calendar: Calendar = "XECB"
+    end_of_month: YesOrNo = "no"
 
     @property
     def shape(self) -> int:
@@ -47,8 +49,17 @@ class RateTrade(Trade, abc.ABC):
     @functools.cached_property
     def swap_dates(self) -> tuple[date, ...]:
         """The start of the swap, and its payment dates."""
-        months = MONTHS[self.frequency]
-        return tuple(schedule(self.swap_from, self.maturity, months, calendar=self.calendar))
+        return self.days_of(MONTHS[self.frequency], self.swap_from)
+
+    def days_of(self, months: int, start: date) -> tuple[date, ...]:
+        """Return the first days of periods from a day to the maturity, and the end of the last.
+
+        Args:
+            months: The months of a period.
+            start: The first day, before it is moved to a business day.
+        """
+        rules = {"calendar": self.calendar, "end_of_month": self.end_of_month == "yes"}
+        return tuple(schedule(start, self.maturity, months, **rules))
 
     @property
     def swap_start(self) -> date:

@@ -12,7 +12,7 @@ from pydantic import Field
 from ..fields import Numeric, Word, choice, dates, non_negative, real, real_vector
 from ..ingestion.fields import problem
 from ..market.conventions import MONTHS, DayCount, Frequency
-from ..market.dates import schedule, year_fraction
+from ..market.dates import year_fraction
 from ..market.observed import Observed
 from .floating_payments import Coupon, FloatingTrade, fields_of
 from .rate_trade import ForwardCurveTrade
@@ -117,8 +117,7 @@ class SwapTrade(ForwardCurveTrade):
     @functools.cached_property
     def floating_dates(self) -> tuple[date, ...]:
         """The first days of the floating periods, and the end of the last."""
-        months = self.floating_months
-        return tuple(schedule(self.start, self.maturity, months, calendar=self.calendar))
+        return self.days_of(self.floating_months, self.start)
 
     @property
     def floating_months(self) -> int:

@@ -5,7 +5,7 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from pricing import BermudanSwaption, HullWhite, Quadrature, Swap, price
+from pricing import BermudanSwaption, Book, HullWhite, Quadrature, Swap, price
 from pricing.market import DAY_COUNTS, ROLLS, advance, leg, schedule, year_fraction
 from tests.helpers import double
 
@@ -49,6 +49,48 @@ def test_schedules_are_those_of_quantlib(roll, months):
         ends = ql.Date.from_date(start), ql.Date.from_date(end), ql.Period(months, ql.Months)
         theirs = ql.Schedule(*ends, ql.TARGET(), rule, rule, ql.DateGeneration.Backward, False)
         assert schedule(start, end, months, roll=roll) == [date.to_date() for date in theirs]
+
+
+@pytest.mark.parametrize("months", [1, 3, 6, 12])
+def test_the_rule_of_the_end_of_month_is_that_of_quantlib(months):
+    """From the last business day of a month, or from one long before it, to the last day or another."""
+    ql = pytest.importorskip("QuantLib")
+    moved = 0
+    for index, (start, end) in enumerate(zip(days(5, 150), days(6, 150), strict=True)):
+        begin, end = sorted((start, end))
+        last = (end.replace(day=1) + dt.timedelta(32)).replace(day=1) - dt.timedelta(1)
+        end = (last, last - dt.timedelta(1), last - dt.timedelta(2), end)[index % 4]
+        begin = begin.replace(day=min(begin.day, 26))
+        ends = ql.Date.from_date(begin), ql.Date.from_date(end), ql.Period(months, ql.Months)
+        rule = ql.ModifiedFollowing
+        theirs = ql.Schedule(*ends, ql.TARGET(), rule, rule, ql.DateGeneration.Backward, True)
+        found = schedule(begin, end, months, end_of_month=True)
+        assert found == [date.to_date() for date in theirs]
+        moved += found != schedule(begin, end, months)
+    assert moved > 3
+
+
+def test_rows_have_the_rule_of_the_end_of_month():
+    """From a maturity of 28 February, coupons are on the last business days of August."""
+    header = "id,type,underlying,side,fixed_rate,start,maturity,frequency,strike,end_of_month"
+    rows = (
+        "S,swap,EUR,payer,0.02,2025-08-29,2029-02-28,semiannual,,yes",
+        "N,swap,EUR,payer,0.02,2025-08-29,2029-02-28,semiannual,,no",
+        "C,cap,EUR,,,2025-08-29,2029-02-28,semiannual,0.02,yes",
+        "F,fra,EUR,payer,0.02,2025-08-29,2026-02-27,,,yes",
+        "X,swap,EUR,payer,0.02,2025-08-29,2029-02-28,semiannual,,maybe",
+    )
+    book = Book.from_text("\n".join([header, *rows]))
+    swap, plain, cap = book.trades
+    last = [dt.date(2026, 8, 31), dt.date(2027, 8, 31), dt.date(2028, 8, 31)]
+    assert list(swap.swap_dates[2:7:2]) == last == list(cap.days[2:7:2])
+    assert list(plain.swap_dates[2:7:2]) == [
+        dt.date(2026, 8, 28),
+        dt.date(2027, 8, 30),
+        dt.date(2028, 8, 28),
+    ]
+    fra, odd = map(str, book.errors)
+    assert "an FRA has no days between" in fra and "end_of_month" in odd
 
 
 def test_the_last_day_of_a_month_is_kept_where_there_is_one():
