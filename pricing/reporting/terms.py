@@ -31,6 +31,8 @@ def _kind(given: dict[str, Any]) -> list[str]:
 
 
 def _claim(given: dict[str, Any]) -> list[str]:
+    if "strike" in given and "option" not in given:  # of a cap or a floor
+        return [f"{plain(100.0 * given['strike'])} % on {plain(given['notional'])}"]
     if "strike" in given:
         return [f"{given['option']} {plain(given['strike'])}"]
     if "fixed_rate" in given:

@@ -28,6 +28,7 @@ from pricing import (
     revalue,
     risk,
     strip_caps,
+    write_report,
 )
 from pricing.market.moves import moved
 from tests.helpers import double
@@ -192,7 +193,7 @@ def hull_white(m: Market) -> dict:
 
 
 @double
-def test_rows_are_valued_on_the_vols_and_risk_to_each_quote_is_that_of_bumping():
+def test_rows_are_valued_on_the_vols_and_risk_to_each_quote_is_that_of_bumping(tmp_path):
     own = market()
     assert not own.errors
     found = risk(book(*ROWS), own, hull_white)
@@ -205,6 +206,9 @@ def test_rows_are_valued_on_the_vols_and_risk_to_each_quote_is_that_of_bumping()
     model = ForwardRates(own.curve("EUR"), own.caplet_vols("EUR6M"), own.curve("EUR6M"))
     value = price(Cap(0.025, starts, ends, accruals, "cap", 10000.0), model).value
     assert found.trades[0].figures.value == pytest.approx(float(value), rel=1e-12)
+    write_report(tmp_path / "page.html", found, book(*ROWS).checked(own), own)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "caps on EUR6M, by their last fixing" in page and "2.5 % on 10,000" in page
     known = dict(own.flat_quotes())
     large = {quote: x for quote, x in found.sensitivities.items() if abs(x) > 1.0}
     of_caps = [quote for quote in large if quote.startswith("CAPFLOOR")]
