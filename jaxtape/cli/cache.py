@@ -37,15 +37,19 @@ def use_cache(job: str) -> Callable[[], None]:
     return store.prefetch(job)
 
 
-def read_ahead(job: str) -> None:
-    """Start what `use_cache` does, if there are programs to read: before the command is imported."""
+def read_ahead(job: str) -> Callable[[], None]:
+    """Start what `use_cache` does, if there are programs to read: before the command is imported.
+
+    Returns:
+        A function to call at the end of the job.
+    """
     folder = None
     with contextlib.suppress(OSError, ValueError):  # `use_cache` will say it
         folder = cache_folder()
     if folder is None or not os.access(folder, os.W_OK):
-        return
-    if ProgramStore(folder / "programs", MAX_PROGRAM_BYTES).has_note_of(job):
-        use_cache(job)
+        return lambda: None
+    has_note = ProgramStore(folder / "programs", MAX_PROGRAM_BYTES).has_note_of(job)
+    return use_cache(job) if has_note else lambda: None
 
 
 def cache(

@@ -293,15 +293,15 @@ def _job() -> str:
     return Path(sys.argv[1]).name if len(sys.argv) > 1 else "jaxtape"
 
 
-_BEFORE_JAX = {"--target", "--dry-run", "--coordinator", "--cluster"}
-"""Options that set JAX up in another way before it starts."""
+_NO_READING = {"--help", "--target", "--dry-run", "--coordinator", "--cluster"}
+"""Options of commands that need no programs, or set JAX up in another way before it starts."""
 
 
 def _read_ahead() -> None:
     """Read the programs of the last command of this name while its packages are imported."""
-    if _BEFORE_JAX.isdisjoint(text.partition("=")[0] for text in sys.argv):
+    if _NO_READING.isdisjoint(text.partition("=")[0] for text in sys.argv):
         _add_flags()
-        read_ahead(_job())
+        _at_end.callback(read_ahead(_job()))  # a command that ends early reads no more
 
 
 _SINGLE_BY_DEFAULT = (
