@@ -360,12 +360,7 @@ class Contents:
         expiries, tenors = record.expiries_years, record.tenors_years
         vols = SwaptionVols(expiries, tenors, record.vols_by_expiry, record.type, curve)
         self.swaption_vols = vols
-        kind = "RATE_LNVOL" if record.type == "lognormal" else "RATE_NVOL"
-        self.labels[".swaption_vols.vols"] = tuple(
-            f"SWAPTION/{kind}/{self.currency}/{_period(expiry)}/{_period(tenor)}"
-            for expiry in expiries
-            for tenor in tenors
-        )
+        self.labels[".swaption_vols.vols"] = record.ids(self.currency)
 
 
 def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
@@ -406,14 +401,3 @@ def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
 
 def _names_discount_curve(item: tuple[str, object]) -> bool:
     return isinstance(item[1], dict) and item[1].get("discount_curve") is not None
-
-
-def _plain(value: float) -> str:
-    """Return a strike as one writes it: no exponent, no trailing zeros."""
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _period(years: float) -> str:
-    months = years * 12
-    whole_months = months.is_integer() and not years.is_integer()
-    return f"{months:.0f}M" if whole_months else f"{_plain(years)}Y"

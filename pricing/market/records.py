@@ -257,6 +257,15 @@ class SwaptionVolsRecord(Record):
         check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
         return self
 
+    def ids(self, currency: str) -> tuple[str, ...]:
+        """Return the quote ids of the vols of a currency, in row-major order."""
+        kind = "RATE_LNVOL" if self.type == "lognormal" else "RATE_NVOL"
+        return tuple(
+            f"SWAPTION/{kind}/{currency}/{_period(expiry)}/{_period(tenor)}"
+            for expiry in self.expiries_years
+            for tenor in self.tenors_years
+        )
+
 
 def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
     """Check that normal vols are decimals, and that lognormal ones are no percentages.
@@ -373,3 +382,14 @@ def check_same_length(values: Sequence, pillars: Sequence, label: str, value: st
             f"give one {value} for each {pillar}",
             label,
         )
+
+
+def plain_number(value: float) -> str:
+    """Return a strike as one writes it: no exponent, no trailing zeros."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _period(years: float) -> str:
+    months = years * 12
+    whole_months = months.is_integer() and not years.is_integer()
+    return f"{months:.0f}M" if whole_months else f"{plain_number(years)}Y"
