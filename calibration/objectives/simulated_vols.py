@@ -68,9 +68,8 @@ class SimulatedVolError(eqx.Module):
         """
         first, second = jax.random.split(key)
         errors = [self.residuals(model, quotes, key=each) for each in (first, second)]
-        return (
-            1e4 * jnp.sum(errors[0] * errors[1]) / jnp.sum(Options.of(model, quotes).weights != 0.0)
-        )
+        counts = (Options.of(model, quotes).weights != 0.0).astype(errors[0].dtype)
+        return 1e4 * jnp.sum(errors[0] * errors[1]) / jnp.sum(counts)
 
     def residuals(self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray) -> Vols:
         """Return the errors, per 1.00 of vol."""
@@ -152,9 +151,10 @@ class Options(NamedTuple):
         )
         is_there = ~jnp.isnan(vols)
         vols = jnp.where(is_there, vols, 1.0)
-        weights = is_there * (jnp.ones_like(vols) if quotes.weights is None else quotes.weights)
+        given = jnp.ones_like(vols) if quotes.weights is None else quotes.weights.astype(dtype)
+        weights = jnp.where(is_there, given, 0.0)
         forwards = jax.vmap(model.forward)(expiries)[:, None]
-        k = jnp.where(is_there, jnp.log(forwards / strikes), 0.0)
+        k = jnp.where(is_there, jnp.log(forwards / jnp.broadcast_to(strikes, vols.shape)), 0.0)
         std = vols * jnp.sqrt(expiries)[:, None]
         side = jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
 
@@ -163,4 +163,4 @@ class Options(NamedTuple):
 
         values, slopes = jax.jvp(value, (std,), (jnp.ones_like(std),))
         vegas = slopes * jnp.sqrt(expiries)[:, None]
-        return cls(expiries, k, side, values, vegas, weights.astype(dtype))
+        return cls(expiries, k, side, values, vegas, weights)
