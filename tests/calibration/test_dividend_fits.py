@@ -134,6 +134,7 @@ def test_quotes_that_no_vol_above_the_dividends_has_are_missing():
     is_there = ~np.isnan(quotes.vols)
     # of the strike 80 two years on, 1 above the dividends, the put would cost more than that
     assert np.argwhere(~is_there).tolist() == [[0, 0], [1, 0], [2, 0], [2, 1]]
+    assert quotes.weights is not None
     np.testing.assert_array_equal(quotes.weights > 0.0, is_there)
     moves = jax.tree.leaves(slopes.vols), jax.tree.leaves(slopes.weights)
     assert all(np.all(np.isfinite(leaf)) for leaf in (*moves[0], *moves[1]))
