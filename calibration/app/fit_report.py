@@ -30,10 +30,8 @@ def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
     """Return a calibration in plain values; the residuals are model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
-    of_quotes: Any = market.quote_ids()
-    is_equity = name in market.equities
-    quoted = of_quotes.equities[name].surface if is_equity else of_quotes.swaption_vols
-    unit, squares = squares_of(calibration, calibration.solved_problem.quotes)
+    ids = _quoted(market.quote_ids(), name)
+    unit, squares = squares_of(calibration, _quoted(market, name))
     residuals = np.asarray(calibration.residuals).ravel().tolist()
     return {
         "model": calibration.label.lower(),
@@ -51,7 +49,7 @@ def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, An
         "starts_at_optimum": int(stats["starts_at_optimum"]),
         "residuals": {
             quote: error
-            for quote, error in zip(np.ravel(quoted.vols), residuals, strict=True)
+            for quote, error in zip(np.ravel(ids.vols), residuals, strict=True)
             if quote
         },
     }
@@ -70,3 +68,8 @@ def finite(value: object) -> object:
     if isinstance(value, list):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _quoted(market: Any, name: str) -> Any:
+    """Return the quotes to which a model of an equity or of a curve is fitted, or their ids."""
+    return market.equities[name].surface if name in market.equities else market.swaption_vols

@@ -37,6 +37,7 @@ def fitted(request):
     residuals[0, 0], residuals[-1, -1] = 3e-4, -4e-4
     stats = {
         "sum_squared_vol_points": 1e4 * np.sum(residuals**2),
+        "num_quotes": residuals.size,
         "covariance": np.eye(2) * 1e-6,
         "condition_number": jnp.asarray(2.0),
         "steps": jnp.asarray(4),
