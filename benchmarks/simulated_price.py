@@ -23,17 +23,16 @@ from .command import Run, parser_of, table_of
 from .timing import Compiled, take_turns
 from .ways import kernels
 
-OPTION = European(100.0, 0.7)
-
 
 def functions(method: MonteCarlo, key: jax.Array) -> dict[str, Callable[[Heston], Any]]:
     """What is computed, from the model."""
+    option = European(100.0, 0.7)
 
     def value(model):
-        return price(OPTION, model, method, key=key).value
+        return price(option, model, method, key=key).value
 
     def all_greeks(model):
-        return eqx.filter(greeks(OPTION, model, method, key=key), eqx.is_array)
+        return eqx.filter(greeks(option, model, method, key=key), eqx.is_array)
 
     return {"value": value, "gradient": jax.value_and_grad(value), "Greeks": all_greeks}
 

@@ -216,7 +216,8 @@ class Trade(BaseModel):
         Args:
             row: The trade of the book.
         """
-        if type(self) is type(row) and vars(self) == vars(row):
+        terms = type(self).model_fields  # without what properties have cached
+        if type(self) is type(row) and all(getattr(self, x) == getattr(row, x) for x in terms):
             return row
         found = self.model_copy()
         found._row = row.row
