@@ -465,8 +465,8 @@ def test_values_of_the_book_under_heston_are_those_of_quantlib():
 def test_barriers_on_dates_are_not_set_beside_an_engine_that_watches_all_the_time():
     _, book = quantlib_peer.sample()
     dates = [row.trade.dates for row in book.rows if row.type == "barrier"]
-    assert sum(found is not None for found in dates) == 20
-    assert len(quantlib_heston.only(book, "barrier").rows) == len(dates) - 20 == 150
+    assert sum(found is not None for found in dates) == 12
+    assert len(quantlib_heston.only(book, "barrier").rows) == len(dates) - 12 == 150
 
 
 @double
