@@ -168,6 +168,8 @@ def moved_market(file, **changes):
         shift = changes.get("vol", 0.0)
         vols["vols_by_expiry"] = [[vol + shift for vol in row] for row in vols["vols_by_expiry"]]
         equity["spot"] *= 1.0 + changes.get("spot", 0.0)
+    for pair in market["fx"].values():
+        pair["vols"].pop("days")
     market["asof"] = changes.get("asof", market["asof"])
     file.write_text(json.dumps(market))
     return file
