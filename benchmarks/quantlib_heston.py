@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import QuantLib as ql
-from jax.extend.core import jaxprs_in_params
 
 from calibration import ImpliedVolError, calibrate, fit
 from pricing import Book, FiniteDifference, Heston, Market, risk
@@ -250,7 +249,7 @@ def _sum(*times: Timing) -> Timing:
 def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, str]:
     """What the risk to every quote costs, in plain valuations, beside bumping every quote."""
     book = only(book, "european", "digital", "barrier", every=every)
-    market, refit, models = sides.market, sides.refit, sides.models
+    market, models = sides.market, sides.models
     surface = market.equities[NAME].surface
     quotes = replace(surface, vols=surface.vols.at[3, 5].add(1e-4))
     parts: list[dict[str, float]] = []
@@ -271,7 +270,6 @@ def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, 
     value, whole = times["value"].best, times["sweep"].best
     best = min(parts[1:], key=lambda stats: sum(stats.values()))
     count = len(results["sweep"].sensitivities)
-    solves = _solves(lambda m: jax.jvp(refit, (m,), (m,)), market) - _solves(refit, market)
     pieces = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in best.items())
     one = times["bump"].best
     return {
@@ -279,19 +277,7 @@ def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, 
         f"risk to {count} quotes in one sweep": f"{whole:.3f} s ({pieces})",
         "in plain valuations": f"{whole / value:.2f}; fit, sweep, pullback "
         + ", ".join(f"{best[name] / value:.2f}" for name in ("fit", "sweep", "pullback")),
-        "linear solves that the derivative adds to the fit": str(solves),
         "one recalibration and revaluation": f"{one:.3f} s",
         f"bump and recalibrate, 2 x {count} times that": f"{2 * count * one:.1f} s (scaled), "
         f"{2 * count * one / whole:.0f} times the sweep",
     }
-
-
-def _solves(function, market: Market) -> int:
-    return _count(jax.make_jaxpr(function)(market).jaxpr, "custom_linear_solve")
-
-
-def _count(jaxpr, name: str) -> int:
-    """Equations of a primitive, those of inner programs included."""
-    inner = (sub for eqn in jaxpr.eqns for sub in jaxprs_in_params(eqn.params))
-    here = sum(eqn.primitive.name == name for eqn in jaxpr.eqns)
-    return here + sum(_count(sub, name) for sub in inner)
