@@ -113,6 +113,17 @@ def drawn(scan: Callable, options):
     return jax.jit(jax.grad(value))
 
 
+def in_one_tile(options, p) -> tuple[Callable, Callable]:
+    """The gradient with all paths in one tile, compiled: in kernels, and by two levels of `jax.checkpoint`."""
+    slots = options.steps // options.segment
+    ways = functools.partial(by_tape, jt.Revolve(slots)), functools.partial(nested, 2, False)
+    compiled = []
+    for scan, on in zip(ways, (True, False), strict=True):
+        with kernels(on):
+            compiled.append(drawn(scan, options).lower(p, jax.random.key(0)).compile())
+    return compiled[0], compiled[1]
+
+
 # --- measurement --------------------------------------------------------------------------------------
 
 
@@ -127,21 +138,11 @@ def our_ways(run: Run) -> dict[str, Timed]:
     if jax.default_backend() == "cpu":
         built["jaxtape, 512-bit vectors"] = lowered.compile(compiler_options=WIDE)
     elif options.devices == 1:
-        with kernels(True):
-            scan = functools.partial(by_tape, jt.Revolve(options.steps // options.segment))
-            in_kernels = drawn(scan, options).lower(p, jax.random.key(0))
-        nested_twice = drawn(functools.partial(nested, 2, False), options)
-        built = {"jaxtape, kernels": in_kernels.compile(), **built}
-        built["jax.checkpoint, nested"] = nested_twice.lower(p, jax.random.key(0)).compile()
-        key = jax.random.key(2)
-        pairs = zip(
-            *(built[name](p, key) for name in ("jaxtape, kernels", "jax.checkpoint, nested")),
-            strict=True,
-        )
-        figure = (
-            "gradient in kernels, largest difference from nested checkpoints on the same normals"
-        )
-        run.answer(figure, max(abs(float(a / b) - 1.0) for a, b in pairs))
+        in_kernels, nested_twice = in_one_tile(options, p)
+        built = {"jaxtape, kernels": in_kernels, **built, "jax.checkpoint, nested": nested_twice}
+        pairs = zip(*(way(p, jax.random.key(2)) for way in (in_kernels, nested_twice)), strict=True)
+        gap = max(abs(float(a / b) - 1.0) for a, b in pairs)
+        run.answer("gradient in kernels, largest difference from nested checkpoints", gap)
     for name, compiled in built.items():
         size = compiled.memory_analysis()
         peak = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes

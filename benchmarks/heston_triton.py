@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-COUNT = 7  # of derivatives: of rate, first variance, speed, level, vol of vol, correlation and spot
+FIGURES = 8  # the payoff, and its derivatives to seven parameters
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def gradient_kernel(
         source: Normals [steps, 2, paths], if they are given.
         seed: The seed, if they are drawn.
         kept: Room for the variances [steps, paths].
-        sums: [8, tiles].
+        sums: Room for the sums [8, tiles], in the order of `HandWritten`.
         paths, steps, tile: Sizes.
         given: Whether normals are given.
         discounted: Whether the payoff is discounted by the rate.
@@ -111,7 +111,7 @@ def gradient_kernel(
 
 @dataclasses.dataclass(frozen=True)
 class HandWritten:
-    """The mean payoff of a call of a year and its derivatives.
+    """The function to the mean payoff of a call of a year and its derivatives.
 
     Attributes:
         steps: The number of steps; even, if normals are drawn.
@@ -136,7 +136,7 @@ class HandWritten:
         assert source is not None or (self.steps % 2 == 0 and self.dtype == torch.float32)
         like = {"dtype": self.dtype, "device": parameters.device}
         kept = torch.empty((self.steps, self.paths), **like)
-        sums = torch.empty((COUNT + 1, self.paths // self.tile), **like)
+        sums = torch.empty((FIGURES, self.paths // self.tile), **like)
         given = parameters if source is None else source
         launch: Callable = gradient_kernel[(self.paths // self.tile,)]
         launch(

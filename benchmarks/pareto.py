@@ -62,7 +62,7 @@ def jax_rows(problem: Problem, arguments: tuple, run: Run):
 
 
 def chosen(ways: list[Way], run: Run) -> list[Way]:
-    """The ways that `--ways` names; it is said which are left out."""
+    """The ways that `--ways` names, or all; the run reports that others are left out."""
     words = run.options.ways
     found = [way for way in ways if not words or any(word in way.name for word in words)]
     if len(found) < len(ways):

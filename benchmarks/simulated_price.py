@@ -1,8 +1,8 @@
 """The value, the gradient and the Greeks of a simulated call under Heston, with chains in kernels and without.
 
 Run `python -m benchmarks.simulated_price [--paths 65536] [--steps 256] [--block 65536] [--repeat 5]
-[--out FILE]`. float32; one block of paths unless told otherwise, and no schedule. `jt.set_kernels` changes
-nothing on CPUs, whose rows are without. Every way has the same noise, so both have the same figures.
+[--out FILE]`. float32, without a schedule. `jt.set_kernels` changes nothing on CPUs, which have only the rows
+without kernels. Both ways have the same noise, and so the same figures.
 """
 
 import argparse

@@ -27,8 +27,16 @@ SHARED = (  # ways that also run with the paths on several devices
 
 @dataclass(frozen=True)
 class Way:
-    """A way, the system it belongs to, how many states it is told to keep, if it is told, on how many devices
-    the paths lie, and whether it is compiled under `jt.set_kernels(True)`."""
+    """A way to differentiate a chain.
+
+    Attributes:
+        system: The system that it belongs to.
+        label: Its name within the system.
+        scan: The function `scan(f, init, xs)` to the last state.
+        slots: The number of states that it keeps; None if no number is given.
+        devices: The number of devices that share the paths.
+        kernels: Whether it is compiled under `jt.set_kernels(True)`.
+    """
 
     system: str
     label: str

@@ -190,24 +190,29 @@ def test_a_change_is_explained_as_the_library_does(tmp_path):
     )
     outcome = run_explain(tmp_path, GOOD, before, after)
     assert outcome.exit_code == 0, outcome.output
-    told = json.loads((tmp_path / "out" / "explain.json").read_text())
+    written = json.loads((tmp_path / "out" / "explain.json").read_text())
     book = Book.read(tmp_path / "trades.csv")
     expected = explain(book, Market.read(before), Market.read(after), black_scholes)
-    assert told["change"] == pytest.approx(expected.change, rel=1e-9)
-    assert told["parts"] == pytest.approx(expected.parts, rel=1e-9, abs=1e-9)
-    assert (told["currency"], told["by_currency"]["EUR"]["change"]) == ("EUR", told["change"])
-    assert sum(told["parts"].values()) == pytest.approx(told["after"] - told["before"], rel=1e-9)
-    assert all(told["parts"][name] for name in ("theta", "delta", "gamma", "vega", "rho"))
-    assert abs(told["parts"]["residual"]) < 0.1 * abs(told["change"])
+    assert written["change"] == pytest.approx(expected.change, rel=1e-9)
+    assert written["parts"] == pytest.approx(expected.parts, rel=1e-9, abs=1e-9)
+    assert (written["currency"], written["by_currency"]["EUR"]["change"]) == (
+        "EUR",
+        written["change"],
+    )
+    assert sum(written["parts"].values()) == pytest.approx(
+        written["after"] - written["before"], rel=1e-9
+    )
+    assert all(written["parts"][name] for name in ("theta", "delta", "gamma", "vega", "rho"))
+    assert abs(written["parts"]["residual"]) < 0.1 * abs(written["change"])
     rows = rows_of(tmp_path / "out" / "explain.csv")
     parts = {row["name"]: float(row["pnl"]) for row in rows if row["kind"] == "part"}
-    assert parts == told["parts"]
-    assert {r["name"]: float(r["pnl"]) for r in rows if r["kind"] == "quote"} == told["by_quote"]
-    assert {row["currency"] for row in rows} == {"EUR"} and told["payments"] == []
+    assert parts == written["parts"]
+    assert {r["name"]: float(r["pnl"]) for r in rows if r["kind"] == "quote"} == written["by_quote"]
+    assert {row["currency"] for row in rows} == {"EUR"} and written["payments"] == []
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     table = Tables(page).found["parts"]
-    assert [row[1][1] for row in table[1:]] == [*parts.values(), told["change"]]
-    assert "Not explained" in outcome.stdout and f"{told['change']:,.2f}" in outcome.stdout
+    assert [row[1][1] for row in table[1:]] == [*parts.values(), written["change"]]
+    assert "Not explained" in outcome.stdout and f"{written['change']:,.2f}" in outcome.stdout
 
 
 def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_path):
@@ -218,12 +223,18 @@ def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_p
     assumed = "G2,european,DAX,1,call,4300,2002-07-06,,,,,\n"
     outcome = run_explain(tmp_path, (GOOD[0], paid, assumed), before, after)
     assert outcome.exit_code == 0, outcome.output
-    told = json.loads((tmp_path / "out" / "explain.json").read_text())
+    written = json.loads((tmp_path / "out" / "explain.json").read_text())
     spot = dict(Market.read(after).flat_quotes())["EQUITY/PRICE/DAX"]
-    payments = {payment["id"]: payment["cash"] for payment in told["payments"]}
+    payments = {payment["id"]: payment["cash"] for payment in written["payments"]}
     assert payments == pytest.approx({"G1": 2.0 * (spot - 4300.0), "G2": spot - 4300.0})
-    assert (told["trades"], told["skipped"], told["cash"]) == (3, [], sum(payments.values()))
-    assert told["change"] == pytest.approx(told["after"] + told["cash"] - told["before"])
+    assert (written["trades"], written["skipped"], written["cash"]) == (
+        3,
+        [],
+        sum(payments.values()),
+    )
+    assert written["change"] == pytest.approx(
+        written["after"] + written["cash"] - written["before"]
+    )
     assert "G2: DAX on 2002-07-06: no such fixing" in outcome.stderr and "G1:" not in outcome.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     rows = Tables(page).found["payments"][1:]
@@ -241,15 +252,17 @@ def test_a_book_in_another_currency_than_the_market_has_a_total_with_a_part_of_f
         paths[-1].write_text(json.dumps(document))
     outcome = run_explain(tmp_path, GOOD[:1], *paths)
     assert outcome.exit_code == 0, outcome.output
-    told = json.loads((tmp_path / "out" / "explain.json").read_text())
-    dollars = told["by_currency"]["USD"]
-    assert (told["currency"], list(told["by_currency"])) == ("EUR", ["USD"])
-    assert told["after"] == pytest.approx(dollars["after"] / 1.2, rel=1e-12)
-    assert told["parts"]["fx"] == pytest.approx((1 / 1.2 - 1 / 1.1) * dollars["after"], rel=1e-12)
-    assert sum(told["parts"].values()) == pytest.approx(told["change"], rel=1e-12)
+    written = json.loads((tmp_path / "out" / "explain.json").read_text())
+    dollars = written["by_currency"]["USD"]
+    assert (written["currency"], list(written["by_currency"])) == ("EUR", ["USD"])
+    assert written["after"] == pytest.approx(dollars["after"] / 1.2, rel=1e-12)
+    assert written["parts"]["fx"] == pytest.approx(
+        (1 / 1.2 - 1 / 1.1) * dollars["after"], rel=1e-12
+    )
+    assert sum(written["parts"].values()) == pytest.approx(written["change"], rel=1e-12)
     rows = rows_of(tmp_path / "out" / "explain.csv")
     of_total = {row["name"]: float(row["pnl"]) for row in rows if row["kind"] == "total"}
-    assert of_total == told["parts"]
+    assert of_total == written["parts"]
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "FX rates" in page and "EUR, all trades" in page
     assert "FX rates" in outcome.stdout and "Trades in USD" in outcome.stdout
@@ -263,8 +276,8 @@ def test_explaining_names_what_is_in_no_number(tmp_path):
     assert outcome.exit_code == 1
     assert "trades.csv:3: column 'underlying': 'DAXX' is not an underlying" in outcome.stderr
     assert "trades.csv:4: column 'strike': -1" in outcome.stderr
-    told = json.loads((tmp_path / "out" / "explain.json").read_text())
-    assert (told["trades"], told["skipped"]) == (1, ["G1", "X1"])
+    written = json.loads((tmp_path / "out" / "explain.json").read_text())
+    assert (written["trades"], written["skipped"]) == (1, ["G1", "X1"])
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "2 of 3 trades have no figures" in page and "P&amp;L, EUR</th>" in page
     assert (

@@ -102,8 +102,8 @@ print(f"vega  {vega:.2f} ± {vega_error:.2f}, exact {exact_vega:.2f}")
 # ## What is kept
 #
 # By default every state is kept, as `jax.lax.scan` keeps them. A *schedule* keeps fewer and computes the
-# others again. `Revolve(slots)` takes the fewest steps that so many slots allow. `jt.plan` gives beforehand
-# what that costs.
+# others again. `Revolve(slots)` takes the fewest steps possible with that many slots. `jt.plan` gives
+# the cost beforehand.
 
 # %%
 for slots in (4, 8, 16, 64):

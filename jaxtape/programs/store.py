@@ -48,11 +48,13 @@ class ProgramStore:
         return self._compiled(name, arrays, ahead and ahead.result())
 
     def _compiled(self, name: str, arrays: Sequence[Any], found: Program | None) -> Program | None:
-        """Read a program, unless it is found, and compile it for the arrays."""
+        """Read a program, unless it was read ahead, and compile it for the arrays."""
         path = self.folder / f"{name}{_SUFFIX}"
         try:
-            found = found or load(path)
-            found.check_results()
+            if found is None:
+                found = load(path)
+            else:  # read ahead, before its classes were imported
+                found.check_results()
             if found.name != name:  # it was renamed
                 return None
             with every_program_kept():

@@ -75,11 +75,11 @@ def scan(
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
-    in_kernel = schedule.keeps_residuals and schedule.policy is None and kernels_here() is not None
-    if length and (in_kernel or not schedule.keeps_residuals):
+    by_slots = not schedule.keeps_residuals
+    if length and (by_slots or (schedule.policy is None and kernels_here() is not None)):
         executor = StaticExecutor.of(schedule, length)
         chain, arrays, *trees = trace(f, init, xs, executor, reverse)
-        if not in_kernel or has_kernel(chain, arrays):
+        if by_slots or has_kernel(chain, arrays):
             carry, ys = map(jax.tree.unflatten, trees, sweeps.run(chain, arrays))
             return carry, ys
     f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f

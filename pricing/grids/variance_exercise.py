@@ -72,7 +72,7 @@ class _Spot(eqx.Module):
         return cls(model.dividends.kept(t), model.cash(t))
 
     def before(self, dates: DateOnGrid) -> "_Spot":
-        """Return them before the dividends of each date; they are given after those."""
+        """Return the coefficients before the dividends of each date, from those after."""
         same = dates.time[:, None] == dates.time[None, :]
         left = jnp.prod(jnp.where(same, 1.0 - dates.proportion[None, :], 1.0), axis=1)
         paid = jnp.sum(jnp.where(same, dates.cash[None, :], 0.0), axis=1)

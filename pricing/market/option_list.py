@@ -202,7 +202,7 @@ def _tests_of_levels(quotes: OptionList) -> Iterator[tuple[str, np.ndarray, str,
 
 
 def _tests_of_places(quotes: OptionList) -> Iterator[tuple[str, np.ndarray, str, str]]:
-    """Yield them of strikes, deltas and options."""
+    """Yield the same of the tests of strikes, deltas and options."""
     strikes, deltas = quotes.strikes, quotes.deltas
     message = "a quote has a strike or a delta, and not both"
     yield "strike", np.isnan(strikes) == np.isnan(deltas), message, "give one of them"

@@ -13,18 +13,18 @@ from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed
 from .cap import CAP_OR_FLOOR, Cap
+from .rate_trade import OnForwardCurve
 from .trade import Aged, Column, IsoDate, Name, Notional, Trade
 
 RateStrike = Annotated[float, number("strike", least=-1.0, most=1.0)]
 
 
-class CapTrade(Trade):
+class CapTrade(OnForwardCurve):
     """A cap on the rates of a curve, each fixed at the start of its period and paid at the end of it.
 
     Periods are counted back from the maturity, and moved to business days (modified following).
 
     Attributes:
-        forward_curve: The curve of the rates; None: the underlying, which discounts.
         strike: The strike, a rate per year.
         start: The day on which the first period begins, business day or not.
         maturity: The day of the last payment.
@@ -40,7 +40,6 @@ class CapTrade(Trade):
     in_rates = True
 
     underlying: Name = Field(description="an underlying, the name of a curve of the market")
-    forward_curve: Name | None = None
     strike: RateStrike = Field(description="a strike, a rate as a decimal")
     start: IsoDate = Field(description="a start, YYYY-MM-DD")
     maturity: IsoDate = Field(description="a maturity, YYYY-MM-DD, the day of the last payment")
@@ -53,16 +52,6 @@ class CapTrade(Trade):
     @property
     def expiry(self) -> date:
         return self.maturity
-
-    @property
-    def rates_curve(self) -> str:
-        """The name of the curve of the rates."""
-        return self.forward_curve or self.underlying
-
-    @property
-    def underlyings(self) -> tuple[str, ...]:
-        """The curve that discounts, and that of the rates where it is another."""
-        return tuple(dict.fromkeys((self.underlying, self.rates_curve)))
 
     @functools.cached_property
     def days(self) -> tuple[date, ...]:

@@ -18,6 +18,26 @@ FixedRate = Annotated[float, number("fixed_rate", least=-1.0, most=1.0)]
 Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
 
 
+class OnForwardCurve(Trade, abc.ABC):
+    """The common part of rows whose floating rates may be of a curve that does not discount.
+
+    Attributes:
+        forward_curve: The curve of the floating rates; None: the underlying.
+    """
+
+    forward_curve: Name | None = None
+
+    @property
+    def rates_curve(self) -> str:
+        """The name of the curve of the floating rates."""
+        return self.forward_curve or self.underlying
+
+    @property
+    def underlyings(self) -> tuple[str, ...]:
+        """The curve that discounts, and that of the floating rates where it is another."""
+        return tuple(dict.fromkeys((self.underlying, self.rates_curve)))
+
+
 class RateTrade(Trade, abc.ABC):
     """The common part of swaps and swaptions: fixed coupons against a floating leg, from one day to `maturity`.
 
@@ -110,21 +130,5 @@ class RateTrade(Trade, abc.ABC):
             raise problem(message, "give a maturity that leaves a payment", "maturity")
 
 
-class ForwardCurveTrade(RateTrade):
-    """The common part of swaps and FRAs, whose floating rates may be of a curve that does not discount.
-
-    Attributes:
-        forward_curve: The curve of the floating rates; None: the underlying.
-    """
-
-    forward_curve: Name | None = None
-
-    @property
-    def rates_curve(self) -> str:
-        """The name of the curve of the floating rates."""
-        return self.forward_curve or self.underlying
-
-    @property
-    def underlyings(self) -> tuple[str, ...]:
-        """The curve that discounts, and that of the floating rates where it is another."""
-        return tuple(dict.fromkeys((self.underlying, self.rates_curve)))
+class ForwardCurveTrade(OnForwardCurve, RateTrade, abc.ABC):
+    """The common part of swaps and FRAs."""

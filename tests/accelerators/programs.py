@@ -18,6 +18,7 @@ import numpy as np
 import optax
 
 import jaxtape as jt
+from benchmarks.ways import kernels
 from calibration import (
     Job,
     calibrate,
@@ -28,8 +29,21 @@ from calibration import (
     train,
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
-from pricing import Book, European, fbsde, greeks, implied_vol, price, risk, simulate
+from pricing import (
+    Book,
+    CapQuotes,
+    European,
+    fbsde,
+    greeks,
+    implied_normal_vol,
+    implied_vol,
+    price,
+    risk,
+    simulate,
+    strip_caps,
+)
 from pricing.market import DeltaQuotes, Dividends, Market, SwaptionVols, VolSurface
+from pricing.methods import MonteCarlo
 from pricing.models import (
     AbstractModel,
     AbstractRateModel,
@@ -84,6 +98,10 @@ def _direct() -> Iterator[Program]:
     yield Program("gradient of while_loop", jax.grad(_loop), (jnp.ones(16),), {})
     yield Program("gradient through roots", jax.grad(_roots), (jnp.ones(12), jnp.ones(8)), {})
     call = _built("call", "heston on curve")
+    yield Program("call in kernels", _in_kernels(_figures_of_paths), call, {})
+    rates = tuple(jnp.array(x) for x in (0.004, 0.02, 0.03, 2.0))
+    yield Program("implied_normal_vol", jax.jacfwd(implied_normal_vol), rates, {"throw": False})
+    yield Program("strip_caps", jax.jacrev(_stripped), (jnp.full((2, 2), 0.008),), {})
     for each in (
         Program("exported greeks", _figures("Fourier"), call, {}),
         Program("exported gradient", jax.grad(helpers_tape.loss_of(jt.Revolve(5))), arguments, {}),
@@ -92,9 +110,9 @@ def _direct() -> Iterator[Program]:
         yield each._replace(function=loaded)
 
 
-def _paying(dynamics: str) -> WithDividends:
-    flat = helpers.all_models["black-scholes"]()
-    return WithDividends(flat, Dividends([0.3, 0.6], [1.0, 0.0], [0.0, 0.01]), dynamics)
+def _paying(dynamics: str, model: str = "black-scholes") -> WithDividends:
+    dividends = Dividends([0.3, 0.6], [1.0, 0.0], [0.0, 0.01])
+    return WithDividends(helpers.all_models[model](), dividends, dynamics)
 
 
 def _currency_pair() -> BlackScholes:
@@ -127,6 +145,9 @@ _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ("escrowed dividends", "call", "closed form"): lambda: _paying("escrowed"),
     ("escrowed dividends", "asian", "Monte Carlo"): lambda: _paying("escrowed"),
     ("escrowed dividends", "american put", "finite differences"): lambda: _paying("escrowed"),
+    ("Heston with escrowed dividends", "american put", "finite differences"): lambda: _paying(
+        "escrowed", "heston on curve"
+    ),
     ("dividends of the spot", "american put", "finite differences"): lambda: _paying("spot"),
     ("dividends of the spot", "down-and-out call", "finite differences"): lambda: _paying("spot"),
     ("Heston", "phoenix", "Monte Carlo"): helpers.all_models["heston on curve"],
@@ -185,6 +206,30 @@ def _figures(method: str) -> Callable:
     chosen = helpers.all_methods[method]()
     key = {"key": KEY} if chosen.is_random else {}
     return lambda product, model: greeks(product, model, chosen, throw=False, **key)
+
+
+def _figures_of_paths(product, model):
+    """Return a value, its gradient and its Greeks by 1,024 paths, a tile of a TPU."""
+    method = MonteCarlo(num_paths=1024, num_steps=4, block=1024)
+    value = lambda model: price(product, model, method, key=KEY).value
+    return jax.value_and_grad(value)(model), greeks(product, model, method, key=KEY, throw=False)
+
+
+def _in_kernels(function: Callable) -> Callable:
+    """Return a function whose chains are traced under `jt.set_kernels(True)`."""
+
+    def run(*args):
+        with kernels(True):
+            return function(*args)
+
+    return run
+
+
+def _stripped(vols):
+    """Return the caplet vols of caps of one and one and a half years."""
+    periods = [[0.5, 0.5], [0.5, 1.0]], [[0.5, 1.0], [1.0, 1.5]], [[0.0, 0.5], [0.5, 0.5]]
+    quotes = CapQuotes(*periods, [0.02, 0.03], vols, kind="normal")
+    return strip_caps(quotes, helpers.curve(), throw=False).vols
 
 
 def _layers(schedule) -> Callable:

@@ -25,11 +25,12 @@ from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk
 from jaxtape.programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
 from jaxtape.programs.targets import target_of
-from jaxtape.sweeps import by_platform, kernel_executor
+from jaxtape.sweeps import kernel_executor
 from jaxtape.sweeps.chain import Chain
 from jaxtape.sweeps.static_executor import StaticExecutor
 
 from ..cases import others_later
+from ..helpers_kernels import run_kernels
 from ..helpers_tape import assert_close, heston, heston_noise, heston_step, mixed_loss
 from .test_scan import lax_value_and_gradients, value_and_gradients
 
@@ -48,36 +49,10 @@ def _forget():
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Return a function that has the kernels of a kind interpreted here; it returns the decisions.
-
-    On a GPU its own kernels run.
-    """
-    decisions: list[Any] = []
-    decide = kernel_executor.kernels_or_reason
-
-    def seen(*args):
-        decisions.append(decide(*args))
-        return decisions[-1]
-
-    def start(kind):
-        if jax.default_backend() == "cpu":
-            monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-            monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
-            monkeypatch.setattr(kernel_executor, "_KINDS", {})
-        elif jax.default_backend() != kind:
-            pytest.skip(f"a {jax.default_backend()} runs no kernel of a {kind}")
-        else:
-            native = {"cuda": "gpu", "tpu": "tpu"}
-            monkeypatch.setattr(
-                kernel_executor, "_KINDS", {k: v for k, v in native.items() if v == kind}
-            )
-        monkeypatch.setattr(kernel_executor, "kernels_or_reason", seen)
-        jt.set_kernels(True)
-        return decisions
-
+    """Return a function that has chains run in the kernels of a kind; it returns the decisions."""
     _forget()
-    yield start
-    jt.set_kernels(False)
+    yield functools.partial(run_kernels, monkeypatch)
+    monkeypatch.undo()
     _forget()
 
 
@@ -304,29 +279,17 @@ def test_transformation(name, interpreted):
 
 def reason_of(step, init, xs, schedule=None, kind="gpu"):
     """The reason why a chain has no kernel; "" if it has one."""
-    found, schedule = [], schedule or jt.Revolve(3)
-
-    def seen(chain, types, kind):
-        found.append(decide(chain, types, kind))
-        return found[-1]
-
-    decide = kernel_executor.kernels_or_reason
+    schedule = schedule or jt.Revolve(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_executor, "kernels_or_reason", seen)
-        patch.setattr(kernel_executor, "INTERPRETED_FOR", kind)
-        patch.setattr(kernel_executor, "_KINDS", {})
-        patch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-        jt.set_kernels(True)
+        patch.setattr(jax, "default_backend", lambda: "cpu")  # a program is traced, and not run
+        found = run_kernels(patch, kind)
 
         def loss(init, xs):
             out = jt.scan(step, init, xs, schedule=schedule)
             leaves = [x for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.inexact)]
             return sum(jnp.sum(jnp.real(x)) for x in leaves)
 
-        try:
-            jax.jit(jax.grad(loss, (0, 1), allow_int=True)).lower(init, xs)
-        finally:
-            jt.set_kernels(False)
+        jax.jit(jax.grad(loss, (0, 1), allow_int=True)).lower(init, xs)
     assert len({str(each) for each in found}) == 1, "the sweeps do not agree"
     return found[0] if isinstance(found[0], str) else ""
 

@@ -9,11 +9,11 @@ import pytest
 
 import jaxtape as jt
 from jaxtape.kernels.run import KernelRun
-from jaxtape.sweeps import by_platform, kernel_executor
 from pricing import European, greeks, price
 from pricing.methods import MonteCarlo
 
 from ..helpers import all_models
+from ..helpers_kernels import run_kernels
 
 PRODUCT, KEY = European(100.0, 0.7), jax.random.key(1)
 
@@ -53,20 +53,7 @@ def test_derivatives_of_a_price(function, schedule, forget, monkeypatch):
     run = functools.partial(function, schedule)
     expected = jax.tree.leaves(eqx.filter_jit(run)(model))
     forget()
-    found, decide = [], kernel_executor.kernels_or_reason
-
-    def seen(*args):
-        found.append(decide(*args))
-        return found[-1]
-
-    if jax.default_backend() == "cpu":
-        monkeypatch.setattr(by_platform, "CPUS_ARE_OTHERS", True)
-        monkeypatch.setattr(kernel_executor, "INTERPRETED_FOR", "gpu")
-        monkeypatch.setattr(kernel_executor, "_KINDS", {})
-    else:
-        monkeypatch.setattr(kernel_executor, "_KINDS", {"cuda": "gpu"})
-    monkeypatch.setattr(kernel_executor, "kernels_or_reason", seen)
-    monkeypatch.setattr("jaxtape.jax_settings.kernels._on", True)
+    found = run_kernels(monkeypatch, "gpu")
     in_kernels = jax.tree.leaves(eqx.filter_jit(run)(model))
     assert found and all(isinstance(each, KernelRun) for each in found), found
     for a, b in zip(in_kernels, expected, strict=True):
