@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from ..programs.device_limits import BYTES, Limit
 from ..programs.registers import Registers
+from ..programs.targets import target_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,61 @@ class Roofline:
     def seconds(self) -> float:
         """The least time in seconds."""
         return self.limits[self.binding]
+
+    def draw(self, seconds: float | None = None, axes: Any = None):
+        """Draw the roofline, as a matplotlib figure: operations per second against operations per byte.
+
+        Each kind of operation has a roof, the device's memory on the left and its units on the right, and a point
+        on it: the rate of that kind if it were the only limit. A measured time adds the rates that were reached.
+
+        Args:
+            seconds: A measured time of the gradient, to be drawn beside the limits.
+            axes: Axes of matplotlib; None makes a figure.
+
+        Raises:
+            ValueError: If the chain has no operations or moves no bytes, or `seconds` is not positive.
+
+        Source: S. Williams, A. Waterman and D. Patterson, "Roofline: an insightful visual performance model for
+        multicore architectures", Communications of the ACM 52 (2009).
+        """
+        import matplotlib.pyplot as plt  # takes long to import
+
+        if seconds is not None and not seconds > 0.0:
+            raise ValueError(f"seconds is {seconds}: give the measured time of a gradient.")
+        memory, *units = target_of(self.target).limits
+        moved = self.work.get(BYTES, 0)
+        counts = {limit: sum(self.work.get(kind, 0) for kind in limit.kinds) for limit in units}
+        counts = {limit: count for limit, count in counts.items() if count}
+        if not counts or not moved:
+            raise ValueError(
+                f"This chain has {sum(counts.values())} counted operations and moves {moved} bytes on "
+                f"{self.target}: a roofline has both."
+            )
+        if axes is None:
+            _, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+        ridges = [limit.per_second / memory.per_second for limit in counts]
+        ends = min(ridges) / 30.0, 30.0 * max(*ridges, *(n / moved for n in counts.values()))
+        slope = np.array([ends[0], max(ridges)])
+        axes.plot(slope, slope * memory.per_second, color="0.5", label=self._label(memory))
+        for number, (limit, count) in enumerate(counts.items()):
+            colour, intensity, ridge = f"C{number}", count / moved, ridges[number]
+            roof = min(limit.per_second, intensity * memory.per_second)
+            axes.plot([ridge, ends[1]], [limit.per_second] * 2, colour, label=self._label(limit))
+            axes.plot(intensity, roof, "o", color=colour, mfc="none")
+            if seconds is not None:
+                axes.plot([intensity] * 2, [count / seconds, roof], ":", color=colour)
+                axes.plot(intensity, count / seconds, "o", color=colour)
+        title = f"{self.target}: at least {1e3 * self.seconds:.3g} ms, by its {self.binding}"
+        if seconds is not None:
+            title += f"; measured {1e3 * seconds:.3g} ms"
+        axes.set(xscale="log", yscale="log", title=title)
+        axes.set(xlabel="operations per byte", ylabel="operations per second")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
+        return axes.figure
+
+    def _label(self, limit: Limit) -> str:
+        """Return the label of a limit in a picture."""
+        return f"{limit.name}: at least {1e3 * self.limits.get(limit.name, 0.0):.3g} ms"
 
     def __str__(self) -> str:
         by_time = sorted(self.limits.items(), key=lambda each: -each[1])

@@ -1,6 +1,7 @@
 """Programs compiled for accelerators that are not here, and XLA's text of a program read."""
 
 import importlib.util
+import re
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from jaxtape.programs.recorded import recorded_programs
 from jaxtape.programs.registers import registers_in
 from jaxtape.programs.scheduled_program import ScheduledProgram
 from jaxtape.programs.targets import target_of
+
+from .. import documented
 
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the extra `tpu`: make accelerators"
@@ -213,6 +216,22 @@ def test_a_plan_for_a_tpu_holds_there():
         scheduled = tape.with_schedule(plan.schedule)
         report = jt.compile_for(gradient, scheduled, x, target="tpu:v5e:2x2")
     assert report.temporary_bytes <= plan.peak_bytes <= 2**20
+
+
+@needs_libtpu
+def test_the_page_of_kernels_runs(tmp_path, monkeypatch):
+    """Its program up to the roofline's picture; GPUs are TPUs, whose compiler is here."""
+    monkeypatch.chdir(tmp_path)
+    before, _, _ = (
+        (documented.ROOT / "docs" / "kernels.md").read_text().partition("## Which chains")
+    )
+    program = "\n".join(re.findall(r"```python\n(.*?)```", before, re.S))
+    try:
+        with jax.enable_x64(False):
+            exec(re.sub("gpu:h[12]00", "tpu:v5e:2x2", program), {})
+    finally:
+        jt.set_kernels(False)
+    assert "at least" in (tmp_path / "roofline.svg").read_text()
 
 
 @needs_libtpu

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import mpmath
 import numpy as np
 import pytest
@@ -407,6 +408,22 @@ def test_plan():
     assert limits["memory"] == pytest.approx(work["bytes"] / 3.35e12, rel=1e-3)
     assert limits["double-precision operations"] == pytest.approx(256 * doubles / 33.5e12, rel=1e-2)
     assert part.roofline.seconds == max(limits.values()) == limits[part.roofline.binding]
+
+
+def test_a_roofline_draws_its_limits_and_what_was_reached():
+    work = {"bytes": 1_000, "floating-point operations": 4_000, "special functions": 500}
+    limits = {limit.name: limit.seconds(work) for limit in target_of("gpu:h100").limits}
+    found = jt.Roofline("gpu:h100", work, limits)
+    (axes,) = found.draw(seconds=1e-6).axes
+    points = {tuple(line.get_xydata()[0]) for line in axes.lines if len(line.get_xydata()) == 1}
+    slow = 3352320000000  # bytes per second: four operations per byte and half a function per byte are few
+    assert {x for x, _ in points} == {4.0, 0.5}
+    np.testing.assert_allclose(sorted(y for _, y in points), [5e8, 4e9, 0.5 * slow, 4.0 * slow])
+    plt.close(axes.figure)
+    with pytest.raises(ValueError, match="0 counted operations"):
+        jt.Roofline("gpu:h100", {"bytes": 8}, {"memory": 1e-3}).draw()
+    with pytest.raises(ValueError, match="seconds is 0.0"):
+        found.draw(seconds=0.0)
 
 
 COUNTS = {
