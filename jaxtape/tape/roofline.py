@@ -52,8 +52,8 @@ class Roofline:
     def draw(self, seconds: float | None = None, axes: Any = None):
         """Draw the roofline, as a matplotlib figure: operations per second against operations per byte.
 
-        Each kind of operation has a roof, the device's memory on the left and its units on the right, and a point
-        on it: the rate of that kind if it were the only limit. A measured time adds the rates that were reached.
+        Each kind of operation has a roof, the device's memory on the left and its units on the right, and a
+        point on it: the rate of that kind if it were the only limit. A measured time adds the rates reached.
 
         Args:
             seconds: A measured time of the gradient, to be drawn beside the limits.

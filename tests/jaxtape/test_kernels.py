@@ -422,7 +422,7 @@ def test_a_roofline_draws_its_limits_and_what_was_reached():
     plt.close(axes.figure)
     with pytest.raises(ValueError, match="0 counted operations"):
         jt.Roofline("gpu:h100", {"bytes": 8}, {"memory": 1e-3}).draw()
-    with pytest.raises(ValueError, match="seconds is 0.0"):
+    with pytest.raises(ValueError, match=r"seconds is 0\.0"):
         found.draw(seconds=0.0)
 
 
