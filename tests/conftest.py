@@ -17,6 +17,10 @@ import sys
 import threading
 from pathlib import Path
 
+# NumPy's threads wait for small matrices in a loop, here and in the processes that tests start: a tenth of the
+# processor time of an import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
@@ -89,11 +93,11 @@ def _find(key, options, backend, devices, host_callbacks=()):
 
 
 def _keep(key, name, program, backend, seconds):
-    """Keep the latest programs; those that took a second also in a file, for other processes."""
+    """Keep the latest programs; also in a file, which takes its time, those that took three seconds."""
     _programs[key] = program, seconds
     if len(_programs) > 128:
         del _programs[next(iter(_programs))]
-    if seconds >= 1:
+    if seconds >= 3:
         _write(key, name, program, backend, seconds)
 
 
