@@ -39,6 +39,9 @@ picture:  ## the README's picture, of the report that `make scenarios` wrote (ch
 	$(CHROMIUM) --headless --hide-scrollbars --window-size=1200,1750 \
 		--screenshot=$(CURDIR)/docs/images/report.png file://$(CURDIR)/out/scenarios/report.html
 
+# a machine may forbid Python to keep what it compiles: these start hundreds of processes that import all of it
+test test-repeats test-all test-selection: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.ready-test$(TORCH)  ## the tests of the library, without the costly ones
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
 	$(BIN)/lint-imports --no-cache
