@@ -1,26 +1,36 @@
-"""A world for a book that lives: markets and fixings of evening after evening, and a book of all kinds.
+"""A world for a book that lives: the markets and fixings of evening after evening.
 
-One equity pays dividends on known dates, one of them within the evenings. It has no trades of kinds that are
-refused on it, nor of those whose programs on the grid of dividends compile for minutes.
+Three equities in three currencies pay cash dividends on known dates, one of each within the evenings. Euros are
+discounted on overnight swaps, and their six-month rates have a curve of their own, on which caps are quoted.
 """
 
-import itertools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from pricing import Book, Market
+from pricing import Market
 from pricing.market import Observed
 
 BEGIN = date(2026, 1, 5)
 CURRENCIES = {"EUR": 0.025, "USD": 0.04, "GBP": 0.042, "CHF": 0.01, "JPY": 0.008}
-EQUITIES = dict(zip(("ADE", "BUS", "CGB", "DCH", "EJP"), CURRENCIES, strict=True))
+EQUITIES = {
+    **dict(zip(("ADE", "BUS", "CGB", "DCH", "EJP"), CURRENCIES, strict=True)),
+    "FDE": "EUR",  # in baskets
+    "GDE": "EUR",
+}
 FX = {"EURUSD": 1.08, "EURGBP": 0.86, "EURCHF": 0.95, "EURJPY": 160.0}
-DIVIDENDS = {"ADE": {date(2026, 2, 16): 1.5, date(2026, 8, 17): 1.5, date(2027, 2, 15): 1.5}}
-NOT_PAYING = tuple(name for name in EQUITIES if name not in DIVIDENDS)
+WITH_VOLS = "EURUSD", "EURCHF", "EURJPY"
+DIVIDENDS = {
+    "ADE": {date(2026, 2, 16): 1.5, date(2026, 8, 17): 1.5, date(2027, 2, 15): 1.5},
+    "BUS": {date(2026, 1, 29): 0.6, date(2026, 4, 30): 0.6, date(2026, 7, 30): 0.6},
+    "CGB": {date(2026, 3, 5): 2.0, date(2026, 9, 3): 1.0},
+}
+CORRELATIONS = {"DCH|EURCHF": -0.2, "EJP|EURJPY": 0.15, "FDE|GDE": 0.6}
+FIXED = {"EUR": (1, 3, 6, 12), "EUR6M": (6,), "USD": (3,), "GBP": (3,)}
+"""Curve -> the months of the rates that are fixed on every day, beside the overnight rate."""
 HISTORY, FUTURE = 90, 56  # days of spots before the first evening, and beyond the last
 STRIKES = (60.0, 80.0, 100.0, 120.0, 140.0)
 
@@ -44,6 +54,7 @@ class World:
         self.fx = {pair: self._walk(rate, 0.005, relative=True) for pair, rate in FX.items()}
         self.rates = {name: self._walk(rate, 0.0002) for name, rate in CURRENCIES.items()}
         self.vols = {name: self._walk(0.22, 0.002) for name in EQUITIES}
+        self.cap_vols = self._walk(0.0, 0.00005)
 
     def _walk(
         self,
@@ -80,13 +91,7 @@ class World:
         return {
             "asof": str(day),
             "currency": "EUR",
-            "curves": {
-                name: {
-                    "dates": pillars(150, 800, 4000),
-                    "zero_rates": [rate[day] + slope for slope in (0.0, 0.002, 0.005)],
-                }
-                for name, rate in self.rates.items()
-            },
+            "curves": self._curves(day, pillars),
             "equities": {
                 name: {
                     "curve": currency,
@@ -99,10 +104,19 @@ class World:
                 for name, currency in EQUITIES.items()
             },
             "fx": {
-                pair: {"spot": rate[day], **(fx_vols if pair == "EURUSD" else {})}
+                pair: {"spot": rate[day], **(fx_vols if pair in WITH_VOLS else {})}
                 for pair, rate in self.fx.items()
             },
-            "correlations": {"BUS|EURUSD": -0.2},
+            "correlations": CORRELATIONS,
+            "cap_vols": {
+                "EUR6M": {
+                    "type": "normal",
+                    "frequency": "semiannual",
+                    "maturities": ["1Y", "2Y", "5Y"],
+                    "strikes": [0.01, 0.025, 0.04],
+                    "vols_by_maturity": [[0.008 + self.cap_vols[day] for _ in range(3)]] * 3,
+                }
+            },
             "swaption_vols": {
                 "type": "normal",
                 "expiries_years": [1, 2, 5],
@@ -117,157 +131,60 @@ class World:
             return {}
         return {"dividends": {"dates": list(map(str, paid)), "cash": list(paid.values())}}
 
+    def _curves(self, day: date, pillars: Any) -> Row:
+        """Return euros by swaps, whose tenors are counted from the day, and the others by zero rates."""
+        euro = self.rates["EUR"][day]
+        terms = {"1W": 0.0, "3M": 0.0002, "1Y": 0.001, "2Y": 0.002, "5Y": 0.003, "10Y": 0.005}
+        swaps = {"2Y": 0.002, "5Y": 0.003, "10Y": 0.005}
+        quoted = lambda found, spread: {
+            "tenors": list(found),
+            "rates": [euro + spread + slope for slope in found.values()],
+        }
+        return {
+            "EUR": {"overnight_swaps": quoted(terms, 0.0)},
+            "EUR6M": {
+                "discount_curve": "EUR",
+                "deposits": quoted({"6M": 0.0005}, 0.001),
+                "swaps": quoted(swaps, 0.001) | {"floating_frequency": "semiannual"},
+            },
+            **{
+                name: {
+                    "dates": pillars(150, 800, 4000),
+                    "zero_rates": [rate[day] + slope for slope in (0.0, 0.002, 0.005)],
+                }
+                for name, rate in self.rates.items()
+                if name != "EUR"
+            },
+        }
+
     def fixings(self, day: date) -> list[tuple[str, date, float]]:
-        """Return the spots of all days up to one."""
+        """Return the spots, and the overnight rates, of all days up to one."""
+        overnight = {f"{name} 1D": self.rates[name] for name in FIXED if name in CURRENCIES}
         return [
-            (name, fixed, spot)
-            for name, walk in {**self.spots, **self.fx}.items()
-            for fixed, spot in walk.items()
+            (name, fixed, level)
+            for name, walk in {**self.spots, **self.fx, **overnight}.items()
+            for fixed, level in walk.items()
             if fixed <= day
         ]
 
-
-def rate_fixings(book: Book, market: Market) -> list[tuple[str, date, float]]:
-    """Return the rates that are fixed on a market's day for the swaps of a book; earlier ones are 2.5 %."""
-    today, found = market.asof, {}
-    for trade in book.trades:
-        if trade.type != "swap":
-            continue
-        swap: Any = trade
-        name = f"{swap.underlying} {swap.floating_months}M"
-        for start, end in itertools.pairwise(swap.floating_dates):
-            if start < BEGIN == today:
-                found[name, start] = 0.025
-            elif start == today:
-                period = start, end, (end - start).days / 360.0
-                observed = Observed(today, market)
-                found[name, start] = observed.rate(swap.underlying, swap.floating_months, *period)
-    return [(*place, rate) for place, rate in found.items()]
+    def past_rates(self) -> list[tuple[str, date, float]]:
+        """Return the rates that were fixed before the first evening."""
+        past = [day for day in self.days if day < BEGIN]
+        return [
+            (f"{curve} {count}M", day, self.rates[curve[:3]][day])
+            for curve, months in FIXED.items()
+            for count in months
+            for day in past
+        ]
 
 
-class Writer:
-    """Rows of trades of every kind, at random; half of them end within 60 evenings."""
-
-    def __init__(self, world: World):
-        self.dice, self.days = world.dice, world.days
-        self.kinds: dict[str, Callable[[], Row]] = {
-            "european": lambda: self.option() | {"expiry": self.expiry()},
-            "digital": lambda: self.option() | {"expiry": self.expiry(), "amount": 10},
-            "pending": lambda: (
-                self.option() | {"type": "european", "expiry": self.expiry(), "settlement_lag": 2}
-            ),
-            "geometric": lambda: self.average() | self.no_payer() | {"average": "geometric"},
-            "asian": self.average,
-            "american": lambda: self.option() | self.no_payer() | {"expiry": self.expiry()},
-            "barrier": lambda: self.barrier() | self.no_payer() | self.life(),
-            "touch": lambda: self.touch() | self.no_payer() | self.life(),
-            "variance_swap": lambda: (
-                self.no_payer() | {"vol_strike": 0.22, "notional": 500} | self.life()
-            ),
-            "quanto": lambda: self.option() | self.converted("quanto") | {"expiry": self.expiry()},
-            "compo": lambda: self.option() | self.converted("compo") | {"expiry": self.expiry()},
-            "monitored": lambda: self.barrier() | {"monitoring_dates": self.every(10, 8)},
-            "double_knock_out": self.double_barrier,
-            "autocallable": self.note,
-            "bermudan": lambda: self.option() | {"exercise_dates": self.every(20, 6)},
-            "swap": self.forward_swap,
-            "started": self.started_swap,
-            "swaption": self.swaption,
-            "bermudan_swaption": self.bermudan_swaption,
-        }
-
-    def book(self, count: int, kinds: Sequence[str] = ()) -> str:
-        """Return a book of `count` trades in CSV, one of each kind in turn."""
-        turns = itertools.cycle(kinds or self.kinds)
-        rows = []
-        for place, kind in zip(range(count), turns, strict=False):
-            row = {"type": kind, "underlying": self.dice.choice(tuple(EQUITIES))}
-            row |= self.kinds[kind]()
-            if "monitoring_dates" in row:
-                row["expiry"] = row["monitoring_dates"].split("|")[-1]
-            rows.append({"id": f"T{place}", "quantity": self.dice.choice((-3, -2, 2, 3, 5)), **row})
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        cells = [[str(row.get(name, "")) for name in columns] for row in rows]
-        return "\n".join(map(",".join, [columns, *cells]))
-
-    def level(self, low: float, high: float) -> str:
-        return f"{100.0 * self.dice.uniform(low, high):.2f}"
-
-    def after(self, least: int, most: int) -> date:
-        day = BEGIN + timedelta(self.dice.randint(least, most))
-        return day + timedelta(7 - day.weekday() if day.weekday() > 4 else 0)
-
-    def expiry(self) -> date:
-        return self.after(2, 84) if self.dice.random() < 0.5 else self.after(85, 700)
-
-    def every(self, step: int, count: int, begun: int = 0) -> str:
-        """Return `count` dates that are `step` business days apart, of which `begun` have passed."""
-        place = self.days.index(BEGIN) + self.dice.randint(1, step) - step * begun
-        dates = (self.days[place] + timedelta(7 * (step // 5) * n) for n in range(count))
-        return "|".join(map(str, dates))
-
-    def option(self) -> Row:
-        return {"option": self.dice.choice(("call", "put")), "strike": self.level(0.85, 1.15)}
-
-    def average(self) -> Row:
-        dates = self.every(5, 12, self.dice.randint(0, 5))
-        return self.option() | {"type": "asian", "averaging_dates": dates}
-
-    def barrier(self) -> Row:
-        kind = self.dice.choice(("down-and-out", "down-and-in"))
-        down = {"type": "barrier", "barrier": self.level(0.75, 0.92), "barrier_type": kind}
-        return self.option() | down
-
-    def no_payer(self) -> Row:
-        return {"underlying": self.dice.choice(NOT_PAYING)}
-
-    def life(self) -> Row:
-        return {"expiry": self.expiry(), "start": BEGIN}
-
-    def converted(self, how: str) -> Row:
-        return {"type": "european", "underlying": f"BUS {how} EUR"}
-
-    def touch(self) -> Row:
-        own = {"touch_kind": "one-touch", "touched_from": "above", "amount": 10}
-        return {"barrier": self.level(0.75, 0.92)} | own
-
-    def double_barrier(self) -> Row:
-        levels = {"lower": self.level(0.7, 0.85), "upper": self.level(1.2, 1.4)}
-        return self.option() | levels | {"monitoring_dates": self.every(10, 8)}
-
-    def note(self) -> Row:
-        return {
-            "exercise_dates": self.every(20, 8, self.dice.randint(0, 2)),
-            "coupons": "|".join(f"{0.02 * (n + 1):.2f}" for n in range(8)),
-            "barrier": self.level(1.02, 1.1),
-            "protection": self.level(0.65, 0.8),
-            "initial_spot": 100,
-            "notional": 100,
-        }
-
-    def swap(self, begin: date, years: int) -> Row:
-        return {
-            "side": self.dice.choice(("payer", "receiver")),
-            "fixed_rate": f"{self.dice.uniform(0.015, 0.035):.4f}",
-            "notional": 100,
-            "underlying": "EUR",
-            "maturity": begin.replace(year=begin.year + years),
-        }
-
-    def forward_swap(self) -> Row:
-        begin = self.after(3, 200)
-        return self.swap(begin, 3) | {"start": begin}
-
-    def started_swap(self) -> Row:
-        begin = BEGIN - timedelta(self.dice.randint(5, 80))
-        own = {"type": "swap", "start": begin, "floating_frequency": "quarterly"}
-        return self.swap(begin, 4) | own
-
-    def swaption(self) -> Row:
-        begin = self.after(3, 300)
-        return self.swap(begin, 4) | {"expiry": begin}
-
-    def bermudan_swaption(self) -> Row:
-        begin = self.after(20, 300)
-        dates = (begin.replace(year=begin.year + n) for n in range(3))
-        return self.swap(begin, 4) | {"exercise_dates": "|".join(map(str, dates))}
+def rate_fixings(market: Market) -> list[tuple[str, date, float]]:
+    """Return the rates that are fixed on a market's day, by its curves."""
+    today = market.asof
+    observed, found = Observed(today, market), []
+    for curve, months in FIXED.items():
+        for count in months:
+            end = today + timedelta(round(365.25 * count / 12.0))
+            rate = observed.rate(curve, count, today, end, (end - today).days / 360.0)
+            found.append((f"{curve} {count}M", today, rate))
+    return found

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
+import typer
 from rich.table import Table
 
 from jaxtape.cli.main import PrecisionOption, configure, refuse
@@ -48,6 +49,13 @@ def explain(
     max_steps: console.MaxStepsOption = 100,
     precision: PrecisionOption = None,
     budget: BudgetOption = BUDGET,
+    full_revaluation: Annotated[
+        bool,
+        typer.Option(
+            "--full-revaluation",
+            help="Value the trades again after each group of quotes has moved: nothing is left unexplained.",
+        ),
+    ] = False,
 ) -> None:
     """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.
 
@@ -68,12 +76,12 @@ def explain(
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
     models = models_of(then, book, model, stages, file=str(before), **fitting)
     served, now_served = models.market, models.restrict(now)
-    settings = {"key": jax.random.key(seed), "methods": methods_of(paths), "budget": budget}
+    settings: dict[str, Any] = {"key": jax.random.key(seed), "methods": methods_of(paths)}
+    settings |= {"budget": budget}
     with stages.progress("explain", "valuing") as (lines, progress):
         try:
-            found = explain_by_currency(
-                book, served, now_served, models.fit, progress=progress, **settings
-            )
+            settings |= {"full_revaluation": full_revaluation, "progress": progress}
+            found = explain_by_currency(book, served, now_served, models.fit, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         except ValueError as error:
@@ -133,7 +141,7 @@ def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
 def _summarize(
     found: Mapping[str, Explanation], total: tuple[str, Explanation] | None, folder: Place
 ) -> None:
-    from pricing.reporting.explanations import PARTS
+    from pricing.reporting.explanations import PARTS, STEPS
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
@@ -156,6 +164,8 @@ def _summarize(
         add("Change", explanation.change, f"{currency} {error}".rstrip())
         for part, value in explanation.parts.items():
             add(f"  {PARTS[part]}", value, currency)
+        for step, value in explanation.steps.items():
+            add(f"  step by step: {STEPS[step]}", value, currency)
     counts = [explanation.trades for explanation in found.values()]
     skipped = len(next(iter(found.values())).skipped)
     table.add_row("Trades", f"{sum(counts):,}", f"{skipped:,} in no number")

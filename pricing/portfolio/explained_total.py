@@ -45,6 +45,10 @@ def explain_total(
     first = next(iter(found.values()))
     numbers = dataclasses.fields(Explanation)
     parts = {field.name: total(field.name) for field in numbers if field.name in first.parts}
+    steps: dict[str, float] = {}
+    for name, each in found.items():
+        for step, change in each.steps.items():
+            steps[step] = steps.get(step, 0.0) + rates[name] * change
     fx = sum(
         (later[name] - rates[name]) * (each.before + each.change) for name, each in found.items()
     )
@@ -61,6 +65,7 @@ def explain_total(
         first,
         **parts,
         fx=fx,
+        steps=steps,
         before=total("before"),
         change=total("change") + fx,
         by_quote=by_quote,

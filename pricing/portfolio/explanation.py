@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from .book import Book
 from .book_risk import RiskResult, risk
 from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
 from .mixed_moves import DAYS_PER_YEAR, first_order
+from .step_revaluation import step_changes
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
 from .sweep.trade_risk import TradeRisk
 from .totals import CurrencyRisk
@@ -54,8 +55,12 @@ class Explanation:
             values, before and after. Both have the same random numbers, so that the error is usually far below
             it.
         payments: The payments in between, of trades that ended or paid.
-        fx: The part of FX rates to the currency of a total (`explain_total`); None of one currency. The
-            Delta of an option on an FX rate is in `delta`.
+        fx: The part of FX rates to the currency of a total (`explain_total`); None of one currency.
+        steps: With a full revaluation, the change of the trades that did not end: on the earlier day spots (of
+            equities and pairs), vols, rates, dividends and correlations move one after the other, if they do,
+            and at last time passes. Else empty.
+        higher_order: With a full revaluation, the sum of `steps` less all parts of the expansion: what first
+            and second orders miss, as of a digital option that passes its strike near its end. Else None.
     """
 
     change: float
@@ -77,6 +82,8 @@ class Explanation:
     error_bound: float
     payments: tuple[Payment, ...] = ()
     fx: float | None = None
+    steps: Mapping[str, float] = field(default_factory=dict)
+    higher_order: float | None = None
 
     @property
     def cash(self) -> float:
@@ -91,22 +98,42 @@ class Explanation:
     @property
     def parts(self) -> dict[str, float]:
         """The parts by name, in the order of the expansion, the residual last."""
-        names = _PARTS if self.fx is None else (*_PARTS, "fx")
-        return {name: getattr(self, name) for name in (*names, "residual")}
+        found = {name: getattr(self, name) for name in (*_PARTS, "fx", "higher_order", "residual")}
+        return {name: part for name, part in found.items() if part is not None}
 
     @property
     def explained(self) -> float:
         """The sum of all parts."""
-        return sum(getattr(self, name) for name in _PARTS) + (self.fx or 0.0)
+        expanded = sum(getattr(self, name) for name in _PARTS)
+        return expanded + (self.fx or 0.0) + (self.higher_order or 0.0)
+
+    def with_steps(self, changes: Mapping[str, np.ndarray], lasting: np.ndarray) -> "Explanation":
+        """Return this explanation with the changes of trades step by step, which add up to their whole changes.
+
+        Args:
+            changes: Step -> the change of each trade, [trades].
+            lasting: The mask of the trades in this currency that did not end.
+        """
+        steps = {step: float(np.sum(own[lasting])) for step, own in changes.items()}
+        of_orders = self.explained - self.events
+        return replace(self, steps=steps, higher_order=sum(steps.values()) - of_orders)
 
     @property
     def residual(self) -> float:
-        """The unexplained part: terms of higher order, and of mixed moves."""
+        """The unexplained part: terms of higher order; with a full revaluation, rounding alone."""
         return self.change - self.explained
 
 
 @of_kinds(book=BOOK, before=MARKET, after=MARKET, fit=FIT)
-def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any) -> Explanation:
+def explain(
+    book: Book,
+    before: Market,
+    after: Market,
+    fit: Fit,
+    *,
+    full_revaluation: bool = False,
+    **settings: Any,
+) -> Explanation:
     """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
 
     The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
@@ -117,6 +144,8 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
         before: The market that the expansion is taken at.
         after: The market to explain.
         fit: The map from a market to models, as in `risk`.
+        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`):
+            what the expansion misses is then `higher_order`, and nothing is unexplained.
         **settings: The other arguments of `risk`.
 
     Returns:
@@ -133,6 +162,7 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
         >>> explain(book, market, market, black_scholes).change
         0.0
     """
+    settings |= {"full_revaluation": full_revaluation}
     found = explain_by_currency(book, before, after, fit, **settings)
     if len(found) > 1:
         names = " and ".join(found)
@@ -142,7 +172,13 @@ def explain(book: Book, before: Market, after: Market, fit: Fit, **settings: Any
 
 @of_kinds(book=BOOK, before=MARKET, after=MARKET, fit=FIT)
 def explain_by_currency(
-    book: Book, before: Market, after: Market, fit: Fit, **settings: Any
+    book: Book,
+    before: Market,
+    after: Market,
+    fit: Fit,
+    *,
+    full_revaluation: bool = False,
+    **settings: Any,
 ) -> dict[str, Explanation]:
     """Explain a change of value as `explain` does, separately for the trades in each currency.
 
@@ -151,6 +187,8 @@ def explain_by_currency(
         before: The market that the expansion is taken at.
         after: The market to explain.
         fit: The map from a market to models, as in `risk`.
+        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`):
+            what the expansion misses is then `higher_order`, and nothing is unexplained.
         **settings: The other arguments of `risk`.
 
     Returns:
@@ -183,17 +221,26 @@ def explain_by_currency(
     if skipped:
         then, now = valued(two)
         kept = range(len(kept))
-    day = lambda found: _Day([found.trades[place] for place in kept], found.by_currency)
+    first, last = (_Day([x.trades[place] for place in kept], x.by_currency) for x in (then, now))
     parts = _Parts.of(two, lambda part, market: risk(part, market, fit, **settings), before, after)
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [_move(new, old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
-    return {
-        currency: _explanation(
-            *(currency, two, day(then), day(now), parts, moves, before, after, skipped)
-        )
+    explained = {
+        currency: _explanation(*(currency, two, first, last, parts, moves, before, after, skipped))
         for currency in then.by_currency
+    }
+    if not full_revaluation:
+        return explained
+    cash = [two.payments[p].cash if p in two.payments else 0.0 for p in range(len(kept))]
+    worth = [_value(trade) + paid for trade, paid in zip(last.trades, cash, strict=True)]
+    changes = step_changes(two.before, first.trades, worth, before, after, fit, **settings)
+    lasting = [place not in parts.ended for place in range(len(kept))]
+    currencies = [trade.currency for trade in first.trades]
+    return {
+        name: found.with_steps(changes, np.array(lasting) & (np.array(currencies) == name))
+        for name, found in explained.items()
     }
 
 

@@ -24,9 +24,19 @@ PARTS = {
     "mixed": "Mixed and second order",
     "events": "Trades that ended",
     "fx": "FX rates",
+    "higher_order": "Higher order",
     "residual": "Not explained",
 }
 """Part of a change -> its name."""
+STEPS = {
+    "spots": "Spots",
+    "vols": "Implied vols",
+    "rates": "Rates",
+    "dividends": "Dividends",
+    "correlations": "Correlations",
+    "time": "Time",
+}
+"""Step of a full revaluation -> its name."""
 
 
 def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, str, str]]:
@@ -57,6 +67,15 @@ def parts(explanation: Explanation, currency: str) -> TextTable:
         for name, text, value in zip([*found, "change"], texts, values, strict=True)
     ]
     return TextTable(("Part", _in(currency), "Share"), tuple(rows), has_total=True)
+
+
+def steps(explanation: Explanation, currency: str) -> TextTable:
+    """Return the changes of a full revaluation step by step, and their sum; no rows without one."""
+    found = {STEPS[name]: value for name, value in explanation.steps.items()}
+    values = [*found.values(), sum(found.values())] if found else []
+    names = [*found, "Trades that did not end"] if found else []
+    rows = tuple(zip(names, tables.column(values), strict=True))
+    return TextTable(("Step", _in(currency)), rows, has_total=True)
 
 
 def _in(currency: str) -> str:
@@ -123,6 +142,7 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
     names = ("before", "after", "cash", "change", "parts", "trades", "by_quote")
     return {
         **{name: getattr(explanation, name) for name in names},
+        "steps": dict(explanation.steps),
         "std_error_at_most": explanation.error_bound,
         "payments": [payment._asdict() for payment in explanation.payments],
     }
@@ -144,7 +164,8 @@ def write_explanation_parts(
                 yield {"kind": "total", "name": name, "pnl": value, "currency": total[0]}
         for currency, explanation in explanations.items():
             paid = {payment.id: payment.cash for payment in explanation.payments}
-            kinds = {"part": explanation.parts, "quote": explanation.by_quote, "payment": paid}
+            kinds = {"part": explanation.parts, "step": explanation.steps}
+            kinds |= {"quote": explanation.by_quote, "payment": paid}
             for kind, values in kinds.items():
                 for name, value in values.items():
                     yield {"kind": kind, "name": name, "pnl": value, "currency": currency}

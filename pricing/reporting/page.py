@@ -178,6 +178,7 @@ def write_explanation(
                 "tiles": explanations.tiles(explanation, currency),
                 "parts": explanations.parts(explanation, currency),
                 "picture": explanations.picture(explanation, currency),
+                "steps": explanations.steps(explanation, currency),
                 "quotes": explanations.quotes(explanation, currency, _TOP_QUOTES),
                 "payments": explanations.payments(explanation, currency),
                 "currency": name or "a currency that the market does not name",

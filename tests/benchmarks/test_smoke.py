@@ -163,7 +163,8 @@ def of_live_session(found):
 
 
 def of_evenings(found):
-    assert len(found["evenings"]) == 5 and found["largest_share"] < 0.01
+    assert len(found["evenings"]) == 5 and found["largest_shares"]["residual"] < 0.01
+    assert found["largest_shares"]["higher_order"] < 0.01
     last = found["evenings"][-1]["status"]
     assert sum(last.values()) == 200 and last["expired"] > 0 and "failed" not in last
 
