@@ -216,12 +216,13 @@ def test_a_change_is_explained_as_the_library_does(tmp_path):
 
 
 def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_path):
-    """An average of which some dates have passed is not: its fixings are not kept."""
+    """With the steps of a full revaluation in every file, in which it is not."""
     before = moved_market(tmp_path / "before.json")
-    after = moved_market(tmp_path / "after.json", asof="2002-07-08")
+    after = moved_market(tmp_path / "after.json", spot=0.01, asof="2002-07-08")
     paid = "G1,european,DAX,2,call,4300,2002-07-08,,,,,\n"
     assumed = "G2,european,DAX,1,call,4300,2002-07-06,,,,,\n"
-    outcome = run_explain(tmp_path, (GOOD[0], paid, assumed), before, after)
+    rows = GOOD[0], paid, assumed
+    outcome = run_explain(tmp_path, rows, before, after, "--full-revaluation")
     assert outcome.exit_code == 0, outcome.output
     written = json.loads((tmp_path / "out" / "explain.json").read_text())
     spot = dict(Market.read(after).flat_quotes())["EQUITY/PRICE/DAX"]
@@ -240,6 +241,14 @@ def test_a_trade_that_ends_between_two_days_is_explained_with_what_it_pays(tmp_p
     rows = Tables(page).found["payments"][1:]
     assert {row[0][0]: row[4][1] for row in rows} == payments
     assert "Paid in between" in page and "no figures" not in page
+    steps, parts = written["steps"], written["parts"]
+    assert list(steps) == ["spots", "time"] and abs(parts["residual"]) < 1e-6
+    assert sum(steps.values()) + parts["events"] == pytest.approx(written["change"], rel=1e-9)
+    rows = rows_of(tmp_path / "out" / "explain.csv")
+    assert {r["name"]: float(r["pnl"]) for r in rows if r["kind"] == "step"} == steps
+    table = Tables(page).found["steps"][1:]
+    assert [row[1][1] for row in table] == [*steps.values(), sum(steps.values())]
+    assert "step by step: Spots" in outcome.stdout
 
 
 def test_a_book_in_another_currency_than_the_market_has_a_total_with_a_part_of_fx_rates(tmp_path):
