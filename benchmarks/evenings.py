@@ -1,7 +1,7 @@
 """A book that lives: `jaxtape risk` and `jaxtape explain` on every evening, as trades come to an end.
 
 Run `python -m benchmarks.evenings [--trades 300] [--evenings 60] [--paths 16384]
-[--kinds KIND ...] [--model heston] [--out FILE]`.
+[--kinds KIND ...] [--model heston] [--minutes MOST] [--out FILE]`.
 
 The book is written once, with every kind of trade on five equities in five currencies, and is never touched
 again. Each evening has another market, and one more row of fixings for each name: spots move by 1 % a day, vols
@@ -125,6 +125,8 @@ def parser() -> Any:
     made = parser_of(__doc__, trades=300, evenings=60, paths=16384)
     models = "black-scholes", "heston"
     made.add_argument("--model", default=models[0], choices=models, help="of equities")
+    said = "no evening begins after so many minutes; those that did are kept"
+    made.add_argument("--minutes", type=float, default=1440.0, help=said)
     made.add_argument("--kinds", nargs="+", default=[], choices=list(Writer(World(1)).kinds))
     return made
 
@@ -136,7 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         text = Writer(world).book(options.trades, options.kinds)
         desk = Desk(Path(folder), world, text, options)
+        last = time.perf_counter() + 60.0 * options.minutes
         for before, day in zip([None, *world.evenings], world.evenings, strict=False):
+            if time.perf_counter() > last:
+                break
             found.append(desk.evening(day, before))
             run.console.print(_line(found[-1]), soft_wrap=True)
     lost = [own["day"] for own in found if sum(own["status"].values()) != options.trades]
