@@ -70,7 +70,7 @@ def step_changes(
         before: The market before.
         after: The market after.
         fit: The map from a market to models.
-        progress: As in `risk`.
+        progress: Called with the trades done, their total number and an empty message, in each step.
         **settings: The other arguments of `risk`.
     """
     settings["greeks"] = False
