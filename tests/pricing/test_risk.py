@@ -63,6 +63,27 @@ def small_book() -> Book:
     return dataclasses.replace(dax_book(), rows=tuple(rows))
 
 
+def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
+    """Forty strikes on both sides of the forward in two expiries, one of which overflows, and one by itself."""
+    strikes = [*np.linspace(2500.0, 6500.0, 40), 1e-310]
+    rows = [f"S{i},european,DAX,call,{k},2003-03-18" for i, k in enumerate(strikes)]
+    rows += [f"T{i},european,DAX,put,{k},2002-12-17" for i, k in enumerate(strikes[:-1])]
+    rows += ["A,european,DAX,call,4500,2003-06-20"]
+    book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows]))
+    fit = lambda market: {"DAX": dax_heston()}
+    found = risk(book, dax(), fit)
+    assert [trade.id for trade in found.failed] == ["S40"]
+    valued = [trade for trade in found.trades if trade.figures]
+    contracts = products_of([row.trade for row in book.rows if row.id != "S40"], dax())
+    alone = greeks(contracts, dax_heston(), Fourier())
+    for name in ("value", "delta", "gamma", "theta"):
+        figures = [jax.tree.leaves(getattr(trade.figures, name))[0] for trade in valued]
+        np.testing.assert_allclose(figures, getattr(alone, name), rtol=1e-9, atol=1e-9)
+    values = risk(book, dax(), fit, greeks=False)
+    shared = [trade.figures.value for trade in values.trades if trade.figures]
+    np.testing.assert_allclose(shared, alone.value, rtol=1e-12, atol=1e-9)
+
+
 @pytest.fixture(scope="module")
 def found():
     return risk(small_book(), dax(), black_scholes)
@@ -222,27 +243,6 @@ def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     np.testing.assert_allclose(
         list(found.sensitivities.values()), list(rest.sensitivities.values()), rtol=1e-9, atol=1e-6
     )
-
-
-def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
-    """Forty strikes on both sides of the forward in two expiries, one of which overflows, and one by itself."""
-    strikes = [*np.linspace(2500.0, 6500.0, 40), 1e-310]
-    rows = [f"S{i},european,DAX,call,{k},2003-03-18" for i, k in enumerate(strikes)]
-    rows += [f"T{i},european,DAX,put,{k},2002-12-17" for i, k in enumerate(strikes[:-1])]
-    rows += ["A,european,DAX,call,4500,2003-06-20"]
-    book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows]))
-    fit = lambda market: {"DAX": dax_heston()}
-    found = risk(book, dax(), fit)
-    assert [trade.id for trade in found.failed] == ["S40"]
-    valued = [trade for trade in found.trades if trade.figures]
-    contracts = products_of([row.trade for row in book.rows if row.id != "S40"], dax())
-    alone = greeks(contracts, dax_heston(), Fourier())
-    for name in ("value", "delta", "gamma", "theta"):
-        figures = [jax.tree.leaves(getattr(trade.figures, name))[0] for trade in valued]
-        np.testing.assert_allclose(figures, getattr(alone, name), rtol=1e-9, atol=1e-9)
-    values = risk(book, dax(), fit, greeks=False)
-    shared = [trade.figures.value for trade in values.trades if trade.figures]
-    np.testing.assert_allclose(shared, alone.value, rtol=1e-12, atol=1e-9)
 
 
 def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
