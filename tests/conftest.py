@@ -145,6 +145,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """The process ends: what it has made is not looked through once more."""
+    gc.freeze()
+
+
 _MAPS = Path("/proc/self/maps")
 _MANY = (
     28_000  # of the 65,530 memory maps that Linux allows a process; past them a compiler crashes

@@ -1,4 +1,7 @@
-"""Compile and run a solver's programs on one device and on eight: `python -m ... SOLVER`, JSON comes back."""
+"""Compile and run the programs of solvers on one device and on eight, and print what was found as JSON.
+
+Run `python -m tests.pricing.fbsde.many_devices SOLVER ...`.
+"""
 
 import dataclasses
 import json
@@ -43,8 +46,9 @@ def work_of(programs: list[CompiledWork], stages: int) -> float:
     return first.operations + stages * stage.operations
 
 
-def main() -> None:
-    solver = solver_of(sys.argv[1])
+def compared(name: str) -> dict[str, object]:
+    """Return a device's share of the operations, what devices send, and the largest difference of a result."""
+    solver = solver_of(name)
     problem = problem_of(solver)
     stages = solver.num_stages(problem)
     alone, arrays = compiled(problem, solver)
@@ -57,8 +61,8 @@ def main() -> None:
     ]
     share = work_of(of_one, stages) / work_of(alone, stages)
     sent = [[*loop, count] for loop, count in of_one[1].collectives.items()]
-    print(json.dumps({"share": share, "collectives": sent, "error": max(errors)}))
+    return {"share": share, "collectives": sent, "error": max(errors)}
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps({name: compared(name) for name in sys.argv[1:]}))
