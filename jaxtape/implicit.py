@@ -29,8 +29,8 @@ def root(
         f: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
         guess: The first `x`, a pytree of floats of one dtype; the root's derivative to it is 0.
         max_steps: The largest number of Newton steps.
-        rtol: The largest last step, relative to the largest entry of `x`; None is eps^(2/3), after which
-            a simple root is right to rounding.
+        rtol: The largest last step of each entry of `x`, relative to it, or to the largest entry where rounding
+            leaves no smaller steps; None is eps^(2/3), after which a simple root is right to rounding.
         atol: An absolute size that is allowed beside it; give one where the root may be 0.
 
     Returns:
@@ -60,7 +60,7 @@ def fixed_point(
         g: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
         guess: The first `x`, a pytree of floats of one dtype; the derivative to it is 0.
         max_steps: The largest number of iterations.
-        rtol: The largest last change, relative to the largest entry of `x`; None is eps^(2/3).
+        rtol: The largest last change of each entry of `x`, as in `root`; None is eps^(2/3).
         atol: An absolute size that is allowed beside it; give one where the fixed point may be 0.
 
     Returns:
@@ -76,7 +76,11 @@ def fixed_point(
 
 
 def _solve(f: Callable, guess: Any, step: Callable, max_steps: int, rtol, atol: float) -> Any:
-    """Add `step(f, x)` to x until it is small, then one step of Newton's; differentiate implicitly."""
+    """Add `step(f, x)` to x until it is small, then one step of Newton's; differentiate implicitly.
+
+    An entry stands still where its change is small beside the entry itself, or small beside the largest and no
+    smaller than the change before: an entry that is 0 keeps the rounding of the others.
+    """
     guess = jax.tree.map(jnp.asarray, guess)
     _check(f, guess)
     flat, unravel = ravel_pytree(guess)
@@ -85,18 +89,22 @@ def _solve(f: Callable, guess: Any, step: Callable, max_steps: int, rtol, atol: 
 
     def search(f, x):
         def unfinished(carry):
-            k, _, done = carry
-            return (k < max_steps) & ~done
+            k, _, _, stands = carry
+            return (k < max_steps) & ~jnp.all(stands)
 
         def advance(carry):
-            k, x, _ = carry
+            k, x, before, stands = carry
             change = step(f, x)
-            x = x + change
-            return k + 1, x, _largest(change) <= tolerance * _largest(x) + atol
+            x, size = x + change, jnp.abs(change)
+            own = size <= tolerance * jnp.abs(x) + atol
+            largest = tolerance * jnp.max(jnp.abs(x), initial=0.0) + atol
+            is_small = jnp.max(size, initial=0.0) <= largest
+            return k + 1, x, size, is_small & (own | stands | (size >= before))
 
-        _, x, done = lax.while_loop(unfinished, advance, (0, x, jnp.asarray(False)))
+        never = jnp.full_like(x, jnp.inf), jnp.zeros(x.shape, bool)
+        _, x, _, stands = lax.while_loop(unfinished, advance, (0, x, *never))
         x = x + _newton_step(f, x)
-        return jnp.where(done & jnp.all(jnp.isfinite(x)), x, jnp.nan)
+        return jnp.where(jnp.all(stands) & jnp.all(jnp.isfinite(x)), x, jnp.nan)
 
     x = lax.custom_root(flat_f, lax.stop_gradient(flat), search, _solve_linear)
     factor = jnp.where(jnp.isfinite(x), jnp.ones_like(x), jnp.nan)
@@ -110,10 +118,6 @@ def _newton_step(f: Callable, x: Array) -> Array:
 def _solve_linear(linear: Callable, y: Array) -> Array:
     """Solve `linear(x) = y` by its matrix."""
     return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(y)), y)
-
-
-def _largest(x: Array) -> Array:
-    return jnp.max(jnp.abs(x), initial=0.0)
 
 
 def _check(f: Callable, guess: Any) -> None:

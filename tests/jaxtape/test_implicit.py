@@ -102,3 +102,25 @@ def test_what_is_no_equation_is_refused():
         jt.root(lambda x: jnp.stack([x, x]), 1.0)
     with pytest.raises(TypeError, match="floats of one dtype"):
         jt.root(lambda x: x - 1, 1)
+
+
+@pytest.mark.parametrize("solve", ["root", "fixed_point"])
+def test_an_entry_far_below_the_largest_is_as_right_as_alone(solve):
+    """The search ended by the largest entry: .0034 for .001 beside 1e8."""
+    if solve == "root":
+        f = lambda x: {"big": x["big"] - 1e8, "small": x["small"] ** 3 - 1e-9}
+    else:
+        slow = lambda b: 0.9 * b + 1e-4 * jnp.sqrt(1e-3 / b)
+        f = lambda x: {"big": 0.0 * x["big"] + 1e8, "small": slow(x["small"])}
+    one = jnp.ones(())
+    found = getattr(jt, solve)(f, {"big": one, "small": one}, atol=0.0)
+    rtol = 1e-9 if one.dtype == jnp.float64 else 1e-3
+    np.testing.assert_allclose([found["big"], found["small"]], [1e8, 1e-3], rtol=rtol)
+
+
+def test_an_entry_that_is_zero_keeps_the_rounding_of_the_others():
+    matrix = jnp.array([[2.0, 0.3, -0.4], [0.1, 1.0, 0.7], [-0.5, 0.2, 1.5]])
+    right = jnp.array([0.0, 2.0, 0.0])
+    f = lambda x: matrix @ (x + x**3) - matrix @ (right + right**3)
+    found = jt.root(f, jnp.ones(3))
+    np.testing.assert_allclose(found, right, atol=16 * float(jnp.finfo(found.dtype).eps))
