@@ -131,7 +131,7 @@ def compare_gradients(
     """Compare the value and gradient of a JAX function with a PyTorch function's.
 
     It takes the gradient of `sum_i w_i y_i` over all float outputs; w is 1 for a scalar and standard normal for
-    other outputs.
+    other outputs. Integer and boolean outputs must be equal.
 
     Args:
         jax_fn: A function of pytrees of arrays.
@@ -170,7 +170,7 @@ def compare_gradients(
     if way not in WAYS:
         raise ValueError(f"way={way!r}: give one of {', '.join(WAYS)}.")
     theirs_fn = torch.compile(torch_fn) if way == "compile" else torch_fn
-    (ours, our_gradient), (theirs, their_gradient) = (
+    (ours, our_gradient, our_codes), (theirs, their_gradient, their_codes) = (
         _taken(f, tree, tensors, seed, kind)
         for f, kind in ((to_torch(jax_fn), "eager"), (theirs_fn, way))
     )
@@ -183,6 +183,7 @@ def compare_gradients(
     if len(labels) != len(ours):
         raise ValueError(f"names: {len(labels)} for {len(ours)} float outputs; give one for each.")
     outputs = tuple(map(array_difference, labels, ours, theirs))
+    outputs += _exact_differences(our_codes, their_codes)
     leaf_names = [
         f"inputs{jax.tree_util.keystr(p)}"
         for (p, _), t in zip(leaves, tensors, strict=True)
@@ -194,8 +195,27 @@ def compare_gradients(
     return GradientTable(difference, tuple(rows), outputs)
 
 
-def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list, Callable]:
-    """Return the float outputs, and a function for the gradient of their weighted sum in the float inputs."""
+def _exact_differences(ours: list, theirs: list) -> tuple[ArrayDifference, ...]:
+    """Compare integer and boolean outputs, of which every entry counts: the scale of a row is 0.
+
+    Raises:
+        ValueError: They differ in number or shape.
+    """
+    said = [[list(y.shape) for y in side] for side in (ours, theirs)]
+    if said[0] != said[1]:
+        raise ValueError(
+            f"The integer and boolean outputs are of shapes {said[0]} in JAX and {said[1]} in PyTorch: make "
+            "them correspond."
+        )
+    rows = (
+        array_difference(f"integer output {k}", a.double(), b.double())
+        for k, (a, b) in enumerate(zip(ours, theirs, strict=True))
+    )
+    return tuple(dataclasses.replace(row, largest=0.0) for row in rows)
+
+
+def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list, Callable, list]:
+    """Return the float outputs, a function for the gradient of their weighted sum, and the other outputs."""
     is_float = [tensor.is_floating_point() for tensor in tensors]
     floats = [tensor for tensor, own in zip(tensors, is_float, strict=True) if own]
 
@@ -207,19 +227,23 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
             for x, own in zip(tensors, is_float, strict=True)
         ]
         out = jax.tree.leaves(f(*jax.tree.unflatten(tree, leaves)))
-        return tuple(y for y in out if y.is_floating_point())
+        is_real = [y.is_floating_point() for y in out]
+        real = tuple(y for y, own in zip(out, is_real, strict=True) if own)
+        return real, [y for y, own in zip(out, is_real, strict=True) if not own]
 
     if way == "func":
-        outputs, pull, *_ = torch.func.vjp(of_floats, *(x.detach() for x in floats))
-        return list(outputs), lambda: list(pull(_weights(outputs, seed)))
-    outputs = list(of_floats(*floats))
+        primals = (x.detach() for x in floats)
+        outputs, pull, codes = torch.func.vjp(of_floats, *primals, has_aux=True)
+        return list(outputs), lambda: list(pull(_weights(outputs, seed))), codes
+    outputs, codes = of_floats(*floats)
+    outputs = list(outputs)
 
     def gradient() -> list:
         weights = list(_weights(outputs, seed))
         found = torch.autograd.grad(outputs, floats, weights, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g for x, g in zip(floats, found, strict=True)]
 
-    return outputs, gradient
+    return outputs, gradient, codes
 
 
 def _weights(outputs, seed: int) -> tuple:

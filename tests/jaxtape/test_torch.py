@@ -431,3 +431,21 @@ def test_the_page_quotes_the_example_and_prints_what_it_says(exercise_list, monk
     with contextlib.redirect_stdout(io.StringIO()):
         for block in more[:3]:
             exec(block, names)
+
+
+@pytest.mark.parametrize("way", ["eager", "func"])
+def test_integer_and_boolean_outputs_must_be_equal(way):
+    """They were left out, and a mask of exercise that was another ended in "yes"."""
+    x = (np.array([0.3, 1.2, -0.7]),)
+    compare = lambda ours, theirs: compare_gradients(ours, theirs, x, way=way)
+    with_mask = lambda level: lambda x: (torch.sin(x), x > level)
+    same = compare(lambda x: (jnp.sin(x), x > 0.0), with_mask(0.0))
+    assert same.parts_at(1e-10) is None
+    apart = compare(lambda x: (jnp.sin(x), x > 0.0), with_mask(0.5))
+    assert apart.parts_at(1e-3) == "integer output 0"
+    many = compare(
+        lambda x: (jnp.sin(x), jnp.int32(10**6)), lambda x: (torch.sin(x), torch.tensor(10**6 + 1))
+    )
+    assert many.parts_at(1e-3) == "integer output 0"
+    with pytest.raises(ValueError, match=r"are of shapes \[\[3\]\] in JAX and \[\] in PyTorch"):
+        compare(lambda x: (jnp.sin(x), x > 0.0), torch.sin)
