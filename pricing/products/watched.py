@@ -62,7 +62,15 @@ def days_watched(
         name: The equity.
         start: The first day; None if it is not known.
         expiry: The last day.
+
+    Raises:
+        UnknownPast: The start is still to come: a product is watched from today on.
     """
+    if start is not None and start > observed.until:
+        raise UnknownPast(
+            f"the level is watched from {start} on, after the market's as-of date {observed.until}",
+            "give monitoring_dates from that day on, if the type has them, or value it from that day on",
+        )
     known = {*observed.days(name)[:-1]}
     known |= {expiry} if expiry <= observed.until else set()
     return tuple(day for day in sorted(known) if (start or date.min) <= day <= expiry)

@@ -267,6 +267,25 @@ def test_a_fixing_beyond_a_barrier_of_unknown_start_is_refused():
     assert "give start, the first day, or knocked, the day of the knock" in trade.status
 
 
+LATER = {"underlying": "S", "expiry": "2027-01-07", "start": "2026-07-07"}
+TOUCH = LATER | {"barrier": 90, "touch_kind": "no-touch", "touched_from": "above"}
+WATCHED_LATER = {
+    "barrier": OUT | LATER | {"barrier": 80},
+    "double_knock_out": {"option": "call", "strike": 95, "lower": 80, "upper": 130, **LATER},
+    "touch": TOUCH,
+    "double_touch": LATER | {"lower": 80, "upper": 130, "touch_kind": "no-touch"},
+    "lookback": {"option": "call", **LATER},
+    "autocallable": NOTE | LATER | {"knock_in": 70, "watched": "always"},
+}
+
+
+def test_a_level_that_is_watched_from_a_later_day_on_is_refused():
+    """All were valued as if they were watched from today on: the knock-out too low, the touch too high."""
+    trades = valued(*({**row, "type": kind} for kind, row in WATCHED_LATER.items())).trades
+    for trade in trades:
+        assert "watched from 2026-07-07 on, after the market's as-of date" in trade.status, trade
+
+
 def test_a_lookback_of_unknown_start_counts_the_spot_of_the_market_before():
     """It was valued on the 7th, at 100, as if it began there."""
     (trade,) = book({"type": "lookback", "option": "call", "expiry": "2026-01-09"}).trades
