@@ -205,6 +205,12 @@ def real_vector(name: str, **kwargs: Any) -> Any:
     return real(name, core=1, **kwargs)
 
 
+def accruals() -> Any:
+    """Return a field holding the year fractions of periods, a vector or a batch of them."""
+    wanted = "year fractions from 0 to 60: 91 days are about 0.25"
+    return _field(_bounded("accruals", 0.0, 60.0, wanted, False), core=1)
+
+
 def time(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
     """Return a field holding a time from today, above zero (years), or None if that is `optional`."""
     wanted = "a finite number above 0, in years: what expires today is worth its payoff"

@@ -12,10 +12,11 @@ from jaxtyping import Array, Float
 from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
-from ..fields import Converted, dates, non_negative, positive, real_vector, word
+from ..fields import Converted, accruals, dates, non_negative, positive, real_vector, word
 from ..numbers_shown import repr_with_numbers
 from ..numerics.black import bachelier, black
 from ..numerics.safe_math import nan_where, safe_sqrt
+from ..time_order import check_accruals
 from .caplet_vols import VOL_KINDS, CapletVols, check_strikes, row_of
 from .curve import ZeroCurve
 
@@ -58,7 +59,7 @@ class CapQuotes(eqx.Module):
 
     starts: Converted[Periods] = dates("starts", repeated=True)
     ends: Converted[Periods] = dates("ends", repeated=True)
-    accruals: Converted[Periods] = real_vector("accruals")
+    accruals: Converted[Periods] = accruals()
     strikes: Converted[Float[Array, " strikes"]] = real_vector("strikes")
     quotes: Converted[Float[Array, "caps strikes"]] = positive("quotes")
     shift: Converted[Float[Array, ""]] = non_negative("shift", default=0.0)
@@ -80,6 +81,7 @@ class CapQuotes(eqx.Module):
             raise ValueError(
                 f"the last rates of the caps are fixed at {times} years: order the caps by their maturities"
             )
+        check_accruals(self.starts, self.ends, self.accruals)
 
     @property
     def times(self) -> Float[Array, " caps"]:

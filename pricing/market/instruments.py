@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..fields import Converted, real
+from ..time_order import check_accruals
 from .curve import ZeroCurve
 from .dates import Leg
 
@@ -245,3 +246,4 @@ def check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> N
             f"an instrument from {start[at]:g} to {end[at]:g} years accrues {accruals[at]:g}: give a start "
             "from today on, a later end, and a positive accrual"
         )
+    check_accruals(start, end, accruals)

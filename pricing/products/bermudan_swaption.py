@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, choice, dates, real, real_vector
+from ..fields import Numeric, Word, accruals, choice, dates, real
 from ..ingestion.errors import listed
 from ..ingestion.fields import problem
 from ..market.dates import advance
@@ -50,7 +50,7 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
         "exercise_dates", repeated=True
     )
     payment_dates: Numeric[Float[Array, "*#batch payments"]] = dates("payment_dates", repeated=True)
-    accruals: Numeric[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
 

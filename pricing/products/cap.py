@@ -5,8 +5,9 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 
-from ..fields import Numeric, Word, choice, real, real_vector
+from ..fields import Numeric, Word, accruals, choice, real, real_vector
 from ..fields import dates as times
+from ..time_order import check_accruals
 from .product import Padded, extra_dates, front, side_of
 
 CAP_OR_FLOOR = {"cap": 1, "floor": -1}
@@ -28,7 +29,7 @@ class Cap(Padded):
             (periods,), or None.
 
     Raises:
-        ValueError: The lists differ in length.
+        ValueError: The lists differ in length, or a period accrues what does not go with its length.
 
     Examples:
         >>> from pricing import Cap, ForwardRates, price
@@ -40,7 +41,7 @@ class Cap(Padded):
     strike: Numeric[Float[Array, "..."]] = real("strike")
     starts: Numeric[Float[Array, "*#batch periods"]] = times("starts", today=True, repeated=True)
     ends: Numeric[Float[Array, "*#batch periods"]] = times("ends", repeated=True)
-    accruals: Numeric[Float[Array, "*#batch periods"]] = real_vector("accruals")
+    accruals: Numeric[Float[Array, "*#batch periods"]] = accruals()
     option: Word[Int8[Array, "..."]] = choice("option", CAP_OR_FLOOR, default="cap")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
     amounts: Numeric[Float[Array, "*#batch periods"] | None] = real_vector(
@@ -55,6 +56,7 @@ class Cap(Padded):
             raise ValueError(
                 f"starts, ends, accruals (and amounts) have {given} entries: give one of each for each period"
             )
+        check_accruals(self.starts, self.ends, self.accruals)
 
     @property
     def side(self) -> Float[Array, "..."]:

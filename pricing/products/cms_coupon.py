@@ -2,7 +2,8 @@
 
 from jaxtyping import Array, Float, Int8
 
-from ..fields import Numeric, Word, choice, dates, real, real_vector, time
+from ..fields import Numeric, Word, accruals, choice, dates, real, time
+from ..time_order import check_order
 from .product import AbstractProduct
 
 RATE_CAP_OR_FLOOR = {"rate": 0, "cap": 1, "floor": -1}
@@ -28,7 +29,7 @@ class CmsCoupon(AbstractProduct):
             where one curve gives the rates and discounts.
 
     Raises:
-        ValueError: accruals and payment dates differ in number.
+        ValueError: accruals and payment dates differ in number, or times are before the fixing.
 
     Examples:
         >>> from pricing import CmsCoupon, ForwardRates, price
@@ -40,7 +41,7 @@ class CmsCoupon(AbstractProduct):
     fixing: Numeric[Float[Array, "..."]] = time("fixing")
     payment: Numeric[Float[Array, "..."]] = time("payment")
     payment_dates: Numeric[Float[Array, "*#batch payments"]] = dates("payment_dates")
-    accruals: Numeric[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     accrual: Numeric[Float[Array, "..."]] = real("accrual", default=1.0)
     strike: Numeric[Float[Array, "..."]] = real("strike", default=0.0)
     option: Word[Int8[Array, "..."]] = choice("option", RATE_CAP_OR_FLOOR, default="rate")
@@ -55,3 +56,13 @@ class CmsCoupon(AbstractProduct):
                 f"accruals of shape {self.accruals.shape} for payment dates of shape "
                 f"{self.payment_dates.shape}: give one for each payment"
             )
+        fixing = "the fixing", self.fixing
+        check_order(*fixing, "the coupon is paid", self.payment, "give a later payment")
+        pays = "the swap has its first payment", self.payment_dates[..., 0]
+        check_order(*fixing, *pays, "give the payments of the swap that starts then")
+        if self.resets is not None:
+            starts = "the floating leg begins", self.resets[..., 0]
+            check_order(*fixing, *starts, "give the periods of the swap that starts then")
+            last = "the last floating period begins", self.resets[..., -1]
+            ends = "the swap ends", self.payment_dates[..., -1]
+            check_order(*last, *ends, "give the starts of the periods alone")

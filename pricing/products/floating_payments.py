@@ -5,10 +5,12 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import Numeric, real_vector
+from ..fields import Numeric, is_traced, real_vector
 from ..fields import dates as times
+from ..time_order import check_order
 from .product import Padded, extra_dates, front
 from .trade import Column, Trade
 
@@ -31,7 +33,7 @@ class FloatingPayments(Padded):
         notionals: The notionals of the coupons in currency, of any sign, of shape (payments,).
 
     Raises:
-        ValueError: The lists differ in length.
+        ValueError: The lists differ in length, or a coupon is paid before its rate is fixed.
 
     Examples:
         >>> from pricing import RateCurves, price
@@ -55,6 +57,11 @@ class FloatingPayments(Padded):
                 f"dates, amounts, starts, ends, paid and notionals have {counts} entries: give lists of one "
                 "length, with amounts and notionals of 0 where one list is shorter"
             )
+        if not is_traced((self.notionals, self.starts, self.ends)):
+            pays = np.asarray(self.notionals) != 0.0
+            fixed = np.where(pays, np.minimum(self.starts, self.ends), 0.0)
+            remedy = "give a payment from the fixing on"
+            check_order("its rate is fixed", fixed, "a coupon is paid", self.paid, remedy)
 
     def padded(self, num_dates: int) -> "FloatingPayments":
         """Return the same contract on `num_dates` dates: nothing is paid on those in front."""

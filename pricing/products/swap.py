@@ -9,7 +9,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, choice, dates, non_negative, real, real_vector
+from ..fields import Numeric, Word, accruals, choice, dates, non_negative, real
 from ..ingestion.fields import problem
 from ..market.conventions import MONTHS, DayCount, Frequency
 from ..market.dates import year_fraction
@@ -45,7 +45,7 @@ class Swap(SwapEntry):
     fixed_rate: Numeric[Float[Array, "..."]] = real("fixed_rate")
     start: Numeric[Float[Array, "..."]] = non_negative("start", time=True)
     payment_dates: Numeric[Float[Array, "*#batch payments"]] = dates("payment_dates")
-    accruals: Numeric[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
 

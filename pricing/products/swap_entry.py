@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int8
 
+from ..fields import is_traced
 from ..market.state import MarketState
+from ..time_order import check_order
 from .exercise import Exercisable
 from .product import AbstractProduct, side_of
 
@@ -36,8 +37,8 @@ class SwapEntry(AbstractProduct):
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry.
+        ValueError: If accruals and payment dates differ in number, no payment is left after the last
+            entry, or a coupon is paid before the first.
 
     Examples:
         >>> from pricing import Swap
@@ -81,7 +82,7 @@ class SwapEntry(AbstractProduct):
                 f"payment_dates of shape {list(paid.shape)} and accruals of shape {list(accruals.shape)}: "
                 "give one accrual for each payment date"
             )
-        if isinstance(paid, Tracer) or isinstance(self.entry_dates, Tracer):
+        if is_traced((paid, self.entry_dates, accruals)):
             return
         last = (np.asarray(dates)[..., -1] for dates in (self.entry_dates, paid))
         entries, ends = map(np.ravel, np.broadcast_arrays(*last))
@@ -92,6 +93,9 @@ class SwapEntry(AbstractProduct):
                 f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
                 "left to exchange; give dates before the last payment"
             )
+        first = np.where(np.asarray(accruals) > 0.0, np.asarray(paid), np.inf)
+        remedy = "give the payments of the swap that begins then"
+        check_order("the first entry", self.entry_dates[..., :1], "a coupon is paid", first, remedy)
 
 
 class SwapOption(SwapEntry, Exercisable):

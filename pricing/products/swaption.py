@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, choice, dates, real, real_vector, time
+from ..fields import Numeric, Word, accruals, choice, dates, real, time
 from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .exercised_swap import ExercisedIntoSwap
@@ -38,7 +38,7 @@ class Swaption(SwapOption):
     strike: Numeric[Float[Array, "..."]] = real("strike")
     exercise_date: Numeric[Float[Array, "..."]] = time("exercise_date")
     payment_dates: Numeric[Float[Array, "*#batch payments"]] = dates("payment_dates")
-    accruals: Numeric[Float[Array, "*#batch payments"]] = real_vector("accruals")
+    accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
 

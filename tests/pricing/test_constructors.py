@@ -8,12 +8,18 @@ import pytest
 from pricing import (
     G2,
     BlackScholes,
+    Cap,
+    CapQuotes,
+    CmsCoupon,
     European,
+    FloatingPayments,
     Heston,
     HullWhite,
     LocalVol,
     NeuralLocalVol,
     Sabr,
+    Swap,
+    Swaption,
     VolCurve,
     VolSurface,
     ZeroCurve,
@@ -90,6 +96,39 @@ BAD = {
     "a future's price": (lambda: Futures([0.0], [1.0], [1.0], [NAN]), "prices must be"),
     "a swap's dates": (lambda: ParSwaps([0.0], [[NAN]], [[1.0]], [0.03]), "payment_dates"),
     "an equity's spot": (lambda: Equity(-1.0, 0.0, surface(), "EUR"), "spot must be"),
+    "accruals below zero": (lambda: Swaption(0.03, 1.0, [2.0, 3.0], [-1.0, -1.0]), "accruals must"),
+    "those of a cap": (lambda: Cap(0.03, [0.5], [1.0], [-0.5]), "accruals must be year fractions"),
+    "days for a year fraction": (lambda: Cap(0.03, [0.5], [1.0], [18.2]), "accrues 18.2: give its"),
+    "those of a quote": (
+        lambda: CapQuotes([[0.5]], [[0.75]], [[30.0]], [0.03], [[0.2]]),
+        "accrues 30",
+    ),
+    "those of a deposit": (lambda: Deposits([0.0], [0.25], [91.0], [0.03]), "accrues 91"),
+    "a period that runs back": (lambda: Cap(0.03, [1.0], [0.5], [0.5]), "an end after the start"),
+    "a coupon before the swap": (
+        lambda: Swap(0.03, 1.5, [1.0, 2.0], [1.0, 1.0]),
+        "a coupon is paid at 1 years, before the first entry at 1.5",
+    ),
+    "one before its fixing": (
+        lambda: FloatingPayments([1.0], [0.0], [2.0], [2.5], [1.0], [100.0]),
+        "a coupon is paid at 1 years, before its rate is fixed at 2",
+    ),
+    "a CMS coupon before its fixing": (
+        lambda: CmsCoupon(5.0, 4.0, [6.0, 7.0], [1.0, 1.0]),
+        "the coupon is paid at 4 years, before the fixing at 5",
+    ),
+    "a swap before that": (
+        lambda: CmsCoupon(5.0, 5.0, [4.0, 7.0], [1.0, 1.0]),
+        "first payment at 4",
+    ),
+    "its floating leg": (
+        lambda: CmsCoupon(5.0, 5.0, [6.0, 7.0], [1.0, 1.0], resets=[3.0, 4.0]),
+        "the floating leg begins at 3",
+    ),
+    "a reset after its end": (
+        lambda: CmsCoupon(5.0, 5.0, [6.0, 7.0], [1.0, 1.0], resets=[5.0, 8.0]),
+        "the swap ends at 7 years, before the last floating period begins at 8",
+    ),
     "no contract": (lambda: European([], 1.0), "strike must be .* got none"),
     "no expiry": (lambda: VolSurface([], [90.0, 110.0], np.zeros((0, 2))), "expiries must be"),
 }

@@ -1,0 +1,53 @@
+"""Checks of times that belong together: what comes after what, and the lengths of periods."""
+
+from typing import Any
+
+import numpy as np
+
+from .fields import is_traced
+
+_SLACK = 1e-4  # years: two times nearer than this are one, but for rounding
+
+
+def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> None:
+    """Check that times are not before others, unless they are traced.
+
+    Args:
+        first: What is at the earlier times, in words.
+        start: The earlier times, in years.
+        then: What is at the later times.
+        end: The later times, which broadcast with the earlier ones.
+        remedy: What to give instead.
+
+    Raises:
+        ValueError: A time is before the one that it should follow.
+    """
+    if is_traced((start, end)):
+        return
+    starts, ends = np.broadcast_arrays(np.asarray(start), np.asarray(end))
+    for before, after in zip(starts.flat, ends.flat, strict=True):
+        if after < before - _SLACK:
+            raise ValueError(f"{then} at {after:g} years, before {first} at {before:g}: {remedy}")
+
+
+def check_accruals(start: Any, end: Any, accrued: Any) -> None:
+    """Check that the periods that accrue have a length, and about the one that they accrue, unless traced.
+
+    Args:
+        start: The starts of the periods, in years.
+        end: Their ends.
+        accrued: Their year fractions.
+
+    Raises:
+        ValueError: A period accrues what does not go with its length.
+    """
+    if is_traced((start, end, accrued)):
+        return
+    periods = np.broadcast_arrays(*map(np.asarray, (start, end, accrued)))
+    for before, after, accrual in zip(*(x.flat for x in periods), strict=True):
+        length = after - before
+        if accrual > 0.0 and (length <= 0.0 or accrual > 1.5 * length + 0.02):
+            raise ValueError(
+                f"a period from {before:g} to {after:g} years accrues {accrual:g}: give its year fraction, and "
+                "an end after the start"
+            )
