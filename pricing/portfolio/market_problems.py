@@ -1,6 +1,8 @@
 """The checks of a trade against a market: names, curves, correlations, units and currency."""
 
 import functools
+import math
+import operator
 
 from pricing.ingestion.errors import listed, show
 from pricing.ingestion.fields import closest
@@ -30,24 +32,48 @@ class MarketProblems:
             problems += _no_curves(trade, market) or _no_cap_vols(trade, market)
         elif not problems and len(names) > 1:
             problems += _no_basket(trade, market)
-        if not problems and not trade.in_rates and len(names) == 1:
-            problems += _far_levels(trade, self._spot(trade.underlying))
+        if not problems and not trade.in_rates:
+            problems += _far_levels(trade, [self._spot(name) for name in names])
         if not problems and trade.currency is not None:
             problems += _other_currency(trade, trade.currency, self._currency_of(trade))
         return tuple(problems)
 
 
-def _far_levels(trade: Trade, spot: float) -> list[ValidationIssue]:
-    """Return the problems of a strike or a lower barrier that is of another unit than the spot."""
-    found = []
-    for name in ("strike", "barrier", "lower"):
-        level = getattr(trade, name, None)
-        if level is None or not far_from(spot, level) or (name != "strike" and level > spot):
-            continue
-        message = f"{level:g} is far from the spot {spot:g} of {trade.underlying}"
-        remedy = f"give a {name} as a price in the currency of the spot, or correct the spot"
-        found.append(ValidationIssue((name,), show(level), message, remedy))
-    return found
+_PRICES = "initial_spot", "extreme"
+_LEVELS = "barrier", "lower", "upper", "protection", "coupon_barrier", "knock_in"
+
+
+def _far_levels(trade: Trade, spots: list[float]) -> list[ValidationIssue]:
+    """Return the problems of prices of another unit than the spot; a level far above it is never reached.
+
+    The strike of a basket may be near each of its spots or near their weighted sum; other levels of a trade on
+    several equities are those of the first.
+    """
+    first, *rest = zip(trade.underlyings, spots, strict=True)
+    weights = getattr(trade, "all_weights", None)
+    near_strike = [first]
+    if weights is not None:
+        near_strike += [*rest, (trade.underlying, math.fsum(map(operator.mul, weights, spots)))]
+    found = [_far_from_all("strike", getattr(trade, "strike", None), near_strike)]
+    found += [_far_from_all(name, getattr(trade, name, None), [first]) for name in _PRICES]
+    found += [_far_from_all(name, getattr(trade, name, None), [first], True) for name in _LEVELS]
+    others = zip(getattr(trade, "other_initial_spots", None) or (), rest, strict=False)
+    found += [_far_from_all("other_initial_spots", level, [own]) for level, own in others]
+    return [issue for issue in found if issue is not None]
+
+
+def _far_from_all(
+    name: str, level: float | None, near: list[tuple[str, float]], from_below: bool = False
+) -> ValidationIssue | None:
+    """Return the problem of a level that is far from all of some named prices, or None."""
+    if level is None or not all(far_from(spot, level) for _, spot in near):
+        return None
+    of, spot = near[-1]
+    if from_below and level > spot:
+        return None
+    message = f"{level:g} is far from the spot {spot:g} of {of}"
+    remedy = f"give {name} as a price in the currency of the spot, or correct the spot"
+    return ValidationIssue((name,), show(level), message, remedy)
 
 
 def _other_currency(trade: Trade, said: str, found: str) -> list[ValidationIssue]:

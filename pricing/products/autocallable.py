@@ -218,6 +218,9 @@ def _check_below(name: str, level: Array | None, tops: np.ndarray, relation: str
         )
 
 
+_NEVER = 1000.0  # a call step from here on is never reached
+
+
 class AutocallableTrade(Trade):
     """A note that is redeemed on the first date with the spot, or the worst of several, at `barrier` or above.
 
@@ -242,7 +245,7 @@ class AutocallableTrade(Trade):
     call_steps: Annotated[tuple[float, ...], numbers("call step", above=0.0)] | None = None
     coupon_barrier: Level | None = None
     memory: Annotated[str, one_of(*NO_OR_YES)] = "no"
-    missed: Annotated[float, number("missed coupon", least=0.0)] = 0.0
+    missed: Annotated[float, number("missed coupon", least=0.0, likely=5.0)] = 0.0
     knock_in: Level | None = None
     watched: Annotated[str, one_of(*WATCHED)] = "dates"
     other_initial_spots: Annotated[tuple[float, ...], numbers("spot", above=0.0)] | None = None
@@ -270,6 +273,10 @@ class AutocallableTrade(Trade):
 
     def check(self) -> None:
         others = self.underlyings[1:]
+        if odd := [step for step in self.call_steps or () if 10.0 < step < _NEVER]:
+            message = f"{odd[0]:g} is {odd[0]:.0%}, too large for a call step"
+            hint = f"give a decimal, such as {odd[0] / 100:g}, or {_NEVER:g} for no redemption"
+            raise problem(message, hint, "call_steps")
         check_watch(self.expiry, self.start, knocked=self.knocked)
         check_count(self.coupons, self.exercise_dates, "coupons", "exercise_dates")
         check_count(self.call_steps, self.exercise_dates, "call_steps", "exercise_dates")

@@ -85,7 +85,7 @@ class AverageStrikeTrade(Trade):
     option: Annotated[str, one_of("call", "put")] = Field(description="an option, call or put")
     averaging_dates: IsoDates = Field(description="averaging_dates, such as 2003-03-18|2003-06-15")
     average: Annotated[str, one_of("arithmetic", "geometric")] = "arithmetic"
-    moneyness: Annotated[float, number("moneyness", above=0.0)] = 1.0
+    moneyness: Annotated[float, number("moneyness", above=0.0, likely=10.0)] = 1.0
     past_sum: Annotated[float, number("past_sum")] = 0.0
     num_past: Annotated[float, number("number of past fixings", least=0.0)] = 0.0
     expiry: IsoDate = last_of("averaging_dates")

@@ -106,11 +106,11 @@ class CliquetTrade(Trade):
     )
     local_floor: Percent | None = None
     local_cap: Percent | None = None
-    floor: Annotated[float, number("floor")] | None = None
-    cap: Annotated[float, number("cap")] | None = None
+    floor: Annotated[float, number("floor", likely=10.0)] | None = None
+    cap: Annotated[float, number("cap", likely=10.0)] | None = None
     notional: Notional = 1.0
     initial_spot: Spot | None = None
-    accrued: Annotated[float, number("accrued")] = 0.0
+    accrued: Annotated[float, number("accrued", likely=10.0)] = 0.0
     expiry: IsoDate = last_of("monitoring_dates")
 
     @property

@@ -72,7 +72,7 @@ class ForwardStartTrade(Trade):
     product = ForwardStart
 
     option: Annotated[str, one_of("call", "put")] = Field(description="an option, call or put")
-    moneyness: Annotated[float, number("moneyness", above=0.0)] = Field(
+    moneyness: Annotated[float, number("moneyness", above=0.0, likely=10.0)] = Field(
         description="a moneyness > 0, the strike over the spot at the start"
     )
     start: IsoDate = Field(description="a start, YYYY-MM-DD")

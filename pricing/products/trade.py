@@ -43,7 +43,7 @@ Rebate = Annotated[float, number("rebate", least=0.0)]
 Spot = Annotated[float, number("spot", above=0.0)]
 Lag = Annotated[float, number("settlement_lag", least=0.0, most=30.0)]
 Notional = Annotated[float, number("notional", above=0.0)]
-Coupons = Annotated[tuple[float, ...], numbers("coupon", least=0.0)]
+Coupons = Annotated[tuple[float, ...], numbers("coupon", least=0.0, likely=1.5)]
 Option = Annotated[Literal["call", "put"], choice("call", "put")]
 
 

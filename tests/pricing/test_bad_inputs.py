@@ -352,6 +352,13 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
         (AVERAGE, {"num_past": 1}, "past_sum", "give it as past_sum"),
         (SPREAD, {"underlying": "DAX"}, "underlying", "give two equities or more"),
         (SPREAD, {"weights": "1"}, "weights", "as many weights as equities"),
+        (NOTE, {"coupons": "5|7.5"}, "coupons", "5 % is 0.05"),
+        (PHOENIX, {"call_steps": "100|95"}, "call_steps", "such as 1, or 1000 for no redemption"),
+        (PHOENIX | {"memory": "yes"}, {"missed": 7.5}, "missed", "7.5 % is 0.075"),
+        (FORWARD_START, {"moneyness": 105}, "moneyness", "105 % is 1.05"),
+        (AVERAGE, {"moneyness": 95}, "moneyness", "95 % is 0.95"),
+        (CLIQUET, {"floor": 15, "cap": 20}, "floor", "15 % is 0.15"),
+        (CLIQUET, {"accrued": 12}, "accrued", "12 % is 0.12"),
     ],
 )
 def test_a_bad_term_of_an_exotic_trade_is_reported_and_set_aside(good, change, field, remedy):

@@ -250,7 +250,7 @@ def test_what_the_market_cannot_serve_is_set_aside(market):
     ("strike", "said"),
     [
         ("4.500", "4.500 may be 4.5 or 4,500; write 4.5000, or 4500"),
-        ("4.5", "4.5 is far from the spot 4468.17 of DAX; give a strike as a price"),
+        ("4.5", "4.5 is far from the spot 4468.17 of DAX; give strike as a price"),
         ("0.95", "0.95 is far from the spot 4468.17 of DAX"),
         ("4500000", "4.5e+06 is far from the spot"),
         ("4500.125", None),
@@ -276,6 +276,39 @@ def test_a_barrier_in_moneyness_is_refused_and_one_far_above_is_not(market):
     (error,) = book.errors
     assert "column 'barrier': 0.8 is far from the spot 4468.17" in str(error)
     assert len(book.trades) == 1
+
+
+NOTE = {"type": "autocallable", "exercise_dates": "2002-12-17|2003-03-18", "coupons": "0|0.05"}
+NOTE |= {"barrier": 4400, "protection": 3000, "initial_spot": 4400}
+WORST = NOTE | {"underlying": "DAX|SX5E", "other_initial_spots": "3000"}
+BASKET = {"type": "basket", "underlying": "DAX|SX5E", "option": "call", "expiry": "2003-03-18"}
+LOOKBACK = {"type": "lookback", "option": "call", "expiry": "2003-03-18", "strike": 4400}
+
+
+@pytest.mark.parametrize(
+    ("row", "far"),
+    [
+        (NOTE, {"initial_spot": 1.0}),
+        (NOTE, {"protection": 0.6}),
+        (NOTE, {"knock_in": 0.7}),
+        (NOTE, {"coupon_barrier": 0.8}),
+        (WORST, {"other_initial_spots": "1.0"}),
+        (WORST, {"protection": 0.6}),
+        (BASKET, {"strike": 1.05}),
+        (LOOKBACK, {"extreme": 1.1}),
+    ],
+)
+def test_every_level_of_another_unit_than_the_spot_is_refused(market, row, far):
+    """Within a hundredth and a hundred times the spot of 4,468.17, levels in percent cannot be told."""
+    row = {"underlying": "DAX", "strike": "4400", **row}
+    row = row if row["type"] in ("basket", "lookback") else row | {"strike": ""}
+    name, level = next(iter(far.items()))
+    near = {"strike": 3800, "other_initial_spots": "3000"}.get(name, 3000)
+    rows = row | {name: near}, row | far
+    lines = [",".join(["id", *rows[0]])]
+    lines += [",".join([str(at), *map(str, cells.values())]) for at, cells in enumerate(rows)]
+    (error,) = Book.from_text("\n".join(lines)).checked(market).errors
+    assert f"column {name!r}: {float(level):g} is far from the spot" in str(error)
 
 
 def test_a_trade_on_a_bad_equity_says_what_is_bad():
