@@ -186,7 +186,7 @@ def _quoted(value, forward, strike, expiry, option) -> tuple[Array, ...]:
     numbers = in_working_precision([as_real(x) for x in (value, forward, strike, expiry)])
     years = None if is_traced(expiry) else np.asarray(expiry)
     if years is not None and not np.all((years > 0.0) & np.isfinite(years)):
-        raise ValueError(f"expiry must be finite and above 0, in years, got {expiry}")
+        raise ValueError(f"expiry must be above 0 and finite, in years, got {expiry}")
     code = choice("option", CALL_OR_PUT).metadata["converter"](option)
     return tuple(jnp.broadcast_arrays(*numbers, code.astype(numbers[0].dtype)))
 

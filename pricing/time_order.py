@@ -1,4 +1,4 @@
-"""Checks of times that belong together: what comes after what, and the lengths of periods."""
+"""Checks of times that belong together: their order, and the lengths of periods."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> Non
     """Check that times are not before others, unless they are traced.
 
     Args:
-        first: What is at the earlier times, in words.
+        first: The event of the earlier times, in words.
         start: The earlier times, in years.
-        then: What is at the later times.
+        then: The event of the later times.
         end: The later times, which broadcast with the earlier ones.
-        remedy: What to give instead.
+        remedy: The times to give instead.
 
     Raises:
         ValueError: A time is before the one that it should follow.

@@ -233,7 +233,8 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
 
     if way == "func":
         primals = (x.detach() for x in floats)
-        outputs, pull, codes = torch.func.vjp(of_floats, *primals, has_aux=True)
+        found: Any = torch.func.vjp(of_floats, *primals, has_aux=True)
+        outputs, pull, codes = found
         return list(outputs), lambda: list(pull(_weights(outputs, seed))), codes
     outputs, codes = of_floats(*floats)
     outputs = list(outputs)

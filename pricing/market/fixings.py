@@ -3,7 +3,7 @@
 import csv
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from ..ingestion.errors import InputError, show, unreadable
 from ..ingestion.fields import iso_date, name, number
 from ..ingestion.files import read_text
 from ..ingestion.validation import ValidationIssue, validate
+from .quote_bounds import far_from
 
 Place = tuple[str, date]
 _COLUMNS = ("name", "date", "value")
@@ -31,6 +32,10 @@ class _Row(BaseModel):
     name: Annotated[str, name]
     date: Annotated[date, iso_date]
     value: Annotated[float, number("value")]
+
+
+_PERIODS = ("1D", *(f"{months}M" for months in range(1, 13)))
+"""The periods of rates: trades read those of their own frequencies."""
 
 
 class Fixings(Mapping[Place, float]):
@@ -92,12 +97,19 @@ class Fixings(Mapping[Place, float]):
         if lacking := [column for column in _COLUMNS if column not in header]:
             message = f"the header has no column {lacking[0]}"
             raise unreadable(file, message, f"begin with the line {','.join(_COLUMNS)}")
+        if twice := [column for column in _COLUMNS if header.count(column) > 1]:
+            raise unreadable(file, f"the column {twice[0]!r} stands twice", "keep one of them")
         levels: dict[Place, float] = {}
         errors: list[InputError] = []
         for line, content in enumerate(lines, start=2):
-            cells = zip(header, _cells(content), strict=False)
-            given = {column: cell for column, cell in cells if cell}
+            cells = _cells(content)
+            given = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
             if not given:
+                continue
+            if any(cells[len(header) :]):
+                message = f"the row has {len(cells)} cells, the header {len(header)}"
+                remedy = "give one cell for each column, and a decimal point"
+                errors.append(InputError(file, line, None, "", show(content), message, remedy))
                 continue
             row, problems = validate(_Row, given, text=True)
             if row is not None and levels.setdefault((row.name, row.date), row.value) != row.value:
@@ -130,3 +142,59 @@ class Fixings(Mapping[Place, float]):
 
     def __repr__(self) -> str:
         return "Fixings(...)"
+
+
+def is_rate_name(name: str, curves: Collection[str]) -> bool:
+    """Return True if a name is that of a rate of a curve, such as "EUR 6M" or "EUR 1D".
+
+    Args:
+        name: The name of some fixings.
+        curves: The names of curves.
+    """
+    curve, _, period = name.rpartition(" ")
+    return curve in curves and period in _PERIODS
+
+
+def far_levels(name: str, levels: Mapping[date, float], spot: Any) -> tuple[ValidationIssue, ...]:
+    """Return the problem of the first level of an equity or a pair that is of another unit than its spot.
+
+    Args:
+        name: The equity or pair.
+        levels: The levels by day.
+        spot: The spot; None: it is not known.
+    """
+    far = [] if spot is None else [x for x in levels.items() if far_from(float(spot), x[1])]
+    remedy = f"give it in the unit of the spot, {spot}"
+    message = "{} is far from the spot of {}"
+    return tuple(
+        ValidationIssue((str(day),), show(level), message.format(show(level), name), remedy)
+        for day, level in far[:1]
+    )
+
+
+def misspelt_names(
+    fixings: Fixings, assets: Iterable[str], curves: Iterable[str]
+) -> tuple[InputError, ...]:
+    """Return the errors of names that are those of a market but for case and blanks: no trade would find them.
+
+    Args:
+        fixings: The levels.
+        assets: The names of equities and pairs of currencies.
+        curves: The names of curves.
+    """
+    curves = [*curves]
+    known = [*assets, *(f"{curve} {period}" for curve in curves for period in _PERIODS)]
+    alike = {_spelling(name): name for name in known}
+    exact = {*known, *curves}
+    return tuple(
+        InputError(
+            *(fixings.file, None, None, "name", show(name)),
+            *(f"the market has no {name}", f"did you mean {alike[_spelling(name)]!r}?"),
+        )
+        for name in dict.fromkeys(name for name, _ in fixings)
+        if name not in exact and _spelling(name) in alike
+    )
+
+
+def _spelling(name: str) -> str:
+    return "".join(name.split()).casefold()

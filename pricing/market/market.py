@@ -31,9 +31,11 @@ from .conversions import (
 from .correlations import matrix
 from .curve import ZeroCurve
 from .equity import DerivedEquity, Equity
-from .fixings import Fixings
+from .fixings import Fixings, misspelt_names
 from .fx import FxPair, fx_rate
 from .option_frames import option_table
+from .quote_bounds import far_from
+from .quote_kinds import read_quote
 from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
 
@@ -305,24 +307,34 @@ class Market(eqx.Module):
 
         Args:
             fixings: The levels; names that the market does not have, and days after `asof`, are not read. Its
-                errors become the market's. So does a spot that is not above 0, or a rate beyond -1 to 1.
+                errors become the market's. So does a spot that is not above 0 or is of another unit than the
+                market's, a rate beyond -1 to 1, and a name that is one of the market's but for case and blanks.
         """
-        odd = {place: level for place, level in fixings.items() if self._is_odd(place[0], level)}
+        known = dict.fromkeys(name for name, _ in fixings if name in {**self.equities, **self.fx})
+        spots = {name: float(self.spot(name)) for name in known}
+        odd = {
+            place: level for place, level in fixings.items() if self._is_odd(spots, *place, level)
+        }
+        remedy = (
+            "give the price of an equity or a pair, above 0, or the rate of a curve as a decimal"
+        )
         errors = tuple(
             InputError(
                 *(fixings.file, None, None, "value", f"{level:g}"),
-                f"{level:g} is no level of {name} on {day}",
-                "give the price of an equity or a pair, above 0, or the rate of a curve as a decimal",
+                *(f"{level:g} is no level of {name} on {day}", remedy),
             )
             for (name, day), level in odd.items()
         )
+        errors += misspelt_names(fixings, (*self.equities, *self.fx), self.curves)
         own = {place: level for place, level in fixings.items() if place not in odd}
         errors = (*self.errors, *fixings.errors, *errors)
         return replace(self, fixings={**own, **dict(self.fixings)}, errors=errors)
 
-    def _is_odd(self, name: str, level: float) -> bool:
-        if name in self.equities or name in self.fx:
-            return level <= 0.0
+    def _is_odd(self, spots: Mapping[str, float], name: str, day: date, level: float) -> bool:
+        if day > self.asof:  # it is not read
+            return False
+        if name in spots:
+            return level <= 0.0 or far_from(spots[name], level)
         return name.rpartition(" ")[0] in self.curves and abs(level) > 1.0
 
     def quote_ids(self) -> "Market":
@@ -359,11 +371,14 @@ class Market(eqx.Module):
 
         Raises:
             KeyError: The market has no quote of an id.
+            ValueError: A number is beyond the bounds that it has in a market file.
         """
         known = dict(self.flat_quotes())
-        for quote in values:
+        for quote, value in values.items():
             if quote not in known:
                 raise KeyError(f"no quote {quote!r} in this market; {closest(quote, known)}")
+            if problems := read_quote(quote, float(value))[1]:
+                raise ValueError(f"{quote}: {problems[0].message}; {problems[0].remedy}")
 
         def replace(leaf, ids):
             numbers = [values.get(i, old) for i, old in zip(ids.flat, np.ravel(leaf), strict=True)]

@@ -4,45 +4,16 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import RootModel
-
 from pricing.ingestion.errors import InputError, show
 from pricing.ingestion.fields import closest
-from pricing.ingestion.validation import validate
 
 from .bootstrap import CurveQuotes
 from .cap_quotes import first_unmet
-from .cap_records import Premium
 from .correlations import least_eigenvalue, missing_pairs
-from .curve_records import Price
 from .fx_vols import NO_SMILE
 from .market import Market
-from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
+from .quote_kinds import kind_of, read_quote
 
-_KINDS: dict[str, Any] = {
-    "EQUITY_OPTION/RATE_LNVOL": Vol,
-    "SWAPTION/RATE_LNVOL": Vol,
-    "SWAPTION/RATE_NVOL": NormalVol,
-    "CAPFLOOR/RATE_LNVOL": Vol,
-    "CAPFLOOR/RATE_SLNVOL": Vol,
-    "CAPFLOOR/RATE_NVOL": NormalVol,
-    "CAPFLOOR/PRICE": Premium,
-    "ZERO/RATE": Rate,
-    "MM/RATE": Rate,
-    "FRA/RATE": Rate,
-    "OIS/RATE": Rate,
-    "MM_FUTURE/PRICE": Price,
-    "IR_SWAP/RATE": Rate,
-    "EQUITY_DIVIDEND/RATE": Rate,
-    "DIVIDEND/CASH": Cash,
-    "DIVIDEND/PROPORTION": Proportion,
-    "EQUITY/PRICE": Spot,
-    "FX/RATE": Spot,
-    "FX_OPTION/RATE_LNVOL": Vol,
-    "FX_OPTION/RISK_REVERSAL": Rate,
-    "FX_OPTION/BUTTERFLY": Rate,
-    "CORRELATION": Correlation,
-}
 _SCALES = {
     **dict.fromkeys(
         ("ZERO/RATE", "MM/RATE", "FRA/RATE", "OIS/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
@@ -60,9 +31,6 @@ _SCALES = {
 
 Moves of cash dividends are taken as shares of the spot.
 """
-
-_VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
-"""Kind of quote -> the type of its numbers in a market file."""
 
 _HINTED = 20  # errors with a hint at the closest quote, which takes a while to find
 
@@ -108,14 +76,14 @@ def moved(
             remedy = f"{hint}give the id of a quote of the market"
             report(quote, show(value), "is not a quote of this market", remedy)
             continue
-        kind = next(kind for kind in _VALIDATED if quote.startswith(f"{kind}/"))
-        record, problems = validate(_VALIDATED[kind], value)
+        kind = kind_of(quote)
+        number, problems = read_quote(quote, value)
         for problem in problems:
             report(quote, problem.value, problem.message, problem.remedy)
-        if record is not None:
-            numbers[quote] = record.root
+        if number is not None:
+            numbers[quote] = number
             spot = _spot_of(quote, market) if kind == "DIVIDEND/CASH" else 1.0
-            if most is not None and (far := _too_far(kind, known[quote], record.root, most, spot)):
+            if most is not None and (far := _too_far(kind, known[quote], number, most, spot)):
                 remedy = "correct it, or move there in smaller steps (jaxtape serve: --max-move)"
                 report(quote, show(value), far, remedy)
     if errors or not numbers:

@@ -29,6 +29,9 @@ BOUNDS: dict[str, dict[str, float]] = {
 MOST_NORMAL_VOL = 0.1
 """Of a rate, per square root of a year: 1,000 bp."""
 
+LEAST_LOGNORMAL_VOL = 0.02
+"""Of a rate, per square root of a year: a normal vol of 60 bp where rates are at 3 %."""
+
 _LEAST_OF_ALL = 1.5  # no surface has all of its vols above; 1.5 % is a low vol of a currency pair
 _FACTOR = 10.0  # within which of the spot a surface has a strike
 _YEARS = (

@@ -25,6 +25,7 @@ from .curve import ZeroCurve
 from .curve_records import CurveRecord
 from .dividends import Dividends
 from .equity import Equity
+from .fixings import far_levels, is_rate_name
 from .fx import FxPair, are_linked, fx_rate
 from .fx_delta import DeltaConvention
 from .fx_vols import NO_SMILE, DeltaQuotes
@@ -268,7 +269,7 @@ class Contents:
 
     def read_fixings(self, name: str, value: object):
         is_asset = name in self.equities or name in self.fx
-        is_rate = not is_asset and name.rpartition(" ")[0] in self.curves
+        is_rate = not is_asset and is_rate_name(name, self.curves)
         level: Any = Rate if is_rate else Spot
         record, problems = validate(RootModel[dict[IsoDate, level]], value)
         if not is_asset and not is_rate:
@@ -276,6 +277,8 @@ class Contents:
         elif record is not None and (late := [day for day in record.root if day > self.asof]):
             message = f"{late[0]} is after the as-of date {self.asof}"
             problems = (ValidationIssue((str(late[0]),), "", message, "give fixings of the past"),)
+        elif record is not None and is_asset:
+            problems = far_levels(name, record.root, (self.equities | self.fx)[name].spot)
         self.report(problems, "fixings", name)
         if record is not None and not problems:
             self.fixings |= {(name, day): spot for day, spot in record.root.items()}

@@ -15,7 +15,7 @@ from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES, Trade
 
 from .market_problems import MarketProblems
 from .seasoning import History, seasoned
-from .trade_table import RawRow, TradeRows, read_frame, read_table
+from .trade_table import OTHER_NAMES, RawRow, TradeRows, read_frame, read_table
 
 _WIDTH = 1000  # characters of a name, at most
 
@@ -296,12 +296,17 @@ def _foreign(name: str, value: object, kind: str) -> ValidationIssue:
     if name in COLUMNS:
         message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
         return ValidationIssue((name,), show(value), message, "leave it empty")
-    remedy = f"{closest(name, COLUMNS)}rename or empty the column"
+    hint = (
+        f"this is {OTHER_NAMES[name][0]} here: " if name in OTHER_NAMES else closest(name, COLUMNS)
+    )
+    remedy = f"{hint}rename or empty the column"
     return ValidationIssue((name,), show(value), "is not a column known here", remedy)
 
 
 def _says_nothing(name: str, value: object) -> bool:
     """Return True if a value is the neutral one, such as a rebate of 0 on a European option."""
+    if name in OTHER_NAMES:
+        return str(value).strip().casefold() in OTHER_NAMES[name][1]
     neutral = NEUTRAL.get(name)
     try:
         return neutral is not None and type(neutral)(value) == neutral

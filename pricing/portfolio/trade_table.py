@@ -21,6 +21,21 @@ from ..ingestion.validation import ValidationIssue
 from ..products.trade import COLUMNS
 
 _FILLED = re.compile(r'[^\r\n \t,"][^\r\n]*')
+_ONE, _LONG, _EUROPEAN = ("1", "1.0"), ("buy", "b", "long", "l"), ("european", "eu", "e")
+OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("qty", "lots", "contracts", "num_contracts", "position"), ("quantity", _ONE)),
+    **dict.fromkeys(("multiplier", "contract_size"), ("quantity", _ONE)),
+    **dict.fromkeys(("buy_sell", "long_short", "direction"), ("quantity", _LONG)),
+    **dict.fromkeys(("style", "exercise_style", "option_style"), ("type", _EUROPEAN)),
+    **dict.fromkeys(("ccy", "curr"), ("currency", ())),
+    **dict.fromkeys(("nominal", "face", "face_value"), ("notional", _ONE)),
+    **dict.fromkeys(("freq", "payment_frequency"), ("frequency", ())),
+    **dict.fromkeys(("daycount", "dcc", "day_count_convention"), ("day_count", ())),
+}
+"""What other systems call a column that has a default here -> our column, and the cells that say nothing.
+
+Such a column with another cell is no comment: the trade would be valued without what it says.
+"""
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 
 
@@ -215,8 +230,9 @@ def _read_json(text: str, file: str) -> TradeRows:
 
 
 def _is_ours(name: str) -> bool:
-    """Return True if a column is one of ours, or so close to one that it must be a misspelling."""
-    return bool(name) and (name in COLUMNS or _is_slip(name, tuple(COLUMNS)))
+    """Return True if a column is one of ours, another name of one, or close enough for a slip."""
+    known = name in COLUMNS or name in OTHER_NAMES
+    return bool(name) and (known or _is_slip(name, tuple(COLUMNS)))
 
 
 @functools.cache

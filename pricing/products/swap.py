@@ -16,7 +16,7 @@ from ..market.dates import year_fraction
 from ..market.observed import Observed
 from .floating_payments import Coupon, FloatingTrade, fields_of
 from .rate_trade import ForwardCurveTrade
-from .swap_entry import PAYER_OR_RECEIVER, SwapEntry
+from .swap_entry import PAYER_OR_RECEIVER, SwapEntry, check_coupons
 from .trade import Aged, IsoDate
 
 
@@ -33,8 +33,8 @@ class Swap(SwapEntry):
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry.
+        ValueError: If accruals and payment dates differ in number, no payment is left after the last
+            entry, or a coupon is paid before the first.
 
     Examples:
         >>> swap = Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0])
@@ -48,6 +48,9 @@ class Swap(SwapEntry):
     accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
+
+    def __check_init__(self):
+        check_coupons(self)
 
     @property
     def coupon_rate(self) -> Float[Array, "..."]:

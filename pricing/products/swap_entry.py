@@ -37,8 +37,8 @@ class SwapEntry(AbstractProduct):
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, no payment is left after the last
-            entry, or a coupon is paid before the first.
+        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
+            entry.
 
     Examples:
         >>> from pricing import Swap
@@ -93,9 +93,15 @@ class SwapEntry(AbstractProduct):
                 f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
                 "left to exchange; give dates before the last payment"
             )
-        first = np.where(np.asarray(accruals) > 0.0, np.asarray(paid), np.inf)
-        remedy = "give the payments of the swap that begins then"
-        check_order("the first entry", self.entry_dates[..., :1], "a coupon is paid", first, remedy)
+
+
+def check_coupons(swap: SwapEntry) -> None:
+    """Refuse the coupons of a swap before its one start, which would never be paid, unless they are traced."""
+    if is_traced((swap.accruals, swap.payment_dates)):
+        return
+    paid = np.where(np.asarray(swap.accruals) > 0.0, np.asarray(swap.payment_dates), np.inf)
+    remedy = "give the payments of the swap that begins then"
+    check_order("the start", swap.entry_dates, "a coupon is paid", paid, remedy)
 
 
 class SwapOption(SwapEntry, Exercisable):

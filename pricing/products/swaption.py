@@ -10,7 +10,7 @@ from ..fields import Numeric, Word, accruals, choice, dates, real, time
 from ..ingestion.fields import problem
 from ..market.observed import Observed
 from .exercised_swap import ExercisedIntoSwap
-from .swap_entry import PAYER_OR_RECEIVER, SwapOption
+from .swap_entry import PAYER_OR_RECEIVER, SwapOption, check_coupons
 from .trade import Aged, IsoDate
 
 
@@ -27,8 +27,8 @@ class Swaption(SwapOption):
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry.
+        ValueError: If accruals and payment dates differ in number, no payment is left after the last
+            entry, or a coupon is paid before the first.
 
     Examples:
         >>> Swaption(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).exercise_times().tolist()
@@ -41,6 +41,9 @@ class Swaption(SwapOption):
     accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
+
+    def __check_init__(self):
+        check_coupons(self)
 
     @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:

@@ -166,6 +166,13 @@ def test_an_equity_goes_with_its_curve():
     assert market.errors[1].remedy == "correct the curve"
 
 
+def test_normal_vols_that_are_read_as_lognormal_are_refused():
+    vols = {"expiries_years": [1], "tenors_years": [5], "vols_by_expiry": [[0.009]]}
+    document = json.loads(MARKET) | {"swaption_vols": {"type": "lognormal", **vols}}
+    (error,) = Market.from_text(json.dumps(document)).errors
+    assert "would be a normal vol of rates; give type normal" in str(error)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field", "remedy"),
     [
@@ -248,6 +255,27 @@ def test_a_bad_row_is_reported_and_set_aside(case):
     assert [trade.id for trade in book.trades] == ["A", "B"]
     assert [row.trade is None for row in book.rows] == [False, True, False]
     assert book.rows[1].errors == book.errors
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "ours", "nothing"),
+    [
+        ("qty", "-5", "quantity", "1"),
+        ("Direction", "sell", "quantity", "Buy"),
+        ("multiplier", "10", "quantity", "1.0"),
+        ("exercise_style", "American", "type", "european"),
+        ("ccy", "USD", "currency", ""),
+        ("nominal", "1e6", "notional", "1"),
+    ],
+)
+def test_a_column_by_another_name_is_no_comment(column, cell, ours, nothing):
+    """The trade was valued without it: one contract, held long."""
+    head = f"id,type,underlying,option,strike,expiry,desk,{column}"
+    rows = (f"E{n},european,DAX,call,4400,2003-03-18,A,{x}" for n, x in enumerate((nothing, cell)))
+    book = Book.from_text("\n".join([head, *rows]))
+    assert [trade.id for trade in book.trades] == ["E0"]
+    (error,) = book.errors
+    assert error.field == column.lower() and f"this is {ours} here" in error.remedy
 
 
 def test_a_misspelt_column_is_not_passed_over():

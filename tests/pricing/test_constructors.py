@@ -107,7 +107,7 @@ BAD = {
     "a period that runs back": (lambda: Cap(0.03, [1.0], [0.5], [0.5]), "an end after the start"),
     "a coupon before the swap": (
         lambda: Swap(0.03, 1.5, [1.0, 2.0], [1.0, 1.0]),
-        "a coupon is paid at 1 years, before the first entry at 1.5",
+        "a coupon is paid at 1 years, before the start at 1.5",
     ),
     "one before its fixing": (
         lambda: FloatingPayments([1.0], [0.0], [2.0], [2.5], [1.0], [100.0]),

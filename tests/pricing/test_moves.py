@@ -86,6 +86,21 @@ def test_one_that_cannot_move_leaves_all_as_they_were(quote, value, said):
     assert len(errors) == 1 and said in str(errors[0]) and errors[0].file == "quotes.json"
 
 
+@pytest.mark.parametrize(
+    ("quote", "value", "said"),
+    [
+        ("EQUITY/PRICE/DAX", -1.0, "-1.0 is not a positive number"),
+        (VOL, -0.2, "give a vol > 0"),
+        (VOL, 25.0, "larger than 10"),
+        ("CORRELATION/DAX/SX5E", 1.5, "larger than 1"),
+    ],
+)
+def test_a_market_with_a_number_that_no_market_has_is_refused(quote, value, said):
+    """A book was valued under a vol below 0."""
+    with pytest.raises(ValueError, match=f"{quote}: .*{said}"):
+        SAMPLE.with_quotes({quote: value})
+
+
 def test_quotes_of_a_curve_are_repriced_or_refused():
     market = Market.from_text(json.dumps(QUOTED))
     assert not market.errors

@@ -473,6 +473,36 @@ def test_a_bad_row_of_fixings_is_named_and_left_out():
     assert len(odd.errors) == 1 and not odd.fixings
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("S,2026-01-05,98,5", "the row has 4 cells, the header 3"),  # 98,5 was read as 98
+        ("S,2026-01-05,0.98", "0.98 is no level of S on 2026-01-05"),
+        ("S,2026-01-05,98000", "98000 is no level of S"),
+        ("s,2026-01-05,98", "the market has no s; did you mean 'S'?"),
+        ("EUR6M,2025-10-05,0.02", "did you mean 'EUR 6M'?"),
+        ("EUR 6m,2025-10-05,0.02", "did you mean 'EUR 6M'?"),
+    ],
+)
+def test_a_fixing_that_is_another_number_or_name_is_an_error(row, said):
+    """A knock at a misspelt name was not seen."""
+    (error,) = market(f"name,date,value\n{row}\nOTHER,2026-01-05,7\n").errors
+    assert said in str(error)
+
+
+def test_a_column_of_fixings_that_stands_twice_is_refused():
+    with pytest.raises(UnreadableFile, match="the column 'value' stands twice"):
+        Fixings.from_text("name,date,value,value\nS,2026-01-05,98,100\n")
+
+
+def test_fixings_of_a_market_file_are_checked_as_those_of_their_own():
+    fixings = {"S": {"2026-01-05": 0.98}, "EUR 6m": {"2025-10-05": 0.02}}
+    found = Market.from_text(json.dumps(MARKET | {"fixings": fixings}))
+    assert not found.fixings
+    said = "0.98 is far from the spot of S", "'EUR 6m'"
+    assert all(text in str(error) for text, error in zip(said, found.errors, strict=True))
+
+
 def test_a_compiled_function_returns_the_fixings_of_its_own_market():
     one, other = market(), market("name,date,value\nS,2026-01-05,98\n")
     same = jax.jit(lambda market: market)

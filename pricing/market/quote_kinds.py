@@ -1,0 +1,55 @@
+"""The kinds of quotes, and the bounds that their numbers have in market files."""
+
+from typing import Any
+
+from pydantic import RootModel
+
+from pricing.ingestion.validation import ValidationIssue, validate
+
+from .cap_records import Premium
+from .curve_records import Price
+from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
+
+_KINDS: dict[str, Any] = {
+    "EQUITY_OPTION/RATE_LNVOL": Vol,
+    "SWAPTION/RATE_LNVOL": Vol,
+    "SWAPTION/RATE_NVOL": NormalVol,
+    "CAPFLOOR/RATE_LNVOL": Vol,
+    "CAPFLOOR/RATE_SLNVOL": Vol,
+    "CAPFLOOR/RATE_NVOL": NormalVol,
+    "CAPFLOOR/PRICE": Premium,
+    "ZERO/RATE": Rate,
+    "MM/RATE": Rate,
+    "FRA/RATE": Rate,
+    "OIS/RATE": Rate,
+    "MM_FUTURE/PRICE": Price,
+    "IR_SWAP/RATE": Rate,
+    "EQUITY_DIVIDEND/RATE": Rate,
+    "DIVIDEND/CASH": Cash,
+    "DIVIDEND/PROPORTION": Proportion,
+    "EQUITY/PRICE": Spot,
+    "FX/RATE": Spot,
+    "FX_OPTION/RATE_LNVOL": Vol,
+    "FX_OPTION/RISK_REVERSAL": Rate,
+    "FX_OPTION/BUTTERFLY": Rate,
+    "CORRELATION": Correlation,
+}
+
+_VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
+"""Kind of quote -> the type of its numbers in a market file."""
+
+
+def kind_of(quote: str) -> str:
+    """Return the kind of a quote, the first part of its id, such as "EQUITY/PRICE"."""
+    return next(kind for kind in _KINDS if quote.startswith(f"{kind}/"))
+
+
+def read_quote(quote: str, value: object) -> tuple[float | None, tuple[ValidationIssue, ...]]:
+    """Return the number of a quote as a market file's is read, or None and the problems.
+
+    Args:
+        quote: The id of the quote.
+        value: The number.
+    """
+    record, problems = validate(_VALIDATED[kind_of(quote)], value)
+    return (None if record is None else record.root), tuple(problems)
