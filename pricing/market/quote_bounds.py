@@ -93,6 +93,9 @@ def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
     if high * _FACTOR < spot or low > spot * _FACTOR:
         message = f"the strikes are from {low:g} to {high:g} and the spot is {spot:g}"
         return Slip("strike", message, "give strikes as prices in the currency of the spot")
+    if far := [k for k in strikes.tolist() if far_from(spot, k)]:
+        message = f"the strike {far[0]:g} is far from the spot {spot:g}"
+        return Slip("strike", message, "give strikes as prices in the currency of the spot")
     return None
 
 

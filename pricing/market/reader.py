@@ -74,6 +74,7 @@ class Contents:
     currency: str = ""
     curves: dict[str, ZeroCurve | CurveQuotes] = field(default_factory=dict)
     curve_currencies: dict[str, str] = field(default_factory=dict)
+    sure_currencies: set[str] = field(default_factory=set)
     discount_curves: dict[str, str] = field(default_factory=dict)
     equities: dict[str, Equity] = field(default_factory=dict)
     fx: dict[str, FxPair] = field(default_factory=dict)
@@ -145,6 +146,8 @@ class Contents:
             self.discount_curves[name] = other
         own = name if name in CURRENCIES else self.curve_currencies.get(other or "", self.currency)
         self.curve_currencies[name] = record.currency or own
+        if record.currency or name in CURRENCIES:
+            self.sure_currencies.add(name)
         ids = record.labels(name, self.asof).items()
         self.labels |= {f".curves[{name!r}]{path}": own for path, own in ids}
 
@@ -157,6 +160,8 @@ class Contents:
             problems = (*problems, ValidationIssue((), show(name), message, remedy))
         if record is not None:
             problems = (*problems, *self._not_discounting("curve", record.curve))
+            stated = record.currency or ""
+            problems = (*problems, *self._other_currency("curve", record.curve, stated))
         self.report(problems, "equities", name)
         if record is None or problems:
             return
@@ -168,7 +173,9 @@ class Contents:
         self.report(found.problems, "equities", name)
         if found.surface is None:
             return
-        currency = record.currency or self.currency
+        is_sure = record.curve in self.sure_currencies
+        default = self.curve_currencies[record.curve] if is_sure else self.currency
+        currency = record.currency or default
         equity = Equity(record.spot, dividend_yield, found.surface, record.curve, currency, paid)
         self.equities[name] = equity
         path = f".equities[{name!r}]"
@@ -176,6 +183,15 @@ class Contents:
             f"{path}.spot": (f"EQUITY/PRICE/{name}",),
             f"{path}.surface.vols": found.ids,
         }
+
+    def _other_currency(self, path: str, curve: str, currency: str) -> tuple[ValidationIssue, ...]:
+        """Return the problem of payments in another currency than that of the curve that discounts them."""
+        of_curve = self.curve_currencies.get(curve, "")
+        if not currency or curve not in self.sure_currencies or of_curve == currency:
+            return ()
+        message = f"{curve} is a curve of {of_curve}, and the payments are in {currency}"
+        remedy = f"give a curve of {currency}, or currency {of_curve}"
+        return (ValidationIssue((path,), show(curve), message, remedy),)
 
     def read_fx(self, name: str, value: object):
         record, problems = validate(FxRecord, value, asof=self.asof)
@@ -200,8 +216,8 @@ class Contents:
         """Return a pair of currencies, and what is wrong with it beside the rest of the market."""
         of_foreign, of_domestic = record.foreign_curve or foreign, record.domestic_curve or domestic
         curves = {"foreign_curve": of_foreign, "domestic_curve": of_domestic}
-        own: dict[str, Any] = {"foreign": foreign, "domestic": domestic, **curves}
-        pair = FxPair(record.spot, **own)
+        of_pair: dict[str, Any] = {"foreign": foreign, "domestic": domestic, **curves}
+        pair = FxPair(record.spot, **of_pair)
         if are_linked(self.fx, foreign, domestic) != (record.spot is None):
             if record.spot is None:
                 message, remedy = "is missing", "give it: the pairs before do not give this rate"
@@ -212,6 +228,11 @@ class Contents:
             return pair, (ValidationIssue(("spot",), "", message, remedy),)
         if record.vols is None:
             return pair, ()
+        both = zip(curves.items(), (foreign, domestic), strict=True)
+        if wrong := [
+            issue for (path, curve), own in both for issue in self._other_currency(path, curve, own)
+        ]:
+            return pair, (wrong[0],)
         for field_name, curve in curves.items():
             if wrong := self._not_discounting(field_name, curve):
                 return pair, wrong

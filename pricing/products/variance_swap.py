@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from ..fields import Numeric, dates, non_negative, positive, real, time, word
+from ..fields import Numeric, between, dates, non_negative, positive, real, time, word
 from ..ingestion.fields import choice as one_of
 from ..ingestion.fields import number, problem
 from ..market.observed import Observed, UnknownPast
@@ -28,7 +28,7 @@ class VarianceSwap(PaddedPathClaim):
     Watched at all times, the sum is the quadratic variation of log S, and the number is annualization * expiry.
 
     Attributes:
-        strike: The volatility that is swapped against, per 1.00, not below 0.
+        strike: The volatility that is swapped against, per 1.00, from 0 to 5: 20 % is 0.2.
         expiry: The time of payment in years, above 0.
         dates: The dates of the spots, in years, the expiry last, of shape (dates,); None for all times.
         notional: The currency per 1.00 of variance, or of volatility.
@@ -52,7 +52,7 @@ class VarianceSwap(PaddedPathClaim):
 
     has_jumps: ClassVar[bool] = False
 
-    strike: Numeric[Real] = non_negative("strike")
+    strike: Numeric[Real] = between("strike", 0.0, 5.0)
     expiry: Numeric[Real] = time("expiry")
     dates: Numeric[Float[Array, "*batch dates"] | None] = dates(
         "dates", optional=True, repeated=True, default=None

@@ -166,6 +166,39 @@ def test_an_equity_goes_with_its_curve():
     assert market.errors[1].remedy == "correct the curve"
 
 
+_PAIR = {"spot": 1.46, "vols": {"expiries": ["2003-07-05"], "at_the_money": [0.08]}}
+_PAIR["vols"] |= {"risk_reversals_25": [0.0], "butterflies_25": [0.002]}
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "change", "field", "said"),
+    [
+        ("equities", "DAX", {"currency": "CHF"}, "equities.DAX.curve", "EUR is a curve of EUR"),
+        ("equities", "SMI", {"currency": "EUR"}, "equities.SMI.curve", "payments are in EUR"),
+        ("fx", "EURCHF", _PAIR | {"foreign_curve": "CHF"}, "fx.EURCHF.foreign_curve", "of CHF"),
+        ("fx", "EURCHF", _PAIR | {"domestic_curve": "EUR"}, "fx.EURCHF.domestic_curve", "in CHF"),
+    ],
+)
+def test_a_curve_of_another_currency_is_refused(section, name, change, field, said):
+    """The forward of a pair whose curves stood the wrong way round was the spot's on the other side."""
+    document = json.loads(MARKET) | {"currency": "EUR"}
+    document.setdefault(section, {}).setdefault(name, {}).update(change)
+    (error,) = Market.from_text(json.dumps(document)).errors
+    assert error.field == field and said in error.message
+
+
+def test_an_equity_has_the_currency_of_its_curve():
+    """The SMI's options, on the curve of francs, were valued in the market's euros."""
+    market = Market.from_text(MARKET)
+    assert (market.currency_of("DAX"), market.currency_of("SMI")) == ("EUR", "CHF")
+
+
+def test_one_strike_in_moneyness_among_prices_is_refused():
+    market = Market.from_text(MARKET.replace("[4000.0, 4500.0, 5000.0]", "[0.9, 4500.0, 5000.0]"))
+    (error,) = market.errors
+    assert "the strike 0.9 is far from the spot 4468.17" in error.message
+
+
 def test_normal_vols_that_are_read_as_lognormal_are_refused():
     vols = {"expiries_years": [1], "tenors_years": [5], "vols_by_expiry": [[0.009]]}
     document = json.loads(MARKET) | {"swaption_vols": {"type": "lognormal", **vols}}

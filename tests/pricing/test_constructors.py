@@ -20,6 +20,7 @@ from pricing import (
     Sabr,
     Swap,
     Swaption,
+    VarianceSwap,
     VolCurve,
     VolSurface,
     ZeroCurve,
@@ -129,6 +130,7 @@ BAD = {
         lambda: CmsCoupon(5.0, 5.0, [6.0, 7.0], [1.0, 1.0], resets=[5.0, 8.0]),
         "the swap ends at 7 years, before the last floating period begins at 8",
     ),
+    "a vol in percent": (lambda: VarianceSwap(20.0, 1.0), r"strike must be a number in \[0, 5\]"),
     "no contract": (lambda: European([], 1.0), "strike must be .* got none"),
     "no expiry": (lambda: VolSurface([], [90.0, 110.0], np.zeros((0, 2))), "expiries must be"),
 }
