@@ -160,8 +160,6 @@ class Contents:
             problems = (*problems, ValidationIssue((), show(name), message, remedy))
         if record is not None:
             problems = (*problems, *self._not_discounting("curve", record.curve))
-            stated = record.currency or ""
-            problems = (*problems, *self._other_currency("curve", record.curve, stated))
         self.report(problems, "equities", name)
         if record is None or problems:
             return
@@ -185,12 +183,12 @@ class Contents:
         }
 
     def _other_currency(self, path: str, curve: str, currency: str) -> tuple[ValidationIssue, ...]:
-        """Return the problem of payments in another currency than that of the curve that discounts them."""
+        """Return the problem of a side of a pair whose curve is of another currency."""
         of_curve = self.curve_currencies.get(curve, "")
-        if not currency or curve not in self.sure_currencies or of_curve == currency:
+        if curve not in self.sure_currencies or of_curve == currency:
             return ()
-        message = f"{curve} is a curve of {of_curve}, and the payments are in {currency}"
-        remedy = f"give a curve of {currency}, or currency {of_curve}"
+        message = f"{curve} is a curve of {of_curve}, and this is the side of {currency}"
+        remedy = f"give a curve of {currency}"
         return (ValidationIssue((path,), show(curve), message, remedy),)
 
     def read_fx(self, name: str, value: object):

@@ -171,20 +171,22 @@ _PAIR["vols"] |= {"risk_reversals_25": [0.0], "butterflies_25": [0.002]}
 
 
 @pytest.mark.parametrize(
-    ("section", "name", "change", "field", "said"),
+    ("change", "field", "said"),
     [
-        ("equities", "DAX", {"currency": "CHF"}, "equities.DAX.curve", "EUR is a curve of EUR"),
-        ("equities", "SMI", {"currency": "EUR"}, "equities.SMI.curve", "payments are in EUR"),
-        ("fx", "EURCHF", _PAIR | {"foreign_curve": "CHF"}, "fx.EURCHF.foreign_curve", "of CHF"),
-        ("fx", "EURCHF", _PAIR | {"domestic_curve": "EUR"}, "fx.EURCHF.domestic_curve", "in CHF"),
+        (
+            {"foreign_curve": "CHF"},
+            "foreign_curve",
+            "is a curve of CHF, and this is the side of EUR",
+        ),
+        ({"domestic_curve": "EUR"}, "domestic_curve", "is a curve of EUR"),
+        ({"foreign_curve": "CHF", "domestic_curve": "EUR"}, "foreign_curve", "is a curve of CHF"),
     ],
 )
-def test_a_curve_of_another_currency_is_refused(section, name, change, field, said):
-    """The forward of a pair whose curves stood the wrong way round was the spot's on the other side."""
-    document = json.loads(MARKET) | {"currency": "EUR"}
-    document.setdefault(section, {}).setdefault(name, {}).update(change)
+def test_a_pair_with_the_curve_of_another_currency_is_refused(change, field, said):
+    """The forward of a pair whose curves stood the wrong way round was on the other side of the spot."""
+    document = json.loads(MARKET) | {"fx": {"EURCHF": _PAIR | change}}
     (error,) = Market.from_text(json.dumps(document)).errors
-    assert error.field == field and said in error.message
+    assert error.field == f"fx.EURCHF.{field}" and said in error.message
 
 
 def test_an_equity_has_the_currency_of_its_curve():
