@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ..jax_private import uncommitted
+from ..jax_private import uncommitted, without_names
 from ..jax_settings.platform import current_platform, traced_for
 from ..jax_settings.xla_flags import quick_options
 from .pairs_of_reals import rewritten_for
@@ -129,7 +129,7 @@ class Program:
                 "quick_to_compile", False
             )  # files of before have no word on it
             options = quick_options() if is_quick else None
-            lowered = jax.jit(self._exported.call).lower(*arrays)
+            lowered = without_names(jax.jit(self._exported.call).lower(*arrays))
             self._compiled[places] = lowered.compile(compiler_options=options)
         return self._compiled[places]
 

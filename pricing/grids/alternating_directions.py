@@ -34,7 +34,7 @@ Slopes = tuple[Grid, Grid, Grid]
 
 
 class Operator(eqx.Module):
-    """The right-hand side: along distance and along variance (transposed), at the mean rates, and the rest.
+    """The right-hand side: along distance and along variance (`across`), at the mean rates, and the rest.
 
     The far end, the last of y, is linear in the spot; the first is a barrier, whose node keeps its value, or
     another far end (has_barrier 1 or 0). rates: the means of the forward rates of interest and of dividends.
@@ -73,14 +73,14 @@ class Operator(eqx.Module):
         e1, e2 = first_difference(v), second_difference(v)
         pull, diffusion = model.variance_drift(v), model.variance_of_variance(v)
         along_v = [
-            (a * pull + 0.5 * b * diffusion - c)[:, None] * interior[None, :]
+            interior[:, None] * (a * pull + 0.5 * b * diffusion - c)[None, :]
             for a, b, c in zip(e1, e2, decay, strict=True)
         ]
         cross = (side * model.spot_covariance(v)).at[-1].set(0.0)
         slope_y = [(band * interior)[:, None] for band in d1]
-        mixed_v = [(band * cross)[:, None] for band in e1]
+        mixed_v = [(band * cross)[None, :] for band in e1]
         discounted = -decay[1] * interior  # differences of what is constant are zero
-        sums = discounted[:, None], discounted[None, :], 0.0, 0.0
+        sums = discounted[:, None], discounted[:, None], 0.0, 0.0
         bands = along_y, along_v, slope_y, mixed_v
         operators = (Tridiagonal.with_sums(rest, *x) for rest, x in zip(sums, bands, strict=True))
         return cls(rates, side, interior, *operators)
@@ -92,12 +92,13 @@ class Operator(eqx.Module):
         """
         slope = self.slope_y @ u
         interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
-        mixed = (self.mixed_v @ interior_slope.T).T
+        mixed = self.mixed_v.across(interior_slope)
         growth = (excess[0] - excess[1]) * self.side * slope
         return mixed + growth - excess[0] * self.interior[:, None] * u
 
     def stepper(self, dt: Scalar) -> "Stepper":
-        along_y, along_v = (a.identity_minus(_THETA * dt) for a in (self.along_y, self.along_v))
+        directions = self.along_y, self.along_v.transposed
+        along_y, along_v = (a.identity_minus(_THETA * dt) for a in directions)
         return Stepper(self, dt, along_y.factored(), along_v.factored())
 
 
@@ -132,7 +133,7 @@ class Stepper(eqx.Module):
 
     def _slopes(self, u: Grid, excess: Rates) -> Slopes:
         by_part = self.operator
-        explicit, along_v = by_part.explicit(u, excess), (by_part.along_v @ u.T).T
+        explicit, along_v = by_part.explicit(u, excess), by_part.along_v.across(u)
         return self.dt * explicit, self.dt * (by_part.along_y @ u), self.dt * along_v
 
     def _sweep(self, start: Grid, before: Slopes) -> Grid:

@@ -38,9 +38,23 @@ class Tridiagonal(eqx.Module):
     def __matmul__(self, x: Band) -> Band:
         below = jnp.pad(x[:-1], ((1, 0), (0, 0)))
         above = jnp.pad(x[1:], ((0, 1), (0, 0)))
+        return self._applied(below, x, above)
+
+    def across(self, x: Float[Array, "systems rows"]) -> Float[Array, "systems rows"]:
+        """Return A x along the last axis, of an A whose bands are transposed: no numbers are moved."""
+        below = jnp.pad(x[:, :-1], ((0, 0), (1, 0)))
+        above = jnp.pad(x[:, 1:], ((0, 0), (0, 1)))
+        return self._applied(below, x, above)
+
+    def _applied(self, below: Array, x: Array, above: Array) -> Array:
         if self.sums is not None:
             return self.lower * (below - x) + self.upper * (above - x) + self.sums * x
         return self.lower * below + self.diagonal * x + self.upper * above
+
+    @property
+    def transposed(self) -> "Tridiagonal":
+        """The same A, with bands of the other layout: of `across` for `@`, or back."""
+        return jax.tree.map(jnp.transpose, self)
 
     def identity_minus(self, scale: Float[Array, ""]) -> "Tridiagonal":
         """Return I - scale A."""

@@ -308,3 +308,17 @@ def test_a_jaxpr_is_batched_and_pushed_forward():
     found = jax.vmap(pair, (0, None), (0, None))(jnp.arange(3.0), 2.0)
     assert dims == [0, None]
     np.testing.assert_allclose(found[0], 2.0 * np.arange(3.0))
+
+
+def test_operations_lose_their_names_and_nothing_else():
+    """The names of the function's operations are not in what is compiled."""
+
+    def halved():
+        return jax.jit(lambda x: jnp.sin(x) / 2.0)
+
+    x = jnp.arange(3.0)
+    named, unnamed = halved().lower(x), jax_private.without_names(halved().lower(x))
+    name = "<lambda>)/sin"
+    assert name in named.as_text(debug_info=True)
+    assert name not in unnamed.as_text(debug_info=True)
+    assert np.array_equal(named.compile()(x), unnamed.compile()(x))

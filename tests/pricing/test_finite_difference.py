@@ -191,6 +191,18 @@ def test_a_fine_grid_keeps_the_digits_of_single_precision():
     assert others[0] > 5e-3 and others[1] > 5e-6  # 2e-2, 1e-5
 
 
+@double
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_product_along_the_last_axis_is_that_of_the_transposed_bands(dtype):
+    """Of a matrix with the sums of its rows, and of one without; and back."""
+    bands = jax.random.normal(jax.random.key(0), (4, 7, 3), dtype)
+    u = jax.random.normal(jax.random.key(1), (7, 3), dtype)
+    for matrix in (Tridiagonal(*bands[1:]), Tridiagonal.with_sums(bands[0], *bands[1:])):
+        across = matrix.transposed.across(u.T)
+        np.testing.assert_allclose(across.T, matrix @ u, rtol=1e-6)
+        chex.assert_trees_all_equal(matrix.transposed.transposed, matrix)
+
+
 # --- early exercise -----------------------------------------------------------------------------------
 
 # American puts, K=10, T=.25, at spots of 8 to 12 (Ikonen and Toivanen 2007, their finest grid) [P]
