@@ -219,7 +219,7 @@ def every_program_kept() -> Iterator[None]:
 def without_names(lowered: Any) -> Any:
     """Return a lowered program (`jax.jit(function).lower`) whose operations have lost their names.
 
-    Names and places in sources are a quarter of an executable on a CPU, and take a sixth of the time to load it.
+    Names and places in sources are a quarter of an executable on a CPU, and a sixth of the time to load it.
     """
     module = lowered.compiler_ir()
     with module.context:

@@ -115,8 +115,12 @@ def _converted(
     def at_rates(pairs: dict[str, FxPair]):
         return sum(part.value * fx_rate(pairs, name, target) for name, part in parts.items())
 
-    scaled = [jax.tree.map(lambda x, r=rates[n]: r * x, g) for n, g in gradients.items()]
-    gradient = jax.tree.map(lambda *of_parts: sum(of_parts), *scaled)
+    # on the host: a program for each shape would be loaded
+    scaled = [
+        jax.tree.map(lambda x, r=rates[name]: r * np.asarray(x), own)
+        for name, own in gradients.items()
+    ]
+    gradient = jax.tree.map(lambda *of_parts: jnp.asarray(sum(of_parts)), *scaled)
     of_rates = jax.tree.map(jnp.add, gradient.fx, jax.grad(at_rates)(market.fx))
     gradient = replace(gradient, fx=of_rates)
     return CurrencyRisk(value, market.by_quote(gradient), gradient)
