@@ -3,6 +3,7 @@
 import functools
 import math
 import operator
+from collections.abc import Hashable
 
 from pricing.ingestion.errors import listed, show
 from pricing.ingestion.fields import closest
@@ -17,26 +18,37 @@ from .batching import currencies_in
 
 
 class MarketProblems:
-    """The problems of trades in one market; what depends on a name alone is computed once a name."""
+    """The problems of trades in one market; what names and a kind decide is found once for them."""
 
     def __init__(self, market: Market):
         self.market = market
         self._spot = functools.cache(lambda name: float(market.spot(name)))
         self._currency_of = currencies_in(market)
+        self._found: dict[Hashable, list[ValidationIssue]] = {}
 
     def __call__(self, trade: Trade) -> tuple[ValidationIssue, ...]:
         """Return the reasons for which the market cannot value a trade, or would value another than it says."""
-        market, names = self.market, trade.underlyings
-        problems = [issue for name in names for issue in _unknown(name, trade.in_rates, market)]
-        if not problems and trade.in_rates:
-            problems += _no_curves(trade, market) or _no_cap_vols(trade, market)
-        elif not problems and len(names) > 1:
-            problems += _no_basket(trade, market)
+        names = trade.underlyings
+        key = type(trade), trade.underlying, names
+        if key not in self._found:
+            self._found[key] = _of_names(trade, self.market)
+        problems = [*self._found[key]]
         if not problems and not trade.in_rates:
             problems += _far_levels(trade, [self._spot(name) for name in names])
         if not problems and trade.currency is not None:
             problems += _other_currency(trade, trade.currency, self._currency_of(trade))
         return tuple(problems)
+
+
+def _of_names(trade: Trade, market: Market) -> list[ValidationIssue]:
+    """Return the problems that all trades of a kind on the same names have."""
+    names = trade.underlyings
+    problems = [issue for name in names for issue in _unknown(name, trade.in_rates, market)]
+    if not problems and trade.in_rates:
+        return _no_curves(trade, market) or _no_cap_vols(trade, market)
+    if not problems and len(names) > 1:
+        return _no_basket(trade, market)
+    return problems
 
 
 _PRICES = "initial_spot", "extreme"
