@@ -148,7 +148,9 @@ def test_each_pillar_is_a_quote_that_risk_reaches():
     for pillar in PILLARS:
         value = dict(now.flat_quotes())[pillar]
         up, down = (
-            risk(BOOK, moved(now, {pillar: value + h})[0], black_scholes, key=key).value
+            risk(
+                BOOK, moved(now, {pillar: value + h})[0], black_scholes, key=key, greeks=False
+            ).value
             for h in (step, -step)
         )
         assert np.isclose(found[pillar], (up - down) / (2.0 * step), rtol=1e-5, atol=1e-5)
