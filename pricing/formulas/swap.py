@@ -57,10 +57,8 @@ def _discounted(
     product: SwapEntry, model: AbstractRateModel
 ) -> tuple[Float[Array, " amounts"], Float[Array, " amounts"]]:
     """Return today's values and the times of the payments of a swap entered at its one date, in time order."""
-    entry = product.entry_dates[0]
-    at_once, payments = product.payments(entry)
-    times = jnp.concatenate([entry[None], product.payment_dates])
-    return jnp.concatenate([at_once[None], payments]) * model.discount(times), times
+    times, amounts = product.payments(product.entry_dates[0])
+    return amounts * model.discount(times), times
 
 
 def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:

@@ -1,30 +1,42 @@
 """Bermudan swaptions."""
 
+import bisect
+import functools
+from collections.abc import Hashable
 from dataclasses import replace
 from datetime import date
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, accruals, choice, dates, real
 from ..ingestion.errors import listed
+from ..ingestion.fields import choice as choice_of
 from ..ingestion.fields import problem
-from ..market.dates import advance
+from ..market.conventions import MONTHS
+from ..market.dates import advance, year_fraction
 from ..market.observed import Observed
 from .exercise import EarlyExercise
 from .exercised_swap import ExercisedIntoSwap
 from .product import Padded, extra_dates, front
 from .rate_trade import RateTrade
-from .swap_entry import PAYER_OR_RECEIVER, SwapOption
+from .swap_entry import PAYER_OR_RECEIVER, EntryTerms, SwapOption
 from .trade import Aged, IsoDate, IsoDates, last_of
+
+BetweenCoupons = Annotated[
+    Literal["next-period", "short-period"], choice_of("next-period", "short-period")
+]
 
 
 class BermudanSwaption(EarlyExercise, SwapOption, Padded):
     """A Bermudan swaption is the right to enter the rest of a swap at one of some dates.
 
-    Exercised at t, it pays the coupons at all payment dates after t, for a floating leg worth 1 - P(t, last
-    payment). Payment dates and exercise dates may differ.
+    Exercised at t, the swap starts at s, at t or later. It pays the coupons at all payment dates after s, for a
+    floating leg worth P(t, s) - P(t, last payment). Where s is between two payment dates, `accrued` makes the
+    first coupon that of a short period.
 
     Attributes:
         strike: The fixed rate per year.
@@ -34,10 +46,14 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
         accruals: The year fraction of each coupon, of shape (payments,).
         side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
         notional: The notional in currency.
+        starts: When the swap of each exercise date starts, in years, not before it, of shape (exercises,);
+            None: on that date.
+        accrued: The year fraction of the first coupon that accrues before each start, of shape (exercises,):
+            that coupon is paid without it. None: the swap starts with a whole period.
 
     Raises:
         ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry.
+            entry; starts or accrued are not one for each exercise date, or a swap starts before its own.
 
     Examples:
         >>> swaption = BermudanSwaption(0.03, [0.5, 1.5], [1.5, 2.5], [1.0, 1.0])
@@ -53,25 +69,66 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
     accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
+    starts: Numeric[Float[Array, "*#batch exercises"] | None] = dates(
+        "starts", repeated=True, optional=True, default=None
+    )
+    accrued: Numeric[Float[Array, "*#batch exercises"] | None] = real_vector(
+        "accrued", optional=True, default=None
+    )
 
     @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
         return self.exercise_dates
 
+    @property
+    def last_start(self) -> Float[Array, "..."]:
+        return (self.exercise_dates if self.starts is None else self.starts)[..., -1]
+
+    def terms_at(self, entry: Float[Array, ""]) -> EntryTerms:
+        """Return the terms of the swap that is entered at the exercise date next to a time, in years."""
+        if self.starts is None and self.accrued is None:
+            return EntryTerms(entry)
+        gaps = jnp.abs(jax.lax.stop_gradient(self.exercise_dates - entry))
+        is_here = (gaps <= jnp.min(gaps)).astype(gaps.dtype)
+        weights = is_here / jnp.sum(is_here)  # a date that is padded comes more than once
+        lag = 0.0 if self.starts is None else jnp.sum(weights * (self.starts - self.exercise_dates))
+        accrued = jnp.zeros_like(entry) if self.accrued is None else jnp.sum(weights * self.accrued)
+        return EntryTerms(entry + lag, accrued)
+
+    def __check_init__(self):
+        for name in ("starts", "accrued"):
+            given = getattr(self, name)
+            if given is not None and given.shape[-1:] != self.exercise_dates.shape[-1:]:
+                raise ValueError(
+                    f"{name} of shape {list(given.shape)} for {self.exercise_dates.shape[-1]} exercise dates: "
+                    "give one for each"
+                )
+        self.check_starts(self.starts)
+
     def padded(self, num_dates: int) -> "BermudanSwaption":
         """Return the same right on `num_dates` exercise dates: the first one repeated."""
         extra = extra_dates(self.exercise_dates, num_dates)
-        return replace(self, exercise_dates=front(self.exercise_dates, extra))
+        names = "exercise_dates", "starts", "accrued"
+        given = {name: getattr(self, name) for name in names}
+        longer = {name: front(x, extra) for name, x in given.items() if x is not None}
+        return replace(self, **longer)
 
 
 class BermudanSwaptionTrade(ExercisedIntoSwap):
-    """The right to enter the rest of a swap on one of some dates, each the first of one of its periods."""
+    """The right to enter the rest of a swap on one of some dates, or some business days later.
+
+    Attributes:
+        between_coupons: The rule for a swap that would start within a period: "next-period", and it starts with
+            the next whole one; "short-period", and it starts at once, with a short first period; None: such a
+            row is refused.
+    """
 
     type = "bermudan_swaption"
     product = BermudanSwaption
     renamed: ClassVar[dict[str, str]] = {
         "strike": "fixed_rate",
         "exercise_dates": "exercise_days",
+        "starts": "later_starts",
         "payment_dates": "all_payment_dates",
         "accruals": "all_accruals",
     }
@@ -80,10 +137,54 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     exercise_dates: IsoDates = Field(description="exercise_dates, such as 2003-07-07|2004-07-05")
     expiry: IsoDate = last_of("exercise_dates")
+    between_coupons: BetweenCoupons | None = None
 
     @property
     def swap_from(self) -> date:
-        return self.exercise_dates[0]
+        first = self.exercise_dates[0]
+        return self.start_after(first) if self.starts_later else first
+
+    @functools.cached_property
+    def swap_dates(self) -> tuple[date, ...]:
+        """The first day of the first period that may be entered, whole or in part, and the payment dates."""
+        months = MONTHS[self.frequency]
+        if self.between_coupons is None:
+            return self.days_of(months, self.swap_from)
+        days = self.days_of(months, advance(self.swap_from, months=-months, roll=None))
+        begin = max(day for day in days if day <= self.swap_from)
+        if self.between_coupons == "next-period" and begin < self.swap_from:
+            return days[days.index(begin) + 1 :]
+        return days[days.index(begin) :]
+
+    @property
+    def starts_later(self) -> bool:
+        return super().starts_later or self.between_coupons is not None
+
+    @property
+    def starts(self) -> tuple[date, ...]:
+        """The day on which the swap of each exercise date starts."""
+        first = map(self.start_after, self.exercise_dates)
+        if self.between_coupons != "next-period":
+            return tuple(first)
+        days = self.swap_dates
+        return tuple(next((day for day in days if day >= start), days[-1]) for start in first)
+
+    @property
+    def later_starts(self) -> tuple[date, ...] | None:
+        """Those days; None where they are those of the exercise."""
+        return self.starts if self.starts_later else None
+
+    @property
+    def accrued(self) -> tuple[float, ...] | None:
+        """The year fraction of the first coupon before each start, which is not paid; None where it is 0."""
+        if self.between_coupons != "short-period":
+            return None
+        ends = [bisect.bisect_right(self.payment_dates, start) for start in self.starts]
+        left = zip(self.starts, ends, strict=True)
+        return tuple(
+            self.accruals[i] - year_fraction(start, self.payment_dates[i], self.day_count)
+            for start, i in left
+        )
 
     @property
     def exercise_days(self) -> tuple[date, ...]:
@@ -91,8 +192,9 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
         return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
 
     @property
-    def shape(self) -> int:
-        return len(self.payment_dates) + self._past_payments
+    def shape(self) -> Hashable:
+        count = len(self.payment_dates) + self._past_payments
+        return count, self.starts_later, self.between_coupons == "short-period"
 
     @property
     def _past_payments(self) -> int:
@@ -112,7 +214,9 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     def aged(self, observed: Observed) -> Aged:
         if self.exercised is not None and self.exercised <= observed.until:
-            return self.exercised_into(self.exercised, observed)
+            days = [*self.exercise_dates, *self.exercise_days]
+            start = (*self.starts, *self.starts)[days.index(self.exercised)]
+            return self.exercised_into(start, observed)
         return super().aged(observed)
 
     def check(self) -> None:
@@ -120,12 +224,18 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
         if self.exercised not in (None, *self.exercise_dates, *self.exercise_days):
             message = f"{self.exercised} is not one of the exercise_dates"
             raise problem(message, "give the date on which it was exercised", "exercised")
-        begins = self.swap_dates[:-1]
-        odd = [day for day in self.exercise_days if day not in begins]
-        if odd:
+        begins, starts = self.swap_dates[:-1], self.starts
+        if starts[-1] >= self.swap_dates[-1]:
+            message = f"the swap that is entered on {self.exercise_dates[-1]} would have no period"
+            raise problem(message, "give an earlier last date", "exercise_dates")
+        odd = [day for day in starts if day not in begins]
+        if odd and self.between_coupons is None:
             message = f"no period of the swap to {self.maturity} begins on {odd[0]}"
-            remedy = f"give dates among {listed(begins)}, or another frequency"
+            remedy = (
+                f"give dates that lead to {listed(begins)}, another frequency, or between_coupons: next-period "
+                "or short-period"
+            )
             raise problem(message, remedy, "exercise_dates")
 
     def payoff(self, observed: Observed) -> float:
-        return self.entered(self.exercise_days[-1], observed)
+        return self.entered(self.exercise_days[-1], self.starts[-1], observed)

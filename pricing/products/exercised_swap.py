@@ -1,12 +1,19 @@
 """The common part of rows of swaptions: exercised, they are swaps."""
 
+import functools
+from collections.abc import Hashable
 from datetime import date
+from typing import Annotated
 
+from ..ingestion.fields import number, problem
 from ..market.conventions import DayCount, Frequency
-from ..market.observed import Observed
+from ..market.dates import advance
+from ..market.observed import Observed, UnknownPast
 from .rate_trade import RateTrade
 from .swap import SwapTrade
 from .trade import Aged, IsoDate
+
+ExerciseLag = Annotated[float, number("exercise_lag", least=0.0, most=60.0)]
 
 
 class ExercisedIntoSwap(RateTrade):
@@ -16,11 +23,36 @@ class ExercisedIntoSwap(RateTrade):
         floating_frequency: The frequency of the swap's floating leg, by default that of the fixed one.
         floating_day_count: The day count of the swap's floating leg.
         exercised: The day on which it was exercised, or None.
+        exercise_lag: The business days from the exercise to the start of the swap.
     """
 
     floating_frequency: Frequency | None = None
     floating_day_count: DayCount = "ACT/360"
     exercised: IsoDate | None = None
+    exercise_lag: ExerciseLag = 0.0
+
+    @property
+    def shape(self) -> Hashable:
+        return len(self.payment_dates), self.starts_later
+
+    @property
+    def starts_later(self) -> bool:
+        """Whether a swap may start on another day than that of its exercise."""
+        return self.exercise_lag > 0.0
+
+    def start_after(self, day: date) -> date:
+        """Return the day on which a swap starts at the earliest.
+
+        Args:
+            day: The day of its exercise, business day or not.
+        """
+        return advance(day, business_days=int(self.exercise_lag), calendar=self.calendar)
+
+    def check(self) -> None:
+        if self.exercise_lag % 1.0:
+            message = f"{self.exercise_lag:g} is not a whole number of business days"
+            raise problem(message, "give an exercise_lag such as 5", "exercise_lag")
+        super().check()
 
     @property
     def end(self) -> date:
@@ -30,8 +62,36 @@ class ExercisedIntoSwap(RateTrade):
         """Return the swap that was entered on a day, as it is later.
 
         Args:
-            day: The day of the exercise, from which on interest accrues.
+            day: The day on which the swap starts.
             observed: The levels up to a later day.
         """
         found = self._as(SwapTrade, start=day).aged(observed)
-        return found if found.trade is None else found._replace(event="exercised", day=day)
+        if found.trade is None:
+            return found
+        return found._replace(event="exercised", day=self.exercised)
+
+    def entered(self, day: date, start: date, observed: Observed) -> float:
+        """Return the value of one contract's swap entered on a day, on the later day's curve, at least 0.
+
+        Args:
+            day: The day on which it is entered.
+            start: The day on which it starts.
+            observed: The later day's curve.
+
+        Raises:
+            UnknownPast: The day is before `Observed.since`, and its curve is not known.
+        """
+        if day < min(observed.since, observed.until):
+            message = f"the curve {self.underlying} on {day}, when the swap could be entered, is not known"
+            raise UnknownPast(
+                message, "give exercised, that day, if it was; else take the trade out"
+            )
+        if day < observed.until:
+            observed.assumed.append(f"the curve {self.underlying} on {day}")
+        swap = self._as(SwapTrade, start=start)
+        discount = functools.partial(observed.discount, self.underlying)
+        periods = zip(swap.payment_dates, swap.accruals, strict=True)
+        fixed = sum(accrual * discount(paid) for paid, accrual in periods)
+        floating = discount(start) - discount(swap.payment_dates[-1])
+        sign = 1.0 if self.side == "payer" else -1.0
+        return self.notional * max(sign * (floating - self.fixed_rate * fixed), 0.0)

@@ -11,7 +11,6 @@ from pydantic import Field
 from ..ingestion.fields import choice, number, problem
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
-from ..market.observed import Observed, UnknownPast
 from .trade import IsoDate, Name, Notional, Trade
 
 FixedRate = Annotated[float, number("fixed_rate", least=-1.0, most=1.0)]
@@ -94,30 +93,6 @@ class RateTrade(Trade, abc.ABC):
         """The year fraction of each coupon."""
         periods = itertools.pairwise(self.swap_dates)
         return tuple(year_fraction(*period, self.day_count) for period in periods)
-
-    def entered(self, day: date, observed: Observed) -> float:
-        """Return the value of one contract's swap entered on a day, on the later day's curve, at least 0.
-
-        Args:
-            day: The day on which it is entered.
-            observed: The later day's curve.
-
-        Raises:
-            UnknownPast: The day is before `Observed.since`, and its curve is not known.
-        """
-        if day < min(observed.since, observed.until):
-            message = f"the curve {self.underlying} on {day}, when the swap could be entered, is not known"
-            raise UnknownPast(
-                message, "give exercised, that day, if it was; else take the trade out"
-            )
-        if day < observed.until:
-            observed.assumed.append(f"the curve {self.underlying} on {day}")
-        discount = functools.partial(observed.discount, self.underlying)
-        periods = zip(self.payment_dates, self.accruals, strict=True)
-        fixed = sum(accrual * discount(paid) for paid, accrual in periods if paid > day)
-        floating = discount(day) - discount(self.payment_dates[-1])
-        sign = 1.0 if self.side == "payer" else -1.0
-        return self.notional * max(sign * (floating - self.fixed_rate * fixed), 0.0)
 
     @property
     def sign(self) -> float:

@@ -39,7 +39,7 @@ class Swap(SwapEntry):
     Examples:
         >>> swap = Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0])
         >>> [f"{float(amount):.2f}" for amount in swap.payments(swap.start)[1]]
-        ['-0.03', '-1.03']
+        ['1.00', '-0.03', '-1.03']
     """
 
     fixed_rate: Numeric[Float[Array, "..."]] = real("fixed_rate")

@@ -1,7 +1,7 @@
 """Swaps as they are entered, and rights to enter them: the abilities."""
 
 import abc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,14 +21,26 @@ else:
 PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
 
 # Years: a payment that is later than a date by less than this is on that date, but for rounding.
-_SAME_DAY = 1e-4
+SAME_DAY = 1e-4
+
+
+class EntryTerms(NamedTuple):
+    """The swap that is entered at a date.
+
+    Attributes:
+        start: When it starts, in years.
+        accrued: The year fraction of its first coupon that accrues before the start, and is not paid.
+    """
+
+    start: Float[Array, ""]
+    accrued: Float[Array, ""] | float = 0.0
 
 
 class SwapEntry(AbstractProduct):
     """Ability: at one date or more a swap is entered, or may be.
 
-    Entered at t, the swap exchanges fixed coupons, coupon_rate * accrual_i at every payment date after t,
-    for a floating leg that is worth 1 - P(t, last payment date); the payer pays the fixed leg.
+    The swap that starts at s exchanges fixed coupons, coupon_rate * accrual_i at every payment date after s,
+    for a floating leg that is worth P(t, s) - P(t, last payment date); the payer pays the fixed leg.
 
     Attributes:
         payment_dates: The payment dates of the fixed leg in years, of shape (payments,).
@@ -42,8 +54,9 @@ class SwapEntry(AbstractProduct):
 
     Examples:
         >>> from pricing import Swap
-        >>> Swap(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).entry_dates.tolist()
-        [0.5]
+        >>> times, amounts = Swap(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).payments(0.5)
+        >>> [f"{float(amount):.2f}" for amount in amounts]
+        ['1.00', '-0.03', '-1.03']
     """
 
     payment_dates: AbstractVar[Float[Array, "*#batch payments"]]
@@ -66,14 +79,28 @@ class SwapEntry(AbstractProduct):
         """+1 for a payer, -1 for a receiver."""
         return side_of(self.side, self.notional)
 
+    def terms_at(self, entry: Float[Array, ""]) -> EntryTerms:
+        """Return the terms of the swap that is entered at one of the entry dates, which starts then."""
+        return EntryTerms(entry)
+
+    @property
+    def last_start(self) -> Float[Array, "..."]:
+        """When the swap of the last entry date starts, in years."""
+        return self.entry_dates[..., -1]
+
     def payments(
         self, entry: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, " payments"]]:
-        """Return the value of a swap entered at `entry` as payments: at once, and at each payment date."""
-        at_once = self.sign * self.notional
+    ) -> tuple[Float[Array, " all"], Float[Array, " all"]]:
+        """Return times and amounts of the swap entered at `entry`: at its start, and at each payment date."""
+        start, accrued = self.terms_at(entry)
+        notional = self.sign * self.notional
         last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
-        due = jnp.where(self.payment_dates > entry + _SAME_DAY, 1.0, 0.0).astype(last.dtype)
-        return at_once, -at_once * due * (self.coupon_rate * self.accruals + last)
+        due = self.payment_dates > start + SAME_DAY
+        first = jnp.diff(due, prepend=False).astype(last.dtype)
+        accruals = self.accruals - accrued * first
+        later = -notional * due.astype(last.dtype) * (self.coupon_rate * accruals + last)
+        times = jnp.concatenate([jnp.atleast_1d(start), self.payment_dates])
+        return times, jnp.concatenate([jnp.atleast_1d(notional), later])
 
     def __check_init__(self):
         paid, accruals = self.payment_dates, self.accruals
@@ -82,15 +109,15 @@ class SwapEntry(AbstractProduct):
                 f"payment_dates of shape {list(paid.shape)} and accruals of shape {list(accruals.shape)}: "
                 "give one accrual for each payment date"
             )
-        if is_traced((paid, self.entry_dates, accruals)):
+        if is_traced((paid, self.last_start, accruals)):
             return
-        last = (np.asarray(dates)[..., -1] for dates in (self.entry_dates, paid))
-        entries, ends = map(np.ravel, np.broadcast_arrays(*last))
-        late = entries >= ends - _SAME_DAY
+        last = self.last_start, paid[..., -1]
+        starts, ends = map(np.ravel, np.broadcast_arrays(*map(np.asarray, last)))
+        late = starts >= ends - SAME_DAY
         if late.any():
-            entry, end = entries[late][0], ends[late][0]
+            start, end = starts[late][0], ends[late][0]
             raise ValueError(
-                f"the swap may be entered at {entry:g}, and its last payment is at {end:g}: nothing would be "
+                f"the swap may be entered at {start:g}, and its last payment is at {end:g}: nothing would be "
                 "left to exchange; give dates before the last payment"
             )
 
@@ -101,7 +128,7 @@ def check_coupons(swap: SwapEntry) -> None:
         return
     paid = np.where(np.asarray(swap.accruals) > 0.0, np.asarray(swap.payment_dates), np.inf)
     remedy = "give the payments of the swap that begins then"
-    check_order("the start", swap.entry_dates, "a coupon is paid", paid, remedy)
+    check_order("the start", swap.last_start[..., None], "a coupon is paid", paid, remedy)
 
 
 class SwapOption(SwapEntry, Exercisable):
@@ -127,5 +154,23 @@ class SwapOption(SwapEntry, Exercisable):
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
         assert market.bonds is not None
-        at_once, payments = self.payments(t)
-        return at_once + payments @ market.bonds(self.payment_dates)
+        times, amounts = self.payments(t)
+        return amounts @ market.bonds(times)
+
+    def check_starts(self, starts: Array | None) -> None:
+        """Check that no swap starts before its exercise.
+
+        Args:
+            starts: When the swap starts that is entered at each entry date, in years, or None.
+
+        Raises:
+            ValueError: One does.
+        """
+        entries = self.entry_dates
+        if starts is None or is_traced((starts, entries)):
+            return
+        if np.any(np.asarray(starts) < np.asarray(entries) - SAME_DAY):
+            raise ValueError(
+                f"a swap starts at {np.asarray(starts).tolist()}, and is entered at "
+                f"{np.asarray(entries).tolist()}: give starts that are not before the exercise dates"
+            )

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from ..fields import Numeric, Word, accruals, choice, dates, real, time
 from ..ingestion.fields import problem
+from ..market.dates import advance
 from ..market.observed import Observed
 from .exercised_swap import ExercisedIntoSwap
-from .swap_entry import PAYER_OR_RECEIVER, SwapOption, check_coupons
+from .swap_entry import PAYER_OR_RECEIVER, EntryTerms, SwapOption, check_coupons
 from .trade import Aged, IsoDate
 
 
@@ -25,10 +26,12 @@ class Swaption(SwapOption):
         accruals: The year fraction of each coupon, of shape (payments,).
         side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
         notional: The notional in currency.
+        start: When the swap starts, in years, not before the exercise date: later by the exercise lag. None: on
+            the exercise date.
 
     Raises:
         ValueError: If accruals and payment dates differ in number, no payment is left after the last
-            entry, or a coupon is paid before the first.
+            entry, a coupon is paid before the first, or the swap starts before the exercise date.
 
     Examples:
         >>> Swaption(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).exercise_times().tolist()
@@ -41,27 +44,42 @@ class Swaption(SwapOption):
     accruals: Numeric[Float[Array, "*#batch payments"]] = accruals()
     side: Word[Int8[Array, "..."]] = choice("side", PAYER_OR_RECEIVER, default="payer")
     notional: Numeric[Float[Array, "..."]] = real("notional", default=1.0)
-
-    def __check_init__(self):
-        check_coupons(self)
+    start: Numeric[Float[Array, "..."] | None] = time("start", optional=True, default=None)
 
     @property
     def entry_dates(self) -> Float[Array, "*#batch entries"]:
         return self.exercise_date[..., None]
 
+    @property
+    def last_start(self) -> Float[Array, "..."]:
+        return self.exercise_date if self.start is None else self.start
+
+    def terms_at(self, entry: Float[Array, ""]) -> EntryTerms:
+        return EntryTerms(
+            entry if self.start is None else entry + (self.start - self.exercise_date)
+        )
+
+    def __check_init__(self):
+        check_coupons(self)
+        self.check_starts(None if self.start is None else self.start[..., None])
+
 
 class SwaptionTrade(ExercisedIntoSwap):
-    """The right to enter, at the expiry, a swap that starts then."""
+    """The right to enter, at the expiry, a swap that starts then or some business days later."""
 
     type = "swaption"
     product = Swaption
-    renamed: ClassVar[dict[str, str]] = {"strike": "fixed_rate", "exercise_date": "swap_start"}
+    renamed: ClassVar[dict[str, str]] = {
+        "strike": "fixed_rate",
+        "exercise_date": "exercise_day",
+        "start": "later_start",
+    }
 
     expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
 
     def check(self) -> None:
         super().check()
-        if self.exercised not in (None, self.expiry, self.swap_start):
+        if self.exercised not in (None, self.expiry, self.exercise_day):
             message = f"it was exercised on {self.exercised}, and it expires on {self.expiry}"
             raise problem(message, "give the expiry, or leave it empty", "exercised")
 
@@ -72,7 +90,17 @@ class SwaptionTrade(ExercisedIntoSwap):
 
     @property
     def swap_from(self) -> date:
-        return self.expiry
+        return self.start_after(self.expiry) if self.starts_later else self.expiry
+
+    @property
+    def exercise_day(self) -> date:
+        """The expiry, moved to a business day."""
+        return advance(self.expiry, calendar=self.calendar)
+
+    @property
+    def later_start(self) -> date | None:
+        """The day on which the swap starts; None where it is that of the exercise."""
+        return self.swap_start if self.starts_later else None
 
     def payoff(self, observed: Observed) -> float:
-        return self.entered(self.swap_start, observed)
+        return self.entered(self.exercise_day, self.swap_start, observed)

@@ -50,13 +50,12 @@ def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exer
     """Return the swap entered at each date, in bonds over the numeraire: first the one that ends now."""
 
     def of_date(t):
-        at_once, payments = product.payments(t)
-        maturities = jnp.concatenate([t[None], product.payment_dates])
+        maturities, payments = product.payments(t)
         # a bond over the numeraire is size * exp(slope . x)
         slopes = -model.slopes(times[-1], maturities)
         convexity = 0.5 * jnp.sum((slopes @ _covariance(model, t, times[-1])) * slopes, axis=-1)
         sizes = jax.vmap(model.discount)(maturities) * jnp.exp(-convexity)
-        return (jnp.concatenate([at_once[None], payments]) * sizes)[None], slopes
+        return (payments * sizes)[None], slopes
 
     amounts, slopes = jax.vmap(of_date)(times)
     return ExercisePayoff(amounts, slopes, jnp.ones(times.shape, amounts.dtype))

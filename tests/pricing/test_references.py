@@ -11,6 +11,7 @@ from benchmarks import (
     quantlib_cap_tables,
     quantlib_caplet_tables,
     quantlib_cms_tables,
+    quantlib_exercise_tables,
     quantlib_rates_tables,
 )
 from benchmarks import quantlib_dividend_tables as script
@@ -26,7 +27,7 @@ TABLES = Path(__file__).parents[2] / "pricing/validation/tables"
 LATER = (
     "local volatility",
     "under Heston",
-    "Bermudan payer",
+    "Bermudan",
     "Firth",
     "Levy",
     "fitted to",
@@ -124,7 +125,8 @@ def test_curves_and_trades_on_them_are_what_their_script_prints():
     assert "\n".join(printed) == written
 
 
-def test_caps_and_cms_coupons_are_what_their_scripts_print():
+def test_tables_of_rates_are_what_their_scripts_print():
     written = (TABLES / "rates.toml").read_text(encoding="utf-8")
     assert quantlib_cap_tables.tables().strip() in written
     assert quantlib_cms_tables.tables().strip() in written
+    assert quantlib_exercise_tables.tables().strip() in written

@@ -101,7 +101,8 @@ class NettingSet(eqx.Module):
 
     Raises:
         TypeError: A trade is of another kind.
-        ValueError: There is no trade, a trade is a batch, or the numbers are not one for each trade.
+        ValueError: There is no trade, a trade is a batch, the numbers are not one for each trade, or a swap
+            does not start with a whole period on the day of its exercise.
 
     Examples:
         >>> from pricing import Swap, Swaption
@@ -134,6 +135,12 @@ class NettingSet(eqx.Module):
                 raise TypeError(
                     f"trade {place + 1} is a {type(trade).__name__}: give Swap, Swaption, BermudanSwaption or "
                     "European, whose values along paths are known"
+                )
+            later = ("start", "starts", "accrued") if isinstance(trade, SwapOption) else ()
+            if any(getattr(trade, name, None) is not None for name in later):
+                raise ValueError(
+                    f"trade {place + 1} has a swap that starts after its exercise, or within a period: give "
+                    "one that starts on the exercise date, with a whole period"
                 )
             if not is_traced(trade) and trade.batch_shape:
                 raise ValueError(
