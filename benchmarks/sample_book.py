@@ -35,12 +35,13 @@ OTHERS = {
     "swaption": 5,
     "bermudan_swaption": 3,
 }
-NONE_IN_RATES = {"cap", "floor"}
+NONE_IN_RATES = {"basis_swap", "cap", "floor"}
 NONE_HERE = {
     *("average_strike", "cliquet", "double_touch", "forward_start", "lookback", "spread", "touch"),
     *NONE_IN_RATES,
 }
-"""The kinds of which the sample has no trade; `test_exotics.py` and `test_forward_curves.py` value one each."""
+"""The kinds of which the sample has no trade: `test_exotics.py`, `test_caps.py` and `test_basis_swaps.py` value
+one each."""
 BARRIER_MIN_DAYS = 30
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
 SEED, OTHER_SEED = 20020705, 5072002

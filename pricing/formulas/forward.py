@@ -27,5 +27,9 @@ def forward_value(
 
 
 def _coupons(product: FloatingPayments, model: AbstractRateModel) -> Float[Array, ""]:
-    coupons = product.notionals * (jax.vmap(model.growth)(product.starts, product.ends) - 1.0)
+    if product.places is None:
+        growth = jax.vmap(model.growth)(product.starts, product.ends)
+    else:
+        growth = jax.vmap(model.growth_at)(product.places, product.starts, product.ends)
+    coupons = product.notionals * (growth - 1.0)
     return coupons @ jax.vmap(model.discount)(product.paid)

@@ -1,3 +1,4 @@
+from .basis_swaps import BasisSwaps as BasisSwaps
 from .bootstrap import CurveQuotes as CurveQuotes
 from .cap_quotes import CapQuotes as CapQuotes
 from .cap_quotes import strip_caps as strip_caps
@@ -22,6 +23,7 @@ from .fx_delta import DeltaConvention as DeltaConvention
 from .fx_vols import DeltaQuotes as DeltaQuotes
 from .fx_vols import DeltaSurface as DeltaSurface
 from .instruments import CurveInstruments as CurveInstruments
+from .instruments import CurvesBeside as CurvesBeside
 from .instruments import Deposits as Deposits
 from .instruments import Futures as Futures
 from .instruments import ParSwaps as ParSwaps

@@ -1,7 +1,7 @@
 """A curve given by quotes: zero rates that reprice every instrument, as a function of the quotes."""
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -17,11 +17,11 @@ from pricing.numerics.safe_math import clipped, nan_where
 
 from ..numbers_shown import repr_with_numbers
 from .curve import ZeroCurve
-from .instruments import CurveInstruments
+from .instruments import CurveInstruments, CurvesBeside
 
 Vector = Float[Array, " pillars"]
 Instruments = tuple[CurveInstruments, ...]
-Quoted = tuple[Instruments, ZeroCurve | None]
+Quoted = tuple[Instruments, CurvesBeside]
 
 
 class CurveQuotes(eqx.Module):
@@ -35,16 +35,20 @@ class CurveQuotes(eqx.Module):
     market with every curve bootstrapped.
 
     A forward curve gives floating rates alone, and its instruments are discounted on another curve, which
-    `bootstrapped` is then given: `Market.curve(name)` finds it.
+    `bootstrapped` is then given: `Market.curve(name)` finds it. The other leg of its basis
+    swaps may be of a third curve.
 
     Args:
         *instruments: The quoted instruments: `Deposits`, `Futures`, `ParSwaps` or another kind.
         discount_curve: The name of the curve that discounts the instruments of a forward curve; "" where the
             curve discounts them itself.
+        basis_curve: The name of the curve of the other leg of basis swaps; "" where it is the one that
+            discounts.
 
     Attributes:
         instruments: The quoted instruments, by kind.
         discount_curve: The name of the curve that discounts them, or "".
+        basis_curve: The name of the curve of the other leg of basis swaps, or "".
 
     Raises:
         ValueError: The instruments do not end one after the other: two that end at one time give the same
@@ -66,10 +70,14 @@ class CurveQuotes(eqx.Module):
 
     instruments: Instruments
     discount_curve: str = eqx.field(static=True, default="")
+    basis_curve: str = eqx.field(static=True, default="")
 
-    def __init__(self, *instruments: CurveInstruments, discount_curve: str = ""):
+    def __init__(
+        self, *instruments: CurveInstruments, discount_curve: str = "", basis_curve: str = ""
+    ):
         self.instruments = instruments
         self.discount_curve = discount_curve
+        self.basis_curve = basis_curve
 
     def __check_init__(self):
         if not self.instruments:
@@ -102,21 +110,21 @@ class CurveQuotes(eqx.Module):
         """The zero rate at each pillar, as of `bootstrapped`."""
         return self.bootstrapped().zero_rates
 
-    def bootstrapped(self, discount: ZeroCurve | None = None, *, throw: bool = True) -> ZeroCurve:
+    def bootstrapped(self, beside: CurvesBeside | None = None, *, throw: bool = True) -> ZeroCurve:
         """Return the curve whose zero rates reprice every instrument.
 
         Args:
-            discount: The curve that discounts the instruments of a forward curve; without it, that raises
-                ValueError.
+            beside: The curves that are named as `discount_curve` and `basis_curve`; without one that is named,
+                or with one that is not, that raises ValueError.
             throw: Whether to raise where it is known that there is no such curve. Otherwise its zero rates are
                 NaN, as under a trace.
 
         Raises:
             RuntimeError: There is no such curve.
         """
-        self._check_discount(discount)
-        curve = _curve(self.instruments, discount)
-        if throw and (unmet := self._first_unmet(curve, discount)) is not None:
+        beside = self._checked(beside)
+        curve = _curve(self.instruments, beside)
+        if throw and (unmet := self._first_unmet(curve, beside)) is not None:
             quote = np.concatenate(self.quotes)[unmet]
             raise RuntimeError(
                 f"no zero rate reprices instrument {unmet + 1}, of quote {quote:g}, after those before it: "
@@ -124,43 +132,46 @@ class CurveQuotes(eqx.Module):
             )
         return curve
 
-    def first_unmet(self, discount: ZeroCurve | None = None) -> int | None:
+    def first_unmet(self, beside: CurvesBeside | None = None) -> int | None:
         """Return the first instrument, from 0, that no zero rate reprices after those before it.
 
         None: all are repriced, or that is not known under a trace.
 
         Args:
-            discount: The curve that discounts the instruments of a forward curve.
+            beside: The curves that are named as `discount_curve` and `basis_curve`.
         """
-        self._check_discount(discount)
-        return self._first_unmet(_curve(self.instruments, discount), discount)
+        beside = self._checked(beside)
+        return self._first_unmet(_curve(self.instruments, beside), beside)
 
-    def _check_discount(self, discount: ZeroCurve | None) -> None:
-        """Check that a forward curve is given its discount curve, and no other curve is.
+    def _checked(self, beside: CurvesBeside | None) -> CurvesBeside:
+        """Return the curves beside this one, each of which it names.
 
         Raises:
-            ValueError: It is not so.
+            ValueError: It does not, or one that it names is missing.
         """
-        if self.discount_curve and discount is None:
-            raise ValueError(
-                f"a forward curve whose instruments {self.discount_curve} discounts: give that curve to "
-                "bootstrapped(...), or take Market.curve(NAME)"
-            )
-        if discount is not None and not self.discount_curve:
-            raise ValueError(
-                "a curve that discounts its own instruments is given another one: leave it out, or name it as "
-                "the discount_curve"
-            )
+        beside = beside or CurvesBeside()
+        for name, curve, word in (
+            (self.discount_curve, beside.discount, "discount_curve"),
+            (self.basis_curve, beside.basis, "basis_curve"),
+        ):
+            if name and curve is None:
+                raise ValueError(
+                    f"a forward curve whose {word} is {name}: give that curve to "
+                    "bootstrapped(CurvesBeside(...)), or take Market.curve(NAME)"
+                )
+            if curve is not None and not name:
+                raise ValueError(
+                    f"a curve without a {word} is given one: leave it out, or name it as the {word}"
+                )
+        return beside
 
-    def _first_unmet(self, curve: ZeroCurve, discount: ZeroCurve | None) -> int | None:
+    def _first_unmet(self, curve: ZeroCurve, beside: CurvesBeside) -> int | None:
         """Return the first instrument without a zero rate, where the curve is known to have none."""
         rates = curve.zero_rates
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
         counts = range(1, rates.size + 1)
-        fails = lambda count: bool(
-            np.any(np.isnan(_curve(self._first(count), discount).zero_rates))
-        )
+        fails = lambda count: bool(np.any(np.isnan(_curve(self._first(count), beside).zero_rates)))
         return bisect.bisect_left(counts, True, key=fails)
 
     def _first(self, count: int) -> Instruments:
@@ -188,26 +199,59 @@ class CurveQuotes(eqx.Module):
         return self.bootstrapped().shifted(rate)
 
 
+def curves_beside(
+    curve: CurveQuotes, curves: Mapping[str, ZeroCurve | CurveQuotes], *, throw: bool = True
+) -> CurvesBeside:
+    """Return the curves that the instruments of one are valued on, as zero rates.
+
+    Args:
+        curve: The curve.
+        curves: Name -> curve.
+        throw: As `CurveQuotes.bootstrapped` takes it.
+    """
+    names = curve.discount_curve, curve.basis_curve
+    return CurvesBeside(
+        *(zero_curve(name, curves, throw=throw) if name else None for name in names)
+    )
+
+
 def zero_curve(
-    name: str,
-    curves: Mapping[str, ZeroCurve | CurveQuotes],
-    discount_curves: Mapping[str, str],
-    *,
-    throw: bool = True,
+    name: str, curves: Mapping[str, ZeroCurve | CurveQuotes], *, throw: bool = True
 ) -> ZeroCurve:
-    """Return a curve of a market as zero rates, its instruments discounted on the curve that they name.
+    """Return a curve of a market as zero rates, its instruments valued on the curves that they name.
 
     Args:
         name: The name of the curve.
         curves: Name -> curve.
-        discount_curves: Forward curve -> the curve that discounts its instruments.
         throw: As `CurveQuotes.bootstrapped` takes it.
     """
-    curve, other = curves[name], discount_curves.get(name)
+    curve = curves[name]
     if isinstance(curve, ZeroCurve):
         return curve
-    discount = None if other is None else curves[other].bootstrapped(throw=throw)
-    return curve.bootstrapped(discount, throw=throw)
+    return curve.bootstrapped(curves_beside(curve, curves, throw=throw), throw=throw)
+
+
+def in_order(
+    curves: Mapping[str, ZeroCurve | CurveQuotes], names: Iterable[str] | None = None
+) -> list[str]:
+    """Return names of curves, each after those that its instruments are valued on, which come as well.
+
+    Args:
+        curves: Name -> curve.
+        names: The names; None: those of all curves.
+    """
+    found: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        curve = curves[name]
+        if isinstance(curve, CurveQuotes):
+            for before in filter(None, (curve.discount_curve, curve.basis_curve)):
+                add(before)
+        found[name] = None
+
+    for name in curves if names is None else names:
+        add(name)
+    return list(found)
 
 
 def first_overlap(times: np.ndarray) -> int:
@@ -221,9 +265,9 @@ _LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps 
 
 
 @jax.custom_jvp
-def _curve(instruments: Instruments, discount: ZeroCurve | None) -> ZeroCurve:
+def _curve(instruments: Instruments, beside: CurvesBeside) -> ZeroCurve:
     """Return the curve that reprices the instruments; its zero rates are NaN if it is not found."""
-    return _found(instruments, discount)
+    return _found(instruments, beside)
 
 
 @_curve.defjvp
@@ -233,11 +277,11 @@ def _curve_jvp(primals, tangents):
 
 
 @stored_jit
-def _found(instruments: Instruments, discount: ZeroCurve | None) -> ZeroCurve:
+def _found(instruments: Instruments, beside: CurvesBeside) -> ZeroCurve:
     """Solve from the quoted rates, until a step is so small that its square is below rounding."""
     start = jnp.concatenate([kind.rates for kind in instruments])
     enough = float(jnp.finfo(start.dtype).eps) ** 0.75
-    quoted = instruments, discount
+    quoted = instruments, beside
 
     def is_on_the_way(state):
         count, _, last = state
@@ -256,7 +300,7 @@ def _found(instruments: Instruments, discount: ZeroCurve | None) -> ZeroCurve:
 
 @stored_jit
 def _moved(quoted: Quoted, rates: Vector, dots: Quoted) -> ZeroCurve:
-    """Return the tangent of the curve along a tangent of the instruments, and of the curve that discounts."""
+    """Return the tangent of the curve along a tangent of the instruments, and of the curves beside it."""
     _, misses_dot = jax.jvp(lambda *moving: _misses(moving, rates), quoted, dots)
     _, ends_dot = jax.jvp(_ends, quoted[:1], dots[:1])
     return ZeroCurve(ends_dot, -_solved(quoted, rates, misses_dot))
@@ -273,10 +317,9 @@ def _solved(quoted: Quoted, rates: Vector, right: Vector) -> Vector:
 
 
 def _misses(quoted: Quoted, rates: Vector) -> Vector:
-    instruments, discount = quoted
+    instruments, beside = quoted
     curve = ZeroCurve(_ends(instruments), rates)
-    misses = [kind.misses(curve, curve if discount is None else discount) for kind in instruments]
-    return jnp.concatenate(misses)
+    return jnp.concatenate([kind.misses(curve, beside) for kind in instruments])
 
 
 def _ends(instruments: Instruments) -> Vector:

@@ -13,8 +13,8 @@ from .cap_quotes import CapQuotes, first_unmet, strip_caps
 from .caplet_vols import VOL_KINDS
 from .conventions import MONTHS, Calendar, DayCount, Frequency, MonthPeriod, months_of
 from .curve import ZeroCurve
-from .curve_records import Lag
 from .dates import Leg, advance, leg
+from .instrument_records import Lag
 from .instruments import filled_in_front
 from .quote_bounds import BOUNDS
 from .records import Positive, Record, check_matrix, check_vol_unit, increasing

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..fields import Converted, real
 from .curve import ZeroCurve
 from .dates import Leg
-from .instruments import CurveInstruments, check_periods, filled_in_front
+from .instruments import CurveInstruments, CurvesBeside, check_periods, filled_in_front
 
 Vector = Float[Array, " instruments"]
 Payments = Float[Array, "instruments payments"]
@@ -96,7 +96,8 @@ class FloatingSwaps(CurveInstruments):
         last = jnp.maximum(self.period_ends[:, -1], self.paid[:, -1])
         return jnp.maximum(last, self.payment_dates[:, -1])
 
-    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+    def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
+        discount = curve if beside.discount is None else beside.discount
         growth = curve.discount(self.starts) / curve.discount(self.period_ends)
         floating = jnp.sum((growth - 1.0) * discount.discount(self.paid), axis=1)
         annuity = jnp.sum(self.accruals * discount.discount(self.payment_dates), axis=1)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,6 +21,18 @@ else:
     from equinox import AbstractVar
 
 Vector = Float[Array, " instruments"]
+
+
+class CurvesBeside(NamedTuple):
+    """The curves beside the one that is made of quotes.
+
+    Attributes:
+        discount: The curve that discounts; None: the curve itself.
+        basis: The curve of the other floating leg of basis swaps; None: the one that discounts.
+    """
+
+    discount: ZeroCurve | None = None
+    basis: ZeroCurve | None = None
 
 
 class CurveInstruments(eqx.Module):
@@ -48,12 +60,12 @@ class CurveInstruments(eqx.Module):
         """The last time at which each instrument asks the curve for a discount factor."""
 
     @abc.abstractmethod
-    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
+    def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
         """Return the pricing error of each quote, in any measure that is 0 at no error.
 
         Args:
             curve: The curve of the floating rates, which the instruments are quotes of.
-            discount: The curve that discounts: the same one, unless the curve names another.
+            beside: The other curves that the instruments are valued on.
         """
 
 
@@ -93,8 +105,8 @@ class Deposits(CurveInstruments):
     def ends(self) -> Vector:
         return self.end
 
-    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
-        del discount
+    def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
+        del beside
         return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
 
 
@@ -146,8 +158,8 @@ class Futures(CurveInstruments):
     def ends(self) -> Vector:
         return self.end
 
-    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
-        del discount
+    def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
+        del beside
         return _growth(curve, self.start, self.end) - jnp.log1p(self.rates * self.accruals)
 
 
@@ -205,8 +217,8 @@ class ParSwaps(CurveInstruments):
     def ends(self) -> Vector:
         return self.payment_dates[:, -1]
 
-    def misses(self, curve: ZeroCurve, discount: ZeroCurve) -> Vector:
-        del discount
+    def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
+        del beside
         paid = curve.discount(self.payment_dates)
         annuity = jnp.sum(self.accruals * paid, axis=1)
         return curve.discount(self.start) - paid[:, -1] - self.rates * annuity

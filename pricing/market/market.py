@@ -18,7 +18,7 @@ from pricing.ingestion.errors import InputError
 from pricing.ingestion.fields import closest
 from pricing.ingestion.files import read_text
 
-from .bootstrap import CurveQuotes, zero_curve
+from .bootstrap import CurveQuotes, curves_beside, in_order, zero_curve
 from .cap_quotes import CapQuotes, strip_caps
 from .caplet_vols import CapletVols
 from .conversions import (
@@ -210,7 +210,7 @@ class Market(eqx.Module):
             throw: Whether to raise RuntimeError where no zero rates reprice its quotes, or those of the curve
                 that discounts them, and that is known. Otherwise, and under a trace, they are NaN.
         """
-        return zero_curve(name, self.curves, dict(self.discount_curves), throw=throw)
+        return zero_curve(name, self.curves, throw=throw)
 
     def first_unmet(self, name: str) -> int | None:
         """Return the first instrument of a curve of quotes, from 0, that no zero rate reprices.
@@ -223,8 +223,7 @@ class Market(eqx.Module):
         curve = self.curves[name]
         if isinstance(curve, ZeroCurve):
             return None
-        other = dict(self.discount_curves).get(name)
-        return curve.first_unmet(None if other is None else self.curve(other, throw=False))
+        return curve.first_unmet(curves_beside(curve, self.curves, throw=False))
 
     def spot(self, name: str) -> Float[Array, ""]:
         """Return the spot of an equity, in the currency of a compo's payments, or the rate of a pair."""
@@ -294,9 +293,7 @@ class Market(eqx.Module):
                 those of caps, and that is known. Otherwise, and under a trace, they are NaN.
         """
         found = self.curves
-        for name in sorted(
-            self.curves, key=self.is_forward_curve
-        ):  # those that discount come first
+        for name in in_order(self.curves):
             found = {**found, name: replace(self, curves=found).curve(name, throw=throw)}
         market = replace(self, curves=found)
         vols = {name: market.caplet_vols(name, throw=throw) for name in self.cap_vols}

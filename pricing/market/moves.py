@@ -1,13 +1,12 @@
 """Quotes that move: new numbers by quote id, each checked as a market file's are, taken together or not."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pricing.ingestion.errors import InputError, show
 from pricing.ingestion.fields import closest
 
-from .bootstrap import CurveQuotes
+from .bootstrap import CurveQuotes, in_order
 from .cap_quotes import first_unmet
 from .correlations import least_eigenvalue, missing_pairs
 from .fx_vols import NO_SMILE
@@ -16,7 +15,10 @@ from .quote_kinds import kind_of, read_quote
 
 _SCALES = {
     **dict.fromkeys(
-        ("ZERO/RATE", "MM/RATE", "FRA/RATE", "OIS/RATE", "IR_SWAP/RATE", "EQUITY_DIVIDEND/RATE"),
+        (
+            *("ZERO/RATE", "MM/RATE", "FRA/RATE", "OIS/RATE", "IR_SWAP/RATE"),
+            *("BASIS_SWAP/BASIS_SPREAD", "EQUITY_DIVIDEND/RATE"),
+        ),
         (0.1, (1e4, "basis points")),
     ),
     "DIVIDEND/CASH": (0.1, (100.0, "% of the spot")),
@@ -119,20 +121,25 @@ def _too_far(kind: str, before: float, after: float, most: float, one: float = 1
 def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str, str, str]]:
     """Return the quotes that contradict each other after a move: each with a message and a remedy."""
     found, ids, moving = [], market.quote_ids(), set(moved_ids)
+    own = {
+        name: [q for kind in ids.curves[name].quotes for q in kind]
+        if isinstance(curve, CurveQuotes)
+        else []
+        for name, curve in market.curves.items()
+    }
     for name, curve in market.curves.items():
         if not isinstance(curve, CurveQuotes):
             continue
-        quotes = [quote for kind in ids.curves[name].quotes for quote in kind]
-        discount = ids.curves[curve.discount_curve].quotes if curve.discount_curve else ()
-        depends = {*quotes, *itertools.chain(*discount)}
+        quotes = own[name]
+        depends = {quote for before in in_order(market.curves, [name]) for quote in own[before]}
         if moving & depends and (unmet := market.first_unmet(name)) is not None:
             message = "no zero rate reprices it after those before it"
             found.append((quotes[unmet], message, "correct it, or one before it"))
     for name in market.cap_vols if moving else ():
         if (unmet := first_unmet(market.caplet_vols(name, throw=False))) is not None:
-            own: Any = ids.cap_vols[name]
+            caps: Any = ids.cap_vols[name]
             message = "no caplet vol gives it after the caps before it, on the curves as they are"
-            found.append((own.quotes[unmet], message, "correct it, or what moves the curves"))
+            found.append((caps.quotes[unmet], message, "correct it, or what moves the curves"))
     for name, equity in market.equities.items():
         paid, spots = equity.dividends, {ids.equities[name].spot.item()}
         if paid is None or paid.cash is None:
@@ -144,13 +151,13 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
             )
             found.append((*spots, message, "correct the numbers"))
     for name, pair in market.fx.items():
-        own: Any = ids.fx[name].vols
-        if pair.vols is None or not moving & set(own.quotes):
+        vols: Any = ids.fx[name].vols
+        if pair.vols is None or not moving & set(vols.quotes):
             continue
         surface: Any = market.asset(name).surface
         if (wrong := surface.first_fault()) is not None:
             message = f"the quotes of this expiry {NO_SMILE}"
-            found.append((own.at_the_money[wrong], message, "correct the numbers"))
+            found.append((vols.at_the_money[wrong], message, "correct the numbers"))
     pairs = market.correlations
     if moving & {ids.correlations[pair].item() for pair in pairs}:
         names = sorted({name for pair in pairs for name in pair})

@@ -7,7 +7,7 @@ from pydantic import RootModel
 from pricing.ingestion.validation import ValidationIssue, validate
 
 from .cap_records import Premium
-from .curve_records import Price
+from .instrument_records import Price
 from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
 
 _KINDS: dict[str, Any] = {
@@ -24,6 +24,7 @@ _KINDS: dict[str, Any] = {
     "OIS/RATE": Rate,
     "MM_FUTURE/PRICE": Price,
     "IR_SWAP/RATE": Rate,
+    "BASIS_SWAP/BASIS_SPREAD": Rate,
     "EQUITY_DIVIDEND/RATE": Rate,
     "DIVIDEND/CASH": Cash,
     "DIVIDEND/PROPORTION": Proportion,

@@ -15,14 +15,14 @@ from pricing.ingestion.files import parse_json
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import ValidationIssue, validate
 
-from .bootstrap import CurveQuotes, zero_curve
+from .bootstrap import CurveQuotes, curves_beside, zero_curve
 from .cap_quotes import CapQuotes
 from .cap_records import CapVolsRecord
 from .caplet_vols import CapletVols
 from .conventions import CURRENCIES
 from .correlations import Pair, least_eigenvalue, missing_pairs, quoted
 from .curve import ZeroCurve
-from .curve_records import CurveRecord
+from .curve_records import CurveRecord, reading_depths
 from .dividends import Dividends
 from .equity import Equity
 from .fixings import far_levels, is_rate_name
@@ -130,12 +130,16 @@ class Contents:
         other = record and record.discount_curve
         if other:
             problems = (*problems, *self._not_discounting("discount_curve", other))
+        if record is not None and record.basis_curve is not None:
+            problems = (*problems, *self._not_basis(record.basis_curve, other))
         self.report(problems, "curves", name)
         if record is None or problems:
             return
         curve = record.curve(self.asof)
-        discount = self.curves[other].bootstrapped() if other else None
-        if isinstance(curve, CurveQuotes) and (unmet := curve.first_unmet(discount)) is not None:
+        unmet = None
+        if isinstance(curve, CurveQuotes):
+            unmet = curve.first_unmet(curves_beside(curve, self.curves))
+        if unmet is not None:
             *path, instrument = record.places[unmet]
             message = f"no zero rate reprices {instrument} after those before it"
             remedy = "correct its quote, or one before it"
@@ -279,7 +283,7 @@ class Contents:
         if record is None or problems:
             return
         quotes, discount = record.quotes(self.asof), self.discount_curves.get(name, name)
-        curves = (zero_curve(n, self.curves, self.discount_curves) for n in (discount, name))
+        curves = (zero_curve(n, self.curves) for n in (discount, name))
         if unmet := record.unmet(quotes, *curves):
             self.report((unmet,), "cap_vols", name)
             return
@@ -365,6 +369,17 @@ class Contents:
         remedy = f"name its discount curve, {self.discount_curves[curve]}"
         return (ValidationIssue((field_name,), show(curve), message, remedy),)
 
+    def _not_basis(self, curve: str, discount: str | None) -> tuple[ValidationIssue, ...]:
+        """Return the reason that a curve cannot be that of the other leg of basis swaps, or no problems."""
+        place = "basis_swaps", "other_curve"
+        if curve not in self.curves:
+            return (self._absent("curves", curve, self.curves, *place),)
+        own = self.discount_curves.get(curve, curve)
+        if own == discount:
+            return ()
+        message = f"{show(curve)} is discounted on {own}, and this curve on {discount}"
+        return (ValidationIssue(place, show(curve), message, "name one with that discount_curve"),)
+
     def _years(self, dates: tuple[date, ...]) -> list[float]:
         return [(day - self.asof).days / DAYS_PER_YEAR for day in dates]
 
@@ -411,15 +426,13 @@ def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
     sections |= {"cap_vols": contents.read_cap_vols, "correlations": contents.read_correlation}
     sections |= {"fixings": contents.read_fixings}
     for section, read in sections.items():
-        # a forward curve comes after the curve that discounts its instruments
-        for name, value in sorted(contents.section(section), key=_names_discount_curve):
+        given = contents.section(section)
+        # a forward curve comes after the curves that its instruments are valued on
+        depths = reading_depths(dict(given)) if section == "curves" else {}
+        for name, value in sorted(given, key=lambda item: depths.get(item[0], 0)):
             read(name, value)
     contents.check_correlations()
     contents.check_option_tables()
     if document.get("swaption_vols") is not None:
         contents.read_swaption_vols(document["swaption_vols"])
     return contents
-
-
-def _names_discount_curve(item: tuple[str, object]) -> bool:
-    return isinstance(item[1], dict) and item[1].get("discount_curve") is not None

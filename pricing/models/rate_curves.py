@@ -84,7 +84,7 @@ class ProjectedRates(AbstractRateModel):
 
 
 class RateCurves(ProjectedRates):
-    """Curves without a law: swaps and FRAs are valued, and no option is.
+    """Curves without a law: swaps, basis swaps and FRAs are valued, and no option is.
 
     The floating rate of a period is the forward rate of the curve of forwards, and payments are discounted on
     the other: no convexity, and no spread between both that moves (Henrard, *Interest Rate Modelling in the
@@ -93,6 +93,10 @@ class RateCurves(ProjectedRates):
     Attributes:
         curve: The curve that discounts: zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
         forward_curve: The curve of the floating rates; None: the curve that discounts.
+        other_curve: The curve of the other floating leg of basis swaps, a third one; or None.
+
+    Raises:
+        ValueError: There is an other_curve without a forward_curve.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -103,6 +107,32 @@ class RateCurves(ProjectedRates):
 
     curve: FlatOr[Discounts] = flat_or_curve("curve")
     forward_curve: FlatOr[Discounts] = curve_or_none()
+    other_curve: FlatOr[Discounts] = curve_or_none()
+
+    def __check_init__(self):
+        if self.other_curve is not None and self.forward_curve is None:
+            raise ValueError("an other_curve without a forward_curve: give it as the forward_curve")
+
+    @property
+    def underlying(self) -> Numbers:
+        if self.other_curve is None:
+            return super().underlying
+        return jnp.zeros((3,), self.dtype)
+
+    def growth_at(self, place: Numbers, start: Numbers, end: Numbers) -> Numbers:
+        found = super().growth_at(place, start, end)
+        if self.other_curve is None:
+            return found
+        return jnp.where(place > 1.5, growth_on(self.other_curve, start, end), found)
+
+    def shifted(
+        self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
+    ) -> "RateCurves":
+        if self.other_curve is None:
+            return super().shifted(underlying=underlying, vol=vol, rate=rate)  # pyright: ignore
+        by = jnp.broadcast_to(jnp.asarray(underlying) + rate, (3,))
+        curves = self.curve, self.forward_curve, self.other_curve
+        return RateCurves(*map(shifted_curve, curves, by))
 
     @property
     def vol(self) -> Float[Array, ""]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -71,6 +71,17 @@ class AbstractRateModel(AbstractModel):
         """
         return growth_on(self.curve, start, end)
 
+    def growth_at(self, place: Numbers, start: Numbers, end: Numbers) -> Numbers:
+        """Return P(start) / P(end) on one of the curves; NaN at a place that has none.
+
+        Args:
+            place: The place of the curve: 0, the one that discounts; 1, the one of the floating rates.
+            start: When the period begins, in years.
+            end: When it ends, in years.
+        """
+        found = jnp.where(place < 0.5, growth_on(self.curve, start, end), self.growth(start, end))
+        return jnp.where(place < 1.5, found, jnp.nan)
+
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractRateModel":

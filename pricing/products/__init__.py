@@ -48,6 +48,7 @@ from .path_payoff import PathPayoff as PathPayoff
 from .swap import Swap as Swap
 from .overnight_swap import OvernightSwapTrade as OvernightSwapTrade
 from .fra import FraTrade as FraTrade
+from .basis_swap import BasisSwapTrade as BasisSwapTrade
 from .swaption import Swaption as Swaption
 from .cap import Cap as Cap
 from .cms_coupon import CmsCoupon as CmsCoupon

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
-from ..fields import Numeric, Word, accruals, choice, dates, real
+from ..fields import Numeric, Word, accruals, choice, dates, real, real_vector
 from ..ingestion.errors import listed
 from ..ingestion.fields import choice as choice_of
 from ..ingestion.fields import problem

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..fields import Numeric, is_traced, real_vector
+from ..fields import Numeric, is_traced, non_negative, real_vector
 from ..fields import dates as times
 from ..time_order import check_order
 from .product import Padded, extra_dates, front
@@ -27,10 +27,13 @@ class FloatingPayments(Padded):
     Attributes:
         dates: When the known amounts are paid, in years, not decreasing, of shape (payments,).
         amounts: The known amounts in currency, of any sign, of shape (payments,).
-        starts: When the periods begin, in years from 0 on, not decreasing, of shape (payments,).
+        starts: When the periods begin, in years from 0 on, of shape (payments,).
         ends: When the periods end, in years, not decreasing, of shape (payments,).
         paid: When the coupons are paid, in years, not decreasing, of shape (payments,).
         notionals: The notionals of the coupons in currency, of any sign, of shape (payments,).
+        places: For each coupon the place of its curve among those of `RateCurves`, of shape (payments,): 0 for
+            the one that discounts, 1 for `forward_curve`, 2 for `other_curve`. None: all are of the curve of
+            the floating rates.
 
     Raises:
         ValueError: The lists differ in length, or a coupon is paid before its rate is fixed.
@@ -44,18 +47,23 @@ class FloatingPayments(Padded):
 
     dates: Numeric[Float[Array, "*batch payments"]] = times("dates", repeated=True)
     amounts: Numeric[Float[Array, "*batch payments"]] = real_vector("amounts")
-    starts: Numeric[Float[Array, "*batch payments"]] = times("starts", today=True, repeated=True)
+    starts: Numeric[Float[Array, "*batch payments"]] = non_negative("starts", core=1, time=True)
     ends: Numeric[Float[Array, "*batch payments"]] = times("ends", repeated=True)
     paid: Numeric[Float[Array, "*batch payments"]] = times("paid", repeated=True)
     notionals: Numeric[Float[Array, "*batch payments"]] = real_vector("notionals")
+    places: Numeric[Float[Array, "*batch payments"] | None] = real_vector(
+        "places", optional=True, default=None
+    )
 
     def __check_init__(self):
-        lists = (self.amounts, self.starts, self.ends, self.paid, self.notionals)
+        lists = [self.amounts, self.starts, self.ends, self.paid, self.notionals]
+        if self.places is not None:
+            lists.append(self.places)
         if any(values.shape[-1:] != self.dates.shape[-1:] for values in lists):
             counts = ", ".join(str(values.shape[-1]) for values in (self.dates, *lists))
             raise ValueError(
-                f"dates, amounts, starts, ends, paid and notionals have {counts} entries: give lists of one "
-                "length, with amounts and notionals of 0 where one list is shorter"
+                f"dates, amounts, starts, ends, paid, notionals (and places) have {counts} entries: give lists "
+                "of one length, with amounts and notionals of 0 where one list is shorter"
             )
         if not is_traced((self.notionals, self.starts, self.ends)):
             pays = np.asarray(self.notionals) != 0.0
@@ -69,17 +77,24 @@ class FloatingPayments(Padded):
         nothing = jnp.zeros((*self.amounts.shape[:-1], extra), self.amounts.dtype)
         names = "amounts", "notionals"
         filled = {n: jnp.concatenate([nothing, getattr(self, n)], axis=-1) for n in names}
-        longer = {n: front(getattr(self, n), extra) for n in ("dates", "starts", "ends", "paid")}
+        own = ["places"] if self.places is not None else []
+        longer = {
+            n: front(getattr(self, n), extra) for n in ["dates", "starts", "ends", "paid", *own]
+        }
         return replace(self, **longer, **filled)
 
 
 class Coupon(NamedTuple):
-    """A coupon of a floating rate to come: of the period from start to end, on a notional."""
+    """A coupon of a floating rate to come: of the period from start to end, on a notional.
+
+    place: of its curve, as `FloatingPayments.places` has it.
+    """
 
     start: date
     end: date
     paid: date
     notional: float
+    place: int | None = None
 
 
 class FloatingTrade(Trade):
@@ -94,13 +109,14 @@ class FloatingTrade(Trade):
     period_ends: tuple[date, ...]
     paid: tuple[date, ...]
     notionals: tuple[float, ...]
+    places: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> str:
         return "floating"
 
     def products(self, column: Column) -> FloatingPayments:
-        names = "fixed_days", "amounts", "starts", "period_ends", "paid", "notionals"
+        names = "fixed_days", "amounts", "starts", "period_ends", "paid", "notionals", "places"
         return FloatingPayments(*map(column, names))
 
 
@@ -119,6 +135,12 @@ def fields_of(amounts: dict[date, float], coupons: list[Coupon]) -> dict[str, An
     first = coupons[0]._replace(notional=0.0)
     coupons = [first] * (count - len(coupons)) + coupons
     days, paid = zip(*known, strict=True)
-    starts, ends, at, notionals = zip(*coupons, strict=True)
-    lists = {"starts": starts, "period_ends": ends, "paid": at, "notionals": notionals}
+    starts, ends, at, notionals, places = zip(*coupons, strict=True)
+    lists: dict[str, Any] = {
+        "starts": starts,
+        "period_ends": ends,
+        "paid": at,
+        "notionals": notionals,
+        "places": None if places[-1] is None else places,
+    }
     return {"fixed_days": days, "amounts": paid, **lists}

@@ -24,6 +24,7 @@ _SHIFTS = {
     "OIS/RATE": (1e-4, "1 bp"),
     "MM_FUTURE/PRICE": (0.01, "0.01 of price"),
     "IR_SWAP/RATE": (1e-4, "1 bp"),
+    "BASIS_SWAP/BASIS_SPREAD": (1e-4, "1 bp"),
     "EQUITY_DIVIDEND/RATE": (1e-4, "1 bp"),
     "DIVIDEND/CASH": (0.1, "0.1 of dividend"),
     "DIVIDEND/PROPORTION": (1e-4, "1 bp of the spot"),

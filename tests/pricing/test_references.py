@@ -8,6 +8,7 @@ import pytest
 import QuantLib as ql
 
 from benchmarks import (
+    quantlib_basis_tables,
     quantlib_cap_tables,
     quantlib_caplet_tables,
     quantlib_cms_tables,
@@ -121,8 +122,8 @@ def test_the_closed_form_with_dividends_is_what_its_script_prints():
 
 def test_curves_and_trades_on_them_are_what_their_script_prints():
     written = (TABLES / "curves.toml").read_text(encoding="utf-8")
-    printed = quantlib_rates_tables.tables(), quantlib_caplet_tables.tables()
-    assert "\n".join(printed) == written
+    scripts = quantlib_rates_tables, quantlib_caplet_tables, quantlib_basis_tables
+    assert "\n".join(script.tables() for script in scripts) == written
 
 
 def test_tables_of_rates_are_what_their_scripts_print():

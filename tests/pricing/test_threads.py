@@ -353,7 +353,8 @@ PRICED = [
         1e-10,
     ),
     (
-        "QuantLib#525 QuantLib#2296 rateslib#730 rateslib#742 rateslib#721 Strata#1349 FinancePy#194",
+        "QuantLib#525 QuantLib#2296 rateslib#730 rateslib#742 rateslib#721 Strata#1349 FinancePy#194 "
+        "Strata#2720 OptionStratLib#397 OptionStratLib#401",
         "a call on a pair: its vol and both curves",
         lambda: value_of_row(underlying="EURUSD", strike=1.08),
         black(1.08, 1.08, 1.0, 0.045, 0.09, 0.03),

@@ -181,6 +181,13 @@ def errors_of_row(**cells):
     raise ValueError("; ".join(map(str, found)))
 
 
+def checked_row(**cells):
+    """Return the one row of a book, as the market of `_FILE` has it."""
+    market = Market.from_text(json.dumps(_FILE))
+    (row,) = Book.from_text(json.dumps([_ROW | cells]), "book.json").checked(market).rows
+    return row
+
+
 def value_of_row(**cells):
     """Value a book of one row in the market of `_FILE`, whose pair has no smile."""
     vols = {"days": [91, 365], "at_the_money": [0.09] * 2}
