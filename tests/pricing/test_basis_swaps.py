@@ -23,7 +23,7 @@ from pricing import (
     price,
     risk,
 )
-from pricing.market import BasisSwaps, CurvesBeside
+from pricing.market import BasisSwaps, CurvesBeside, Observed
 from pricing.market.moves import moved
 from tests.helpers import double
 
@@ -109,15 +109,16 @@ def test_the_other_leg_may_be_of_the_curve_that_discounts():
 @double
 def test_the_day_after_is_explained_and_the_last_day_ends_it():
     later = {name: dict(own) for name, own in FIXINGS.items()}
-    later["EUR 1D"]["2026-03-10"] = 0.0192
+    implied = 360.0 * (1.0 / market().curve("EUR").discount(1 / 365) - 1.0)
+    later["EUR 1D"]["2026-03-10"] = float(implied)
     found = explain(book(), market(), market(asof="2026-03-11", fixings=later), nothing)
     assert abs(found.change) > 1e-4 and abs(found.residual) < 0.01 * abs(found.change)
     row = OVERNIGHT.replace("2029-03-03", "2026-03-10").replace(",100,", ",200,")
-    (ended,) = book(row).checked(market()).rows
+    ended = book(row).trades[0].aged(Observed(date(2026, 3, 9), market()))
     grown = 1.0 + 0.019 * 3 / 360  # from Friday to Monday
     grown *= (1.0 + 0.019 / 360) ** 4
     paid = 200.0 * ((0.0202 + 0.001) * 7 / 360 - (grown - 1.0))
-    assert ended.history.event == "expired" and ended.history.cash == pytest.approx(paid)
+    assert ended.event == "expired" and ended.cash == pytest.approx(paid)
 
 
 @double
