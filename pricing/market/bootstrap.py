@@ -110,12 +110,14 @@ class CurveQuotes(eqx.Module):
         """The zero rate at each pillar, as of `bootstrapped`."""
         return self.bootstrapped().zero_rates
 
-    def bootstrapped(self, beside: CurvesBeside | None = None, *, throw: bool = True) -> ZeroCurve:
+    def bootstrapped(
+        self, beside: CurvesBeside | ZeroCurve | None = None, *, throw: bool = True
+    ) -> ZeroCurve:
         """Return the curve whose zero rates reprice every instrument.
 
         Args:
-            beside: The curves that are named as `discount_curve` and `basis_curve`; without one that is named,
-                or with one that is not, that raises ValueError.
+            beside: The curves that are named as `discount_curve` and `basis_curve`, or the first one alone;
+                without one that is named, or with one that is not, that raises ValueError.
             throw: Whether to raise where it is known that there is no such curve. Otherwise its zero rates are
                 NaN, as under a trace.
 
@@ -132,7 +134,7 @@ class CurveQuotes(eqx.Module):
             )
         return curve
 
-    def first_unmet(self, beside: CurvesBeside | None = None) -> int | None:
+    def first_unmet(self, beside: CurvesBeside | ZeroCurve | None = None) -> int | None:
         """Return the first instrument, from 0, that no zero rate reprices after those before it.
 
         None: all are repriced, or that is not known under a trace.
@@ -143,12 +145,14 @@ class CurveQuotes(eqx.Module):
         beside = self._checked(beside)
         return self._first_unmet(_curve(self.instruments, beside), beside)
 
-    def _checked(self, beside: CurvesBeside | None) -> CurvesBeside:
+    def _checked(self, beside: CurvesBeside | ZeroCurve | None) -> CurvesBeside:
         """Return the curves beside this one, each of which it names.
 
         Raises:
             ValueError: It does not, or one that it names is missing.
         """
+        if isinstance(beside, ZeroCurve):
+            beside = CurvesBeside(beside)
         beside = beside or CurvesBeside()
         for name, curve, word in (
             (self.discount_curve, beside.discount, "discount_curve"),

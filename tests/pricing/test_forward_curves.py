@@ -281,7 +281,7 @@ def test_a_quote_that_moves_too_far_names_the_curve():
 def test_a_forward_curve_alone_does_not_bootstrap():
     swaps = FloatingSwaps([[1.0]], [[1.0]], [[0.0]], [[1.0]], [[1.0]], [0.03])
     forward = CurveQuotes(swaps, discount_curve="EUR")
-    with pytest.raises(ValueError, match="forward curve whose instruments EUR discounts"):
+    with pytest.raises(ValueError, match="forward curve whose discount_curve is EUR"):
         forward.discount(1.0)
     with pytest.raises(ValueError, match="FloatingSwaps"):
         CurveQuotes(ParSwaps([0.0], [[1.0]], [[1.0]], [0.03]), discount_curve="EUR")
