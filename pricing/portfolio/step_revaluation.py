@@ -16,7 +16,7 @@ from .sweep.trade_risk import TradeRisk
 STEPS = {
     "spots": ("EQUITY/", "FX/"),
     "vols": ("EQUITY_OPTION/", "FX_OPTION/", "SWAPTION/", "CAPFLOOR/"),
-    "rates": ("ZERO/", "MM/", "MM_FUTURE/", "FRA/", "OIS/", "IR_SWAP/"),
+    "rates": ("ZERO/", "MM/", "MM_FUTURE/", "FRA/", "OIS/", "IR_SWAP/", "BASIS_SWAP/"),
     "dividends": ("EQUITY_DIVIDEND/", "DIVIDEND/"),
     "correlations": ("CORRELATION/",),
 }
