@@ -225,7 +225,7 @@ all_products: dict[str, Callable] = {
     "cap": lambda: Cap(0.04, [0.3, 0.8], [0.8, 1.3], [0.5, 0.5], "cap", 1000.0),
     "swaption": lambda: Swaption(0.05, 0.45, *_LEG, notional=100.0, start=0.55),
     "bermudan swaption": lambda: BermudanSwaption(
-        0.05, [0.45, 1.05, 1.55], *_LEG, "receiver", 100.0, [0.55, 1.1, 1.7], [0.0, 0.0, 0.1]
+        0.05, [0.55, 1.05, 1.55], *_LEG, "receiver", 100.0
     ),
 }
 
