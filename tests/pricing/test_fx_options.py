@@ -51,7 +51,9 @@ c,european,EURJPY,1000000,put,160,2026-09-05,,
 
 
 def market_of(**pairs) -> Market:
-    return Market.from_text(json.dumps({**DOCUMENT, "fx": {**DOCUMENT["fx"], **pairs}}))
+    curves = {**DOCUMENT["curves"], **({"STERLING": {"zero_rate": 0.03}} if pairs else {})}
+    document = {**DOCUMENT, "curves": curves, "fx": {**DOCUMENT["fx"], **pairs}}
+    return Market.from_text(json.dumps(document))
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +177,7 @@ def test_the_market_models_keep_the_pairs_of_the_book(market, book):
         (
             {
                 "spot": 1.2,
-                "foreign_curve": "EUR",
+                "foreign_curve": "STERLING",
                 "vols": {**DATES, **YEN, "butterflies_25": [-0.05, 0.0]},
             },
             "GBPUSD.vols",
