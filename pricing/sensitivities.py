@@ -1,11 +1,13 @@
 """The verb: how does a value move with the spot, the volatility, the rates and time?"""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jaxtape import stored_jit
@@ -221,8 +223,15 @@ def means_and_errors(
 ) -> tuple[Sensitivities, Sensitivities]:
     """Return the mean of each field's samples and its standard error."""
     leaves, structure = jax.tree.flatten(samples)
-    pairs = [mean_and_error(leaf, method) for leaf in leaves]
-    return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
+    if not method.is_random:
+        pairs = [mean_and_error(leaf, method) for leaf in leaves]
+        return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
+    # a row for each number, so that a GPU adds them up in the kernels that one takes
+    rows = jnp.concatenate([jnp.moveaxis(x, 0, -1).reshape(-1, len(x)) for x in leaves])
+    found = jax.vmap(lambda row: mean_and_error(row, method))(rows)
+    ends = np.cumsum([math.prod(x.shape[1:]) for x in leaves])[:-1]
+    shaped = lambda parts: [part.reshape(x.shape[1:]) for part, x in zip(parts, leaves, strict=True)]
+    return tuple(jax.tree.unflatten(structure, shaped(jnp.split(x, ends))) for x in found)
 
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
