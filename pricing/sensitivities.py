@@ -230,7 +230,9 @@ def means_and_errors(
     rows = jnp.concatenate([jnp.moveaxis(x, 0, -1).reshape(-1, len(x)) for x in leaves])
     found = jax.vmap(lambda row: mean_and_error(row, method))(rows)
     ends = np.cumsum([math.prod(x.shape[1:]) for x in leaves])[:-1]
-    shaped = lambda parts: [part.reshape(x.shape[1:]) for part, x in zip(parts, leaves, strict=True)]
+    shaped = lambda parts: [
+        part.reshape(x.shape[1:]) for part, x in zip(parts, leaves, strict=True)
+    ]
     return tuple(jax.tree.unflatten(structure, shaped(jnp.split(x, ends))) for x in found)
 
 

@@ -51,6 +51,7 @@ class ChainLayout(NamedTuple):
         slots: int,
         needed: tuple[bool, ...],
         active: tuple[tuple[bool, ...], ...],
+        sum_ys: int = 1,
     ) -> "ChainLayout":
         """Return the leaves of a chain whose paths lie on the axis of the largest size in its state.
 
@@ -64,7 +65,7 @@ class ChainLayout(NamedTuple):
         leaf = functools.partial(Leaf.of, tile=tile, paths=paths)
         state, xs, ys = (
             tuple(leaf(aval, stack=stack) for aval in part)
-            for part, stack in ((types.state, 1), (types.x, length), (types.y, length))
+            for part, stack in ((types.state, 1), (types.x, length), (types.y, length // sum_ys))
         )
         kept = compress(state, needed)
         kept = tuple(x.in_words._replace(stack=slots, sublanes=1) for x in kept)

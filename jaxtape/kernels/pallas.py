@@ -110,6 +110,13 @@ def barrier(tile: Tile, interpret: bool) -> None:
         triton.debug_barrier()
 
 
+def when(condition: jax.Array, body: Callable[[], None]) -> None:
+    """Run a body that writes to references if a condition holds."""
+    from jax.experimental import pallas as pl
+
+    pl.when(condition)(body)
+
+
 def full(tile: Tile, value: Any, dtype: Any) -> jax.Array:
     """Return a tile with the same value for every path."""
     return jnp.full(tile.shape, value, dtype)

@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from .layout import ChainLayout, ChainTypes
 from .leaf import Leaf, summed
 from .node import NodeFunction
-from .pallas import call, numbers_of_paths
+from .pallas import call, full, numbers_of_paths, when
 from .paths import NoKernelError
 from .walk import Walk
 
@@ -29,6 +31,7 @@ class KernelRun:
         length: The number of nodes.
         block: The number of nodes of a block, before which a state is kept; the last one may have fewer.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
+        sum_ys: The number of consecutive nodes of which `ys` has the sum of their y.
         needed: The mask of the leaves of the state that are kept.
         step: The function from consts, state and x to the next state and y.
     """
@@ -37,12 +40,20 @@ class KernelRun:
     length: int
     block: int
     reverse: bool
+    sum_ys: int
     needed: tuple[bool, ...]
     step: NodeFunction
 
     @classmethod
     def of_chain(
-        cls, platform: str, step: Callable, types: ChainTypes, *, length: int, reverse: bool
+        cls,
+        platform: str,
+        step: Callable,
+        types: ChainTypes,
+        *,
+        length: int,
+        reverse: bool,
+        sum_ys: int = 1,
     ) -> "KernelRun":
         """Return a run that keeps no state.
 
@@ -52,13 +63,14 @@ class KernelRun:
             types: The types of the chain's leaves.
             length: The number of nodes, at least 1.
             reverse: Whether the nodes read `xs` from its end.
+            sum_ys: The number of consecutive nodes whose ys are added up; `length` is a multiple.
 
         `NoKernelError` is raised if it is no kernel.
         """
         none = (False,) * len(types.state)
-        layout = ChainLayout.of(platform, types, length, 1, none, _nothing(types))
+        layout = ChainLayout.of(platform, types, length, 1, none, _nothing(types), sum_ys)
         node = step_of(layout, step, types)
-        run = cls(layout, length, length, reverse, none, node)
+        run = cls(layout, length, length, reverse, sum_ys, none, node)
         run.check()
         return run
 
@@ -111,20 +123,27 @@ class KernelRun:
             *of_shared, of_init, of_xs, of_last, of_ys, of_slots = cut(refs, parts)
             step = self.running(self.step, interpret, *of_shared)
 
-            def node(k, state: list) -> list:
-                at = self.place(k)
+            def node(k, carry: tuple) -> tuple:
+                (state, total), at = carry, self.place(k)
                 tiles = [*state, *self.load_x(reads_x, of_xs, at)]
                 state, y = cut(step(at, tiles), (state, of.ys))
-                self.store(of.ys, of_ys, at, y)
-                return state
+                if self.sum_ys == 1:
+                    self.store(of.ys, of_ys, at, y)
+                    return state, total
+                total = self._added(k, total, y)
+                is_last = k % np.int32(self.sum_ys) == self.sum_ys - 1
+                when(is_last, lambda: self.store(of.ys, of_ys, self.sum_at(at), total))
+                return state, total
 
-            def block(j, state: list, nodes: int = size) -> list:
-                self.store(of.slots, of_slots, j, list(pick(self.needed, state)))
-                return loop(nodes, lambda i, state: node(j * np.int32(size) + i, state), state)
+            def block(j, carry: tuple, nodes: int = size) -> tuple:
+                self.store(of.slots, of_slots, j, list(pick(self.needed, carry[0])))
+                return loop(nodes, lambda i, carry: node(j * np.int32(size) + i, carry), carry)
 
-            state = loop(n // size, block, self.load(of.state, of_init, 0))
-            state = block(n // size, state, n % size) if n % size else state
-            self.store(of.state, of_last, 0, state)
+            zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.ys]
+            carry = self.load(of.state, of_init, 0), zeros if self.sum_ys > 1 else []
+            carry = loop(n // size, block, carry)
+            carry = block(n // size, carry, n % size) if n % size else carry
+            self.store(of.state, of_last, 0, carry[0])
 
         reads = *self.step.values(consts, xs), stacks(init), pick(reads_x, xs)
         last, ys, slots = self.call(name, kernel, parts[:4], reads, parts[4:], (), interpret)
@@ -155,6 +174,16 @@ class KernelRun:
         """Return the tiles of the leaves of x that are read, and None for the others."""
         found = iter(self.load(pick(reads, self.layout.xs), refs, at))
         return [next(found) if read else None for read in reads]
+
+    def _added(self, k, total: list, y: list) -> list:
+        """Return the sums of ys with that of node k, which may be the first of its own."""
+        is_first = k % np.int32(self.sum_ys) == 0
+        one = lambda total, y: jnp.where(is_first, y, total + y)
+        return jax.tree.map(one, total, [tuple(tiles) for tiles in y])
+
+    def sum_at(self, at):
+        """Return the place in `ys` of the node whose x is number `at`."""
+        return at if self.sum_ys == 1 else at // np.int32(self.sum_ys)
 
     def place(self, k):
         return np.int32(self.length - 1) - k if self.reverse else k

@@ -46,6 +46,7 @@ class KernelSweeps(KernelRun):
         reverse: bool,
         needed: tuple[bool, ...],
         active: tuple[tuple[bool, ...], ...],
+        sum_ys: int = 1,
     ) -> "KernelSweeps":
         """Return the sweeps.
 
@@ -60,10 +61,11 @@ class KernelSweeps(KernelRun):
             reverse: Whether the nodes read `xs` from its end.
             needed: The mask of the leaves of the state to keep.
             active: The masks of the leaves of consts, the state, x and y that have a cotangent.
+            sum_ys: The number of consecutive nodes whose ys are added up; `length` is a multiple.
 
         `NoKernelError` is raised if they are no kernels.
         """
-        layout = ChainLayout.of(platform, types, length, slots, needed, active)
+        layout = ChainLayout.of(platform, types, length, slots, needed, active, sum_ys)
         consts, state, x, y = types
         of_node, kept = (*layout.state, *layout.xs), pick(needed, layout.state)
         bars = pick(active[1], state), pick(active[3], y)
@@ -75,6 +77,7 @@ class KernelSweeps(KernelRun):
             length,
             -(-length // slots),
             reverse,
+            sum_ys,
             needed,
             step_of(layout, step, types),
             function(again, (consts, state, x), of_node, kept),
@@ -152,7 +155,11 @@ class KernelSweeps(KernelRun):
 
             def pull(k, leaves: list, carry: tuple) -> tuple:
                 (total, bar), at = carry, self.place(k)
-                tiles = [*inputs(k, leaves), *bar, *self.load(of.y_bars, of_y_bars, at)]
+                tiles = [
+                    *inputs(k, leaves),
+                    *bar,
+                    *self.load(of.y_bars, of_y_bars, self.sum_at(at)),
+                ]
                 consts_bar, bar, x_bar = cut(pull_back(at, tiles), of.bars)
                 self.store(of.bars[2], of_xs_bar, at, x_bar, number)
                 return jax.tree.map(jax.numpy.add, total, consts_bar), bar

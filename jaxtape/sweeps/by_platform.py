@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.core
+import jax.numpy as jnp
 from jax import lax
 
 from ..jax_private import ClosedJaxpr, Zero, batch_jaxpr, jvp_jaxpr, lowered_primitive
@@ -52,8 +53,14 @@ def both(*args, jaxpr: ClosedJaxpr, other: Callable):
 
 def _batched(axis, args, dims, *, jaxpr: ClosedJaxpr, other: Callable):
     jaxpr, out_dims = batch_jaxpr(jaxpr, axis, dims)
-    other = over_axis(axis)(other, tuple(dims), list(out_dims))
-    return by_platform_p.bind(*args, jaxpr=jaxpr, other=other), out_dims
+    batched = over_axis(axis)(other, tuple(dims), 0)
+
+    def other_batched(*given):
+        # a kernel of which one output has a batch axis gives one to all
+        pairs = zip(batched(*given), out_dims, strict=True)
+        return [out[0] if dim is None else jnp.moveaxis(out, 0, dim) for out, dim in pairs]
+
+    return by_platform_p.bind(*args, jaxpr=jaxpr, other=other_batched), out_dims
 
 
 def _pushed(primals, tangents, *, jaxpr: ClosedJaxpr, other: Callable):

@@ -63,6 +63,7 @@ class Chain:
         broadcasts: Whether the cotangents of shared values are added up over the nodes before they are summed
             over the entries of a state (`jaxtape/sweeps/pullback.py`).
         in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
+        sum_ys: The number of consecutive nodes of which `ys` has the sum of their y.
     """
 
     closed: ClosedJaxpr
@@ -74,6 +75,7 @@ class Chain:
     pulled: Active | None = None
     broadcasts: bool = False
     in_bits: bool = True
+    sum_ys: int = 1
 
     @property
     def jaxpr(self):

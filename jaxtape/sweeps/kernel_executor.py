@@ -16,6 +16,7 @@ from .chain import Active, Arrays, Chain
 from .executor import TableExecutor
 from .leaves import avals, first_node, is_symbolic, merge, pick, shapes, zeros_stack
 from .pullback import SharedValues
+from .sums_of_ys import added_up, of_each_node
 
 _KINDS = {"cuda": "gpu", "tpu": "tpu"}
 
@@ -40,7 +41,7 @@ class KernelExecutor(TableExecutor):
     otherwise: TableExecutor = dataclasses.field(kw_only=True)
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-        without = functools.partial(self.otherwise.run, chain)
+        without = lambda arrays: added_up(chain, self.otherwise.run(chain, arrays))
 
         def within(kernels: Any, interpret: bool, arrays: Arrays):
             return kernels.run(*arrays, interpret)
@@ -48,7 +49,7 @@ class KernelExecutor(TableExecutor):
         return _chosen(chain, within, without, lambda run, arrays: without(arrays), arrays)
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        without = functools.partial(self.otherwise.first_sweep, chain)
+        without = lambda arrays: added_up(chain, self.otherwise.first_sweep(chain, arrays))
 
         def within(kernels: Any, interpret: bool, arrays: Arrays):
             state, ys, slots = kernels.first(*arrays, interpret)
@@ -61,13 +62,17 @@ class KernelExecutor(TableExecutor):
         return _chosen(chain, within, without, open_to_jax, arrays)
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        without = functools.partial(self.otherwise.reverse_sweep, chain, active)
+        def without(arrays: Arrays, kept, bars):
+            bars = of_each_node(chain, bars)
+            return self.otherwise.reverse_sweep(chain, active, arrays, kept, bars)
+
         whole = chain.pulled
         assert whole is not None and active[:3] == whole[:3]
 
         def within(kernels: Any, interpret: bool, arrays: Arrays, kept, bars):
             state_bar, ys_bar = bars
-            zeros = tuple(zeros_stack(chain.length, aval) for aval in chain.y_avals)
+            count = chain.length // chain.sum_ys
+            zeros = tuple(zeros_stack(count, aval) for aval in chain.y_avals)
             ys_bar = pick(whole.ys, merge(active.ys, ys_bar, zeros))
             return Arrays(*kernels.second(*arrays, kept[1], (state_bar, ys_bar), interpret))
 
@@ -99,10 +104,10 @@ def kernels_here() -> str | None:
     return (INTERPRETED_FOR or kind_of_kernels()) if kernels_are_on() else None
 
 
-def has_kernel(chain: Chain, arrays: Arrays) -> bool:
-    """Return True if a chain that is traced now runs in a kernel."""
+def has_kernel(chain: Chain, types: tuple) -> bool:
+    """Return True if a chain that is traced now, of arrays of these types, runs in a kernel."""
     kind = kernels_here()
-    return bool(kind) and not isinstance(kernels_or_reason(chain, avals(tuple(arrays)), kind), str)
+    return bool(kind) and not isinstance(kernels_or_reason(chain, types, kind), str)
 
 
 def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Callable, *args):
@@ -150,7 +155,7 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
         return reason
     active, arrays = chain.pulled, Arrays(*map(shapes, (consts, init, xs)))
     types = ChainTypes(arrays.consts, arrays.init, first_node(arrays.xs), tuple(chain.y_avals))
-    of_nodes = {"length": chain.length, "reverse": chain.reverse}
+    of_nodes = {"length": chain.length, "reverse": chain.reverse, "sum_ys": chain.sum_ys}
     try:
         if active is None:
             return KernelRun.of_chain(kind, chain.step, types, **of_nodes)

@@ -5,7 +5,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..jax_private import HiPrimitive, Zero, zeros_like_aval
+from ..jax_private import (
+    HiPrimitive,
+    Zero,
+    instantiate_zeros,
+    linearize_hi_primitive,
+    replace_linearization_rule,
+    zeros_like_aval,
+)
 from .dependence import moving_jvp
 from .leaves import (
     Mask,
@@ -100,7 +107,7 @@ class LoopPrimitive(Primitive):
         out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
         dots = pick(moves, jax.tree.leaves(out_dots))
         zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
-        return out, merge_leaves(moves, _ForwardOnly(dots)(*dots), zeros)
+        return out, merge_leaves(moves, forward_only(dots), zeros)
 
     def lin(self, nonzeros, *args):
         return self(*args), args, self.moving(nonzeros, args)
@@ -193,6 +200,11 @@ class _BatchedLoop(LoopPrimitive):
         )
 
 
+def forward_only(dots) -> tuple:
+    """Return tangents of a `LoopPrimitive`, whose transposition raises an error that says what to do."""
+    return _ForwardOnly(tuple(dots))(*dots)
+
+
 class _ForwardOnly(Primitive):
     """The identity on tangents of a `LoopPrimitive`, whose name states that they cannot be transposed."""
 
@@ -260,3 +272,22 @@ def accumulate(args, bars) -> None:
     for accumulator, bar in zip(asked, bars, strict=True):
         if not is_zero(bar):
             accumulator.accum(bar)
+
+
+def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
+    """Return the result of JAX's rule, with `Zero` for each output without a tangent; JAX 0.10 makes arrays."""
+    out, moving, *residuals, linearized = linearize_hi_primitive(
+        is_vjp, nonzeros, *args, _prim=_prim
+    )
+    if not isinstance(_prim, Primitive):
+        return out, moving, *residuals, linearized
+
+    def dots(*args):
+        zeros = (Zero(aval.to_tangent_aval()) for aval in _prim.out_avals_flat)
+        found = zip(moving, linearized(*args), zeros, strict=True)
+        return [instantiate_zeros(dot) if moves else zero for moves, dot, zero in found]
+
+    return out, moving, *residuals, dots
+
+
+replace_linearization_rule(_linearize_with_zeros)

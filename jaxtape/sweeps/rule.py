@@ -11,24 +11,29 @@ tangents forward, and reverse over reverse is reverse over forward, of the dual 
 """
 
 import dataclasses
+import functools
 from operator import and_
+from typing import Any
 
 import jax
 
-from ..jax_private import (
-    Zero,
-    instantiate_zeros,
-    linearize_hi_primitive,
-    replace_linearization_rule,
-)
+from ..jax_private import Zero
 from .chain import Active, Arrays, Chain
 from .dependence import active_leaves, linear_leaves
 from .differentiable import refuse_stuck
+from .dual import (
+    along_directions,
+    as_arrays,
+    cotangents_of_dual,
+    dual_chain,
+    moving_leaves,
+    out_dims_of,
+)
 from .footprint import stored_pullback, stored_within
+from .kernel_executor import has_kernel
 from .leaves import (
     Mask,
     Static,
-    as_array,
     avals,
     inexact,
     instantiated,
@@ -44,6 +49,7 @@ from .primitive import (
     LoopPrimitive,
     Primitive,
     accumulate,
+    forward_only,
     unknown_leaves,
 )
 from .vmap import batch_chain, batched_outputs, is_batched, with_axes
@@ -66,7 +72,7 @@ class Sweep(Primitive):
         return self.chain.run(Arrays(*arrays))
 
     def vjp_fwd(self, nonzeros, /, *arrays):
-        arrays = _as_arrays(arrays)
+        arrays = as_arrays(arrays)
         active = active_leaves(self.chain, arrays, nonzeros)
         if stored := self.chain.executor.residuals and stored_within(self.chain, active, arrays):
             out, pullback = stored_pullback(self.chain, active, arrays, stored[0])
@@ -87,7 +93,7 @@ class Sweep(Primitive):
 
     def transpose(self, bars, *parts):
         """Pull the cotangents of a chain that is linear in some leaves back, as a gradient does."""
-        arrays = _as_arrays(unknown_leaves(parts)[1])
+        arrays = as_arrays(unknown_leaves(parts)[1])
         linear = tuple(unknown_leaves(part)[0] for part in parts)
         active = linear_leaves(self.chain, arrays, linear)
         first = FirstSweep(self.chain, active, arrays)
@@ -99,25 +105,28 @@ class Sweep(Primitive):
         return self(*arrays), self._tangent(arrays, tangents)
 
     def lin(self, nonzeros, *arrays):
-        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros)
+        active = active_leaves(self.chain, as_arrays(arrays), nonzeros)
         return self(*arrays), arrays, (active.state, active.ys)
 
     def linearized(self, arrays, *tangents):
         return instantiated(self._tangent(arrays, tangents))
 
     def _tangent(self, arrays, tangents):
-        nonzeros = tuple(tuple(not is_zero(t) for t in part) for part in tangents)
-        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros)
-        dots = instantiated(tuple(map(pick, active.inputs, tangents)))
-        out = Tangent(self.chain, active, arrays, dots)(arrays, dots)
-        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
-        return tuple(map(merge, (active.state, active.ys), out, zeros))
+        return tangent_of(self.chain, self.out_aval, arrays, tangents)
 
     def batch(self, axis, arrays, dims):
         if not is_batched(self.chain, axis, dims):
-            return self(*arrays), _out_dims(self.out_aval, None, None)
+            return self(*arrays), out_dims_of(self.out_aval, None, None)
         chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims)
-        return Sweep(chain, arrays)(*arrays), _out_dims((batched.state, batched.ys), 0, 1)
+        return Sweep(chain, arrays)(*arrays), out_dims_of((batched.state, batched.ys), 0, 1)
+
+
+def tangent_of(chain: Chain, out_aval: tuple, arrays: tuple, tangents: tuple) -> tuple:
+    """Return the tangents of the last state and of ys, of these types, `Zero` where there is none."""
+    active, dots = moving_leaves(chain, arrays, tangents)
+    out = Tangent(chain, active, arrays, dots)(arrays, dots)
+    zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), out_aval)
+    return tuple(map(merge, (active.state, active.ys), out, zeros))
 
 
 class Tangent(Primitive):
@@ -126,15 +135,15 @@ class Tangent(Primitive):
     chain: Chain
     active: Active
 
-    def __init__(self, chain: Chain, active: Active, *args):
-        super().__init__(chain.jaxpr.effects, args, chain=chain, active=active)
+    def __init__(self, chain: Chain, active: Active, *args, **params):
+        super().__init__(chain.jaxpr.effects, args, chain=chain, active=active, **params)
 
     def expand(self, arrays, dots):
-        dual, arrays = self._dual(arrays, dots)
+        dual, arrays = dual_chain(self.chain, self.active, arrays, dots)
         return self._dots(dual.run(arrays))
 
     def transpose(self, bars, arrays, accumulators):
-        arrays = _as_arrays(arrays)
+        arrays = as_arrays(arrays)
         first = FirstSweep(self.chain, self.active, arrays)
         *_, kept = first(arrays)
         out = _pulled_back(first, self.active, arrays, kept, bars)
@@ -164,51 +173,50 @@ class Tangent(Primitive):
 
     def batch(self, axis, args, dims):
         if not is_batched(self.chain, axis, dims):
-            return self(*args), _out_dims(self.out_aval, None, None)
+            return self(*args), out_dims_of(self.out_aval, None, None)
         (arrays, dots), (dims, dots_dims) = args, dims
-        chain, arrays, _ = batch_chain(self.chain, axis, arrays, dims, self.active)
+        is_one = all(dim is None for dim in jax.tree.leaves(dims, is_leaf=lambda x: x is None))
+        chain, arrays, batched = batch_chain(self.chain, axis, arrays, dims, self.active)
         dots = with_axes(dots, dots_dims, axis.size)
-        out = Tangent(chain, self.active, arrays, dots)(arrays, dots)
-        return out, _out_dims(self.out_aval, 0, 1)
+        make = Tangent
+        if is_one and type(self) is Tangent and self.chain.condition is None:
+            make = functools.partial(TangentsOfOne, one=self.chain, axis=axis, spread=batched)
+        out = make(chain, self.active, arrays, dots)(arrays, dots)
+        return out, out_dims_of(self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
         """Return the dual chain, under its schedule, as a function of the moving leaves alone."""
 
         def swept(*picked):
             arrays, dots = merge_leaves(moving, picked, primals)
-            return self._dots(run(*self._dual(arrays, dots)))
+            return self._dots(run(*dual_chain(self.chain, self.active, arrays, dots)))
 
         return swept, pick(moving, jax.tree.leaves(primals))
-
-    def _dual(self, arrays: tuple, dots: tuple) -> tuple[Chain, Arrays]:
-        """Return the chain whose state carries its own tangent, and whose ys are tangents alone."""
-        counts, active = tuple(map(len, arrays)), self.active
-
-        def step(*joined):
-            parts = [part[:n] for part, n in zip(joined, counts, strict=True)]
-            moving = [part[n:] for part, n in zip(joined, counts, strict=True)]
-
-            def primal(*picked):
-                state, y = self.chain.step(*map(merge, active.inputs, picked, parts))
-                return (pick(active.state, state), pick(active.ys, y)), state
-
-            picked = tuple(map(pick, active.inputs, parts))
-            _, (state_dot, y_dot), state = jax.jvp(primal, picked, tuple(moving), has_aux=True)
-            return state + state_dot, y_dot
-
-        joined = Arrays(*(part + dot for part, dot in zip(arrays, dots, strict=True)))
-        return self.chain.derive(step, joined), joined
 
     def _dots(self, out: tuple) -> tuple[tuple, tuple]:
         state, ys = out
         return state[self.chain.num_state :], ys
 
 
+class TangentsOfOne(Tangent):
+    """The tangents of one chain along several directions, as those of a batch of equal chains.
+
+    It computes the chain once, beside all of its tangents; its rules are those of the batch.
+    """
+
+    one: Chain
+    axis: Any
+    spread: Active
+
+    def expand(self, arrays, dots):
+        return along_directions(self.one, self.active, self.axis, self.spread, arrays, dots)
+
+
 class FirstSweep(LoopPrimitive):
     """`arrays -> (state, ys, kept)`: run a chain, and keep the states that its reverse sweep needs.
 
     Its cotangents are the chain's own: the kept states are for a `ReverseSweep`, which has its own rule for the
-    dependence of its outputs on the arrays.
+    dependence of its outputs on the arrays. In kernels, its tangents are the chain's own for the same reason.
     """
 
     chain: Chain
@@ -226,9 +234,24 @@ class FirstSweep(LoopPrimitive):
     def smooth(self, arrays):
         return dataclasses.replace(self.to_reverse, in_bits=False).first_sweep(arrays)
 
+    @functools.cached_property
+    def in_kernels(self) -> bool:
+        """Whether both sweeps run in kernels on all platforms that the program is for."""
+        (types,) = self.in_avals
+        has_kernels = getattr(self.to_reverse.executor, "kernels", False)
+        return has_kernels and has_kernel(self.to_reverse, tuple(types))
+
+    def jvp(self, primals, tangents):
+        if not self.in_kernels:
+            return super().jvp(primals, tangents)
+        (arrays,), (dots,) = primals, tangents
+        kept = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval[2])
+        out = self.out_aval[:2]
+        return self(arrays), (*tangent_of(self.chain, out, arrays, dots), kept)
+
     def moving(self, nonzeros, args):
         (arrays,) = args
-        active = active_leaves(self.chain, _as_arrays(arrays), nonzeros[0])
+        active = active_leaves(self.chain, as_arrays(arrays), nonzeros[0])
         of_leaves = pick(self.to_reverse.needed, active.state)
         kept = self.chain.executor.kept_dims(self.out_aval[2], of_leaves, False)
         return active.state, active.ys, kept
@@ -251,7 +274,7 @@ class FirstSweep(LoopPrimitive):
 
     def out_dims(self, axis, dims):
         state, ys, apart = batched_outputs(self.chain, axis, dims[0])
-        state_dims, ys_dims = _out_dims((state, ys), 0, 0)
+        state_dims, ys_dims = out_dims_of((state, ys), 0, 0)
         *_, kept = self.out_aval
         of_leaves = pick(self.to_reverse.needed, state_dims)
         dims = self.chain.executor.kept_dims(kept, of_leaves, 0 if apart else None)
@@ -283,6 +306,33 @@ class ReverseSweep(LoopPrimitive):
     def smooth(self, arrays, kept, bars):
         chain = dataclasses.replace(self.first.to_reverse, in_bits=False)
         return chain.reverse_sweep(self.active, arrays, kept, bars)
+
+    def jvp(self, primals, tangents):
+        """Return the cotangents `J' w` and their tangents, in kernels by a reverse sweep of the dual chain.
+
+        The dual chain maps (x, dx) to (y, J dx). It pulls cotangents (dw, w) of these back to the tangent of
+        `J' w`, which is `J' dw` and the derivative of `J' w` along dx at w fixed.
+        """
+        if not self.first.in_kernels:
+            return super().jvp(primals, tangents)
+        (arrays, kept, bars), (dots, _, bars_dot) = primals, tangents
+        if all(map(is_zero, leaves_or_zeros(dots))):
+            return self(*primals), self(arrays, kept, instantiated(bars_dot))
+        chain, wanted = self.first.chain, self.active
+        moving, dots = moving_leaves(chain, arrays, dots)
+        dual, joined = dual_chain(chain, moving, arrays, dots, with_ys=True)
+        cotangents = cotangents_of_dual(wanted, moving, bars, bars_dot)
+        arrived = [tuple(not (bar is None or is_zero(bar)) for bar in part) for part in cotangents]
+
+        def outputs(*picked):
+            values = map(merge, wanted.inputs, picked, arrays)
+            both = (value + part[len(value) :] for value, part in zip(values, joined, strict=True))
+            return tuple(map(pick, arrived, run(dual, Arrays(*both))))
+
+        _, pullback = jax.vjp(outputs, *map(pick, wanted.inputs, arrays))
+        found = Arrays(*pullback(tuple(map(pick, arrived, cotangents))))
+        leaves, structure = jax.tree.flatten(found)
+        return self(*primals), jax.tree.unflatten(structure, forward_only(leaves))
 
     def pullback(self, varied, args, bars):
         """`<w, J' v>` is `<v, J w>`: the cotangent of v is J w; the arrays receive that of the map w -> J w."""
@@ -328,33 +378,3 @@ def _pulled_back(first: FirstSweep, active: Active, arrays: Arrays, kept, bars: 
     bars = instantiated(tuple(pick(pick(mask, to), part) for to, mask, part in pulled))
     out = ReverseSweep(first, active, arrays, kept, bars)(arrays, kept, bars)
     return tuple(map(merge, active.inputs, out, zero_cotangents(avals(tuple(arrays)))))
-
-
-def _as_arrays(parts: tuple) -> Arrays:
-    """Return the arrays of a chain; JAX passes Python's scalars to rules unconverted."""
-    return Arrays(*jax.tree.map(as_array, parts))
-
-
-def _out_dims(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
-    """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
-    pairs = zip(parts, (state_dim, ys_dim), strict=True)
-    return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)
-
-
-def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
-    """Return the result of JAX's rule, with `Zero` for each output without a tangent; JAX 0.10 makes arrays."""
-    out, moving, *residuals, linearized = linearize_hi_primitive(
-        is_vjp, nonzeros, *args, _prim=_prim
-    )
-    if not isinstance(_prim, Primitive):
-        return out, moving, *residuals, linearized
-
-    def dots(*args):
-        zeros = (Zero(aval.to_tangent_aval()) for aval in _prim.out_avals_flat)
-        found = zip(moving, linearized(*args), zeros, strict=True)
-        return [instantiate_zeros(dot) if moves else zero for moves, dot, zero in found]
-
-    return out, moving, *residuals, dots
-
-
-replace_linearization_rule(_linearize_with_zeros)

@@ -8,6 +8,7 @@ table is quicker.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from ..jax_settings.kernels import kernels_are_on
@@ -19,6 +20,7 @@ from .chain import Active, Arrays, Chain
 from .executor import TableExecutor
 from .kernel_executor import KernelExecutor
 from .lockstep_executor import LockstepExecutor
+from .sums_of_ys import added_up, of_each_node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,21 +55,25 @@ class StaticExecutor(TableExecutor):
         return lockstep_plan(len(self.table), self.table.slots, self.table.host_slots)
 
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-        by_scan = functools.partial(super().run, chain)
+        by_scan = lambda arrays: added_up(chain, TableExecutor.run(self, chain, arrays))
         if not self.kernels:
             return by_scan(arrays)
         executor = KernelExecutor(self.table, otherwise=TableExecutor(self.table))
         return by_platform(by_scan, functools.partial(executor.run, chain), arrays)
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        return self._swept("first_sweep", (chain,), arrays)
+        by_table = lambda arrays: added_up(chain, TableExecutor.first_sweep(self, chain, arrays))
+        return self._swept("first_sweep", (chain,), by_table, arrays)
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-        return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
+        def by_table(arrays: Arrays, kept, bars):
+            bars = of_each_node(chain, bars)
+            return TableExecutor.reverse_sweep(self, chain, active, arrays, kept, bars)
 
-    def _swept(self, name: str, static: tuple, *args):
-        """Call a sweep of the executor of the platform."""
-        by_table = functools.partial(getattr(super(), name), *static)
+        return self._swept("reverse_sweep", (chain, active), by_table, arrays, kept, bars)
+
+    def _swept(self, name: str, static: tuple, by_table: Callable, *args):
+        """Call a sweep of the executor of the platform: on CPUs `by_table(*args)`."""
         plan, executor = self.plan, TableExecutor(self.table, self.checkpoint_dtype)
         if plan is not None:
             executor = LockstepExecutor(self.table, plan=plan)

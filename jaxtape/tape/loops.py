@@ -1,5 +1,6 @@
 """Loops of JAX at a memory budget: `scan` and `while_loop`."""
 
+import dataclasses
 import operator
 import weakref
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from ..schedules.schedule import AbstractSchedule, StoreAll
 from ..schedules.table import check_count, check_slots
 from ..sweeps.chain import trace
 from ..sweeps.kernel_executor import has_kernel, kernels_here
-from ..sweeps.leaves import as_array
+from ..sweeps.leaves import as_array, avals
 from ..sweeps.masked_executor import MaskedExecutor
 from ..sweeps.static_executor import StaticExecutor
+from ..sweeps.sums_of_ys import sums_of
 from ..sweeps.while_executor import with_condition
 
 
@@ -31,6 +33,7 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
     schedule: AbstractSchedule | None = None,
+    sum_ys: int = 1,
 ) -> tuple[Any, Any]:
     """Run `jax.lax.scan`, and reverse it by a checkpointing schedule.
 
@@ -54,14 +57,17 @@ def scan(
             `StoreAll` check it and ignore it.
         schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself, or
             a kernel that keeps every state, where `jt.set_kernels` is on.
+        sum_ys: The number of consecutive nodes whose y are added up, each leaf in its own dtype; n must be a
+            multiple. A kernel adds them up where they are made: memory has the sums alone.
 
     Returns:
-        The pair `(carry[n], ys)`, where `ys` stacks y on a new leading axis.
+        The pair `(carry[n], ys)`, where `ys` stacks y, or those sums, on a new leading axis.
 
     Raises:
         TypeError: If `schedule` is no schedule, `f` changes the carry's structure, shape or dtype, or `length`
-            or `unroll` is traced or no number. It is a `ValueError` if the leading axes disagree with each
-            other or with `length`, or `length` or `unroll` is negative.
+            or `unroll` is traced or no number, or a y to add up has no numbers. It is a `ValueError` if the
+            leading axes disagree with each other or with `length`, `length` or `unroll` is negative, or n is no
+            multiple of `sum_ys`.
 
     Examples:
         >>> import jax.numpy as jnp, jaxtape as jt
@@ -75,15 +81,38 @@ def scan(
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
     unroll = _checked_unroll(unroll)
+    _check_sums(sum_ys, length)
     by_slots = not schedule.keeps_residuals
     if length and (by_slots or (schedule.policy is None and kernels_here() is not None)):
         executor = StaticExecutor.of(schedule, length)
         chain, arrays, *trees = trace(f, init, xs, executor, reverse)
-        if by_slots or has_kernel(chain, arrays):
-            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(chain, arrays))
+        types = avals(tuple(arrays))
+        summing = dataclasses.replace(chain, sum_ys=sum_ys)
+        if schedule.budget is None and has_kernel(summing, types):
+            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(summing, arrays))
             return carry, ys
+        if by_slots or has_kernel(chain, types):
+            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(chain, arrays))
+            return carry, _sums(ys, sum_ys)
     f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
-    return lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
+    carry, ys = lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
+    return carry, _sums(ys, sum_ys)
+
+
+def _check_sums(sum_ys: int, length: int) -> None:
+    """Check that the nodes fall into groups of `sum_ys`.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    check_count("sum_ys", sum_ys, "a sum has a node")
+    if length % sum_ys:
+        raise ValueError(f"sum_ys is {sum_ys}, and there are {length:,} nodes: give a divisor.")
+
+
+def _sums(ys: Any, count: int) -> Any:
+    """Return the sums of the ys of `count` consecutive nodes."""
+    return jax.tree.map(lambda y: sums_of(y, count), ys)
 
 
 def while_loop(

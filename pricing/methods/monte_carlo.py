@@ -245,9 +245,8 @@ class MonteCarlo(AbstractMethod):
     def _walk(self, model: ConditionallyGaussian, dates: Dates, noise: Noise) -> LogSpotSteps:
         """Return the steps between the dates of one contract."""
         substeps = self._substeps(model, dates)
-        steps = model.walk(noise.normals[0], refined(dates, substeps), self.schedule)
-        joined = lambda x: jnp.sum(x.reshape(dates.size, substeps, *x.shape[1:]), axis=1)
-        return jax.tree.map(joined, steps)
+        times = refined(dates, substeps)
+        return model.walk_by_substeps(noise.normals[0], times, self.schedule, substeps)
 
 
 def _estimator(product: AbstractProduct) -> AbstractEstimator | None:

@@ -376,6 +376,13 @@ class ConditionallyGaussian(AbstractEquityModel):
         schedule: the checkpointing schedule of the steps (`jaxtape.scan`).
         """
 
+    def walk_by_substeps(
+        self, noise: Steps, times: Times, schedule: AbstractSchedule, substeps: int
+    ) -> LogSpotSteps:
+        """Return the steps of `walk` added up, `substeps` at a time."""
+        joined = lambda x: jnp.sum(x.reshape(-1, substeps, *x.shape[1:]), axis=1)
+        return jax.tree.map(joined, self.walk(noise, times, schedule))
+
     def marginals(self, walk: LogSpotSteps) -> tuple[Steps, Steps]:
         """Return mean and variance of log(S / forward) at the end of each step, given the variance path."""
         return jnp.cumsum(walk.mean, axis=0), jnp.cumsum(walk.variance, axis=0)

@@ -125,6 +125,11 @@ class StochasticVariance(MeanVariance, Diffusion):
 
         Variances of several assets are driven by normals with the assets' correlation.
         """
+        return self.walk_by_substeps(noise, times, schedule, 1)
+
+    def walk_by_substeps(
+        self, noise: Steps, times: Times, schedule: AbstractSchedule, substeps: int
+    ) -> LogSpotSteps:
         if self.asset_correlation is not None:
             noise = mixed(jnp.linalg.cholesky(self.asset_correlation), noise)
         lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
@@ -142,10 +147,12 @@ class StochasticVariance(MeanVariance, Diffusion):
                 )
 
             paths = jnp.broadcast_to(_beside_paths(start), noise.shape[1:])
-            return jaxtape.scan(step, paths, (schemes, noise, moves), schedule=schedule)[1]
+            xs = schemes, noise, moves
+            return jaxtape.scan(step, paths, xs, schedule=schedule, sum_ys=substeps)[1]
 
         walk = differentiable_once(variance_walk, _WHY_ONCE)
-        return LogSpotSteps(*walk(self.initial_variance, schemes, moves, noise), length=lengths)
+        steps = walk(self.initial_variance, schemes, moves, noise)
+        return LogSpotSteps(*steps, length=jnp.sum(lengths.reshape(-1, substeps), axis=1))
 
     @property
     def state0(self) -> State:

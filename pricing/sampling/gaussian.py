@@ -163,7 +163,10 @@ def _rows(
     whole = functools.partial(_at_once, pair, paired, rows, half)
     tiled = functools.partial(_by_tiles, pair, paired, rows, half, is_part=part is not None)
     is_one_tile = rows * half <= _TILE
-    drawn = whole() if is_one_tile else lax.platform_dependent(cpu=tiled, default=whole)
+    by_platform = {"cpu": tiled, "default": whole}
+    if not paired and 2 * rows * half < 2**32:
+        by_platform["cuda"] = functools.partial(_each_its_pair, pair, rows, half)
+    drawn = whole() if is_one_tile else lax.platform_dependent(**by_platform)
     return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
 
 
@@ -183,6 +186,19 @@ def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
     """Return all pairs, as complex numbers [rows, half] or as [rows, 2, half]."""
     first, second = pair(*(lax.broadcasted_iota(jnp.uint32, (rows, half), axis) for axis in (0, 1)))
     return lax.complex(first, second) if paired else _halves(first, second)
+
+
+def _each_its_pair(pair: Callable, rows: int, half: int) -> Array:
+    """Return the result of `_at_once`, [rows, 2, half], where every number draws its own pair.
+
+    A GPU takes one kernel for that. It would draw the pairs in another one, which writes both halves, and read
+    them again.
+    """
+    number = lax.iota(jnp.uint32, 2 * rows * half)
+    row, place = number // np.uint32(2 * half), number % np.uint32(2 * half)
+    in_first = place < half
+    first, second = pair(row, jnp.where(in_first, place, place - np.uint32(half)))
+    return jnp.where(in_first, first, second).reshape(rows, 2, half)
 
 
 def _by_tiles(pair: Callable, paired: bool, rows: int, half: int, is_part: bool) -> Array:

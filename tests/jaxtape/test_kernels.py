@@ -142,6 +142,45 @@ def test_gradient_where_every_state_is_kept(kind, interpreted):
     assert any(isinstance(each, KernelSweeps) and each.block == 1 for each in decisions)
 
 
+def of_sums(scan, p, noise, reverse=False):
+    """A mean of sums of ys over three nodes at a time, of the path and of a value that all paths share."""
+    paths, dtype = noise.shape[-1], noise.dtype
+    init = jnp.zeros(paths, dtype), jnp.broadcast_to(p.initial_variance, (paths,))
+
+    def node(state, x):
+        state, still = heston_step(p, 0.01, state, x["z"]), lax.stop_gradient(x["scale"])
+        return state, {"x": state[0] * x["scale"], "both": jnp.stack(state), "scale": still}
+
+    xs = {"z": noise, "scale": p.long_run_variance * jnp.arange(len(noise), dtype=dtype)}
+    if scan is lax.scan:
+        (x, _), ys = scan(node, init, xs, reverse=reverse)
+        ys = jax.tree.map(lambda y: jnp.sum(y.reshape(-1, 3, *y.shape[1:]), 1), ys)
+    else:
+        (x, _), ys = scan(node, init, xs, reverse=reverse, sum_ys=3)
+    weights = jnp.arange(1.0, 1.0 + len(noise) // 3, dtype=dtype)[:, None]
+    of_ys = jnp.mean(weights * jnp.sin(ys["x"]) + ys["both"][:, 1] * ys["both"][:, 0], axis=1)
+    return jnp.sum(of_ys) + jnp.mean(x) * jnp.sum(ys["scale"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "schedule", "reverse"),
+    [("gpu", jt.Revolve(3), True), ("gpu", None, False), ("tpu", jt.Revolve(3), False)],
+)
+def test_sums_of_ys(kind, schedule, reverse, interpreted):
+    """In blocks of 2 nodes, or of 1, whose ys are added up three at a time."""
+    noise = heston_noise(6, TILES[kind].size * (2 if kind == "gpu" else 1))
+
+    def every(loss):
+        value = lambda p, noise: loss(p, noise, reverse=reverse)
+        gradient = jax.value_and_grad(value, (0, 1))
+        return lambda p, noise: (
+            gradient(p, noise),
+            jax.jvp(value, (p, noise), (p, 0.5 * noise)),
+        )
+
+    compared(of_sums, kind, interpreted(kind), heston, noise, transform=every, schedule=schedule)
+
+
 @KINDS
 def test_gradient_of_baskets(kind, interpreted):
     """To what paths share and to what each has, in a chain of one path."""

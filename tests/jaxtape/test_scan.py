@@ -382,6 +382,23 @@ def test_shard_map():
     assert_close(gradient(jt.Revolve(3)), gradient(None))
 
 
+@pytest.mark.parametrize("schedule", [None, jt.Revolve(2)])
+def test_sums_of_ys(schedule):
+    """Of two nodes at a time, and their derivatives."""
+
+    def loss(c, xs, sum_ys):
+        step = lambda c, x: (jnp.sin(c) * x, {"c": c, "x": x})
+        c, ys = jt.scan(step, c, xs, schedule=schedule, sum_ys=sum_ys)
+        if sum_ys == 1:
+            ys = {"c": ys["c"][::2] + ys["c"][1::2], "x": ys["x"][::2] + ys["x"][1::2]}
+        return c + jnp.sum(ys["c"] ** 2 * ys["x"]), ys
+
+    gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
+    found, expected = (gradient(0.7, jnp.linspace(1.0, 2.0, 6), count) for count in (2, 1))
+    assert found[0][1]["c"].shape == (3,)
+    assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     ("error", "match", "call"),
     [
@@ -405,6 +422,12 @@ def test_shard_map():
                 lambda c, x: ((c[0].sum(),), x), (jnp.ones(3),), length=3, schedule=jt.Revolve(2)
             ),
         ),
+        (
+            ValueError,
+            "sum_ys is 2, and there are 3",
+            lambda f: jt.scan(f, 1.0, jnp.ones(3), sum_ys=2),
+        ),
+        (TypeError, "a y is of bool", lambda f: jt.scan(f, 1.0, jnp.ones(3) > 0, sum_ys=3)),
     ],
 )
 def test_misuse(error, match, call):

@@ -12,8 +12,9 @@ from jax.sharding import Mesh, PartitionSpec
 
 from pricing.sampling import PseudoRandom, Sobol, normals, uniforms
 from pricing.sampling.bridge import bridged
+from pricing.sampling.gaussian import _at_once, _each_its_pair, _pair
 from pricing.sampling.low_discrepancy import sobol_words, uniform_of_sobol
-from pricing.sampling.threefry import random_bits, threefry_2x32
+from pricing.sampling.threefry import random_bits, threefry_2x32, words_of
 from pricing.sampling.transforms import inverse_normal, normal_pair
 from tests.helpers import double
 
@@ -166,6 +167,16 @@ def _words(count: int) -> list:
     grid = np.stack(np.meshgrid(*[corners] * count), -1).reshape(-1, count)
     random = np.random.default_rng(3).integers(0, 2**32, (50_000, count), np.uint32)
     return list(map(jnp.asarray, np.concatenate([grid, random]).T))
+
+
+@both
+def test_numbers_that_draw_their_own_pairs_are_the_same(dtype):
+    """As a GPU draws them."""
+    first = jnp.int32(4), jnp.uint32(2)
+    pair = functools.partial(_pair, normal_pair, words_of(KEY), first, jnp.dtype(dtype))
+    both_ways = lambda: (_each_its_pair(pair, 3, 5), _at_once(pair, False, 3, 5))
+    found, expected = jax.jit(both_ways)()
+    np.testing.assert_allclose(found, expected, rtol=4 * jnp.finfo(dtype).eps)
 
 
 @both
