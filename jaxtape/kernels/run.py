@@ -131,7 +131,7 @@ class KernelRun:
                     self.store(of.ys, of_ys, at, y)
                     return state, total
                 total = self._added(k, total, y)
-                is_last = k % np.int32(self.sum_ys) == self.sum_ys - 1
+                is_last = lax.rem(k, np.int32(self.sum_ys)) == np.int32(self.sum_ys - 1)
                 when(is_last, lambda: self.store(of.ys, of_ys, self.sum_at(at), total))
                 return state, total
 
@@ -177,13 +177,13 @@ class KernelRun:
 
     def _added(self, k, total: list, y: list) -> list:
         """Return the sums of ys with that of node k, which may be the first of its own."""
-        is_first = k % np.int32(self.sum_ys) == 0
+        is_first = lax.rem(k, np.int32(self.sum_ys)) == np.int32(0)
         one = lambda total, y: jnp.where(is_first, y, total + y)
         return jax.tree.map(one, total, [tuple(tiles) for tiles in y])
 
     def sum_at(self, at):
         """Return the place in `ys` of the node whose x is number `at`."""
-        return at if self.sum_ys == 1 else at // np.int32(self.sum_ys)
+        return at if self.sum_ys == 1 else lax.div(at, np.int32(self.sum_ys))
 
     def place(self, k):
         return np.int32(self.length - 1) - k if self.reverse else k

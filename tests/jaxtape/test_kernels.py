@@ -313,8 +313,14 @@ TRANSFORMATIONS = {
     "name", others_later(TRANSFORMATIONS, ["second derivatives", "vmap of grad"], TRANSFORMATIONS)
 )
 def test_transformation(name, interpreted):
-    noise = heston_noise(7, 256)
-    compared(of_heston, "gpu", interpreted("gpu"), heston, noise, transform=TRANSFORMATIONS[name])
+    noise, decisions = heston_noise(7, 256), interpreted("gpu")
+    compared(of_heston, "gpu", decisions, heston, noise, transform=TRANSFORMATIONS[name])
+    if name in (
+        "second derivatives",
+        "linearize",
+    ):  # forward over reverse: sweeps of the dual chain
+        states = [len(each.layout.state) for each in decisions if isinstance(each, KernelSweeps)]
+        assert 4 in states
 
 
 def reason_of(step, init, xs, schedule=None, kind="gpu"):
@@ -658,25 +664,27 @@ def test_compiled_for_an_accelerator(target, dtype, states):
     assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
 
 
+def drawn(p, key):
+    """The mean payoff of a call under Heston, by 65,536 paths of 256 steps that draw their noise."""
+
+    def node(state, i):
+        z = jax.random.normal(jax.random.fold_in(key, i), (2, 65536), jnp.float32)
+        return heston_step(p, jnp.float32(0.01), state, z), None
+
+    init = jnp.zeros(65536, jnp.float32), jnp.broadcast_to(p.initial_variance, (65536,))
+    (x, _), _ = jt.scan(node, init, jnp.arange(256, dtype=jnp.int32), schedule=jt.Revolve(16))
+    return jnp.mean(jnp.maximum(jnp.exp(x) - 1.0, 0.0))
+
+
 @pytest.mark.parametrize(
     ("target", "kernels", "states"), [("gpu:h100", 12, 20), ("tpu:v5e:2x2", 23, 2)]
 )
 def test_draws_compiled_for_an_accelerator(target, kernels, states):
     """The same with its noise drawn: the key of each node comes from one more kernel, on a TPU from ten."""
     p = jax.tree.map(jnp.float32, heston)
-
-    def price(p, key):
-        def node(state, i):
-            z = jax.random.normal(jax.random.fold_in(key, i), (2, 65536), jnp.float32)
-            return heston_step(p, jnp.float32(0.01), state, z), None
-
-        init = jnp.zeros(65536, jnp.float32), jnp.broadcast_to(p.initial_variance, (65536,))
-        (x, _), _ = jt.scan(node, init, jnp.arange(256, dtype=jnp.int32), schedule=jt.Revolve(16))
-        return jnp.mean(jnp.maximum(jnp.exp(x) - 1.0, 0.0))
-
     jt.set_kernels(True)
     try:
-        report = jt.compile_for(jax.value_and_grad(price), p, jax.random.key(0), target=target)
+        report = jt.compile_for(jax.value_and_grad(drawn), p, jax.random.key(0), target=target)
     except ImportError:
         pytest.skip("pip install 'jaxtape[cuda]' or 'jaxtape[tpu]'")
     finally:
@@ -688,6 +696,25 @@ def test_draws_compiled_for_an_accelerator(target, kernels, states):
     if target == "gpu:h100":
         assert report.registers.keys() == {"first_sweep", "reverse_sweep"}
         assert all(0 < each.used <= 255 for each in report.registers.values())
+
+
+def test_second_order_compiled_for_a_gpu():
+    """The gradient and its derivative along a direction: six sweeps, two of the dual chain, and no loop."""
+    p = jax.tree.map(jnp.float32, heston)
+
+    def pushed(p, dot, key):
+        return jax.jvp(lambda p: jax.grad(drawn)(p, key), (p,), (dot,))
+
+    jt.set_kernels(True)
+    try:
+        report = jt.compile_for(pushed, p, p, jax.random.key(0), target="gpu:h100")
+    except ImportError:
+        pytest.skip("pip install 'jaxtape[cuda]'")
+    finally:
+        jt.set_kernels(False)
+    assert report.compiles, report.reason
+    assert not report.loops
+    assert report.kernels <= 17
 
 
 def test_setting_changes_programs_of_accelerators_alone():

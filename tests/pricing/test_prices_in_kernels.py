@@ -11,6 +11,7 @@ import jaxtape as jt
 from jaxtape.kernels.run import KernelRun
 from pricing import European, greeks, price
 from pricing.methods import MonteCarlo
+from pricing.models import Heston
 
 from ..helpers import all_models
 from ..helpers_kernels import run_kernels
@@ -58,3 +59,34 @@ def test_derivatives_of_a_price(function, schedule, forget, monkeypatch):
     assert found and all(isinstance(each, KernelRun) for each in found), found
     for a, b in zip(in_kernels, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_compiled_for_a_gpu():
+    """Few kernels and no loop; memory holds the noise once, beside sums of steps between dates."""
+    method = MonteCarlo(num_paths=65536, num_steps=256, block=65536)
+
+    def value(model):
+        return price(European(100.0, 0.7), model, method, key=jax.random.key(0)).value
+
+    def all_greeks(model):
+        found = greeks(European(100.0, 0.7), model, method, key=jax.random.key(0))
+        return eqx.filter(found, eqx.is_array)
+
+    gradient = eqx.filter_value_and_grad(value)
+    jt.set_kernels(True)
+    try:
+        with jax.enable_x64(False):
+            model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+            for function, kernels, noises in (
+                (value, 14, 1.2),
+                (gradient, 62, 2.6),
+                (all_greeks, 33, 1.7),
+            ):
+                report = jt.compile_for(function, model, target="gpu:h100")
+                assert report.compiles and not report.loops, report.reason
+                assert report.kernels <= kernels
+                assert report.temporary_bytes <= noises * 65536 * 256 * 4
+    except ImportError:
+        pytest.skip("pip install 'jaxtape[cuda]'")
+    finally:
+        jt.set_kernels(False)
