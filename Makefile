@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 comma := ,
 WORKERS ?= 2
 BASE ?= origin/main
+# the tests that `make test` runs, by their marks
+MARKS ?= not slow and not repeat
 # TORCH=,torch also runs the tests beside PyTorch
 TORCH ?=
 # the accelerators that `make accelerators` compiles for, and the precisions
@@ -19,7 +21,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run scenarios picture test test-repeats test-ci test-changed test-all test-newest test-selection coverage mutants wheel-check \
+.PHONY: run scenarios picture test test-repeats test-changed test-all test-newest test-selection coverage mutants wheel-check \
 	accelerators accelerators-installed lint bench bench-page docs clean
 
 $(VENV)/.ready-%: pyproject.toml
@@ -40,18 +42,15 @@ picture:  ## the README's picture, of the report that `make scenarios` wrote (ch
 		--screenshot=$(CURDIR)/docs/images/report.png file://$(CURDIR)/out/scenarios/report.html
 
 # a machine may forbid Python to keep what it compiles: these start hundreds of processes that import all of it
-test test-repeats test-ci test-all test-selection: export PYTHONDONTWRITEBYTECODE :=
+test test-repeats test-all test-selection: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(VENV)/.ready-test$(TORCH)  ## the tests of the library, without the costly ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
+test: $(VENV)/.ready-test$(TORCH)  ## the tests of the library, without the costly ones; MARKS="not slow": all that CI runs
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
 
 test-repeats: $(VENV)/.ready-test$(TORCH)  ## the guards of pages and benchmarks, tests of processes, and costly tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "repeat and not slow"
-
-test-ci: $(VENV)/.ready-test$(TORCH)  ## both at once: a file's tests share what they compile and compute
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-changed: $(VENV)/.ready-test$(TORCH)  ## of `make test`, the tests that reach what changed since BASE
 	$(BIN)/python -m tests.changed $(BASE) -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
