@@ -25,9 +25,10 @@ def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> Non
     if is_traced((start, end)):
         return
     starts, ends = np.broadcast_arrays(np.asarray(start), np.asarray(end))
-    for before, after in zip(starts.flat, ends.flat, strict=True):
-        if after < before - _SLACK:
-            raise ValueError(f"{then} at {after:g} years, before {first} at {before:g}: {remedy}")
+    wrong = ends < starts - _SLACK
+    if wrong.any():
+        after, before = ends[wrong][0], starts[wrong][0]
+        raise ValueError(f"{then} at {after:g} years, before {first} at {before:g}: {remedy}")
 
 
 def check_accruals(start: Any, end: Any, accrued: Any) -> None:
@@ -43,11 +44,12 @@ def check_accruals(start: Any, end: Any, accrued: Any) -> None:
     """
     if is_traced((start, end, accrued)):
         return
-    periods = np.broadcast_arrays(*map(np.asarray, (start, end, accrued)))
-    for before, after, accrual in zip(*(x.flat for x in periods), strict=True):
-        length = after - before
-        if accrual > 0.0 and (length <= 0.0 or accrual > 1.5 * length + 0.02):
-            raise ValueError(
-                f"a period from {before:g} to {after:g} years accrues {accrual:g}: give its year fraction, and "
-                "an end after the start"
-            )
+    starts, ends, accruals = np.broadcast_arrays(*map(np.asarray, (start, end, accrued)))
+    lengths = ends - starts
+    wrong = (accruals > 0.0) & ((lengths <= 0.0) | (accruals > 1.5 * lengths + 0.02))
+    if wrong.any():
+        before, after, accrual = (x[wrong][0] for x in (starts, ends, accruals))
+        raise ValueError(
+            f"a period from {before:g} to {after:g} years accrues {accrual:g}: give its year fraction, and "
+            "an end after the start"
+        )

@@ -10,7 +10,7 @@ from .cap_records import Premium
 from .instrument_records import Price
 from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
 
-_KINDS: dict[str, Any] = {
+KINDS: dict[str, Any] = {
     "EQUITY_OPTION/RATE_LNVOL": Vol,
     "SWAPTION/RATE_LNVOL": Vol,
     "SWAPTION/RATE_NVOL": NormalVol,
@@ -35,14 +35,15 @@ _KINDS: dict[str, Any] = {
     "FX_OPTION/BUTTERFLY": Rate,
     "CORRELATION": Correlation,
 }
+"""Kind of quote, the first part of its id -> the field of its number in a market file."""
 
-_VALIDATED = {kind: RootModel[annotation] for kind, annotation in _KINDS.items()}
+_VALIDATED = {kind: RootModel[annotation] for kind, annotation in KINDS.items()}
 """Kind of quote -> the type of its numbers in a market file."""
 
 
 def kind_of(quote: str) -> str:
     """Return the kind of a quote, the first part of its id, such as "EQUITY/PRICE"."""
-    return next(kind for kind in _KINDS if quote.startswith(f"{kind}/"))
+    return next(kind for kind in KINDS if quote.startswith(f"{kind}/"))
 
 
 def read_quote(quote: str, value: object) -> tuple[float | None, tuple[ValidationIssue, ...]]:

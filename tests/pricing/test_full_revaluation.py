@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pricing import Book, Market, explain_by_currency, explain_total, risk
-from pricing.market.moves import _KINDS
+from pricing.market.quote_kinds import KINDS
 from pricing.models.surface_models import black_scholes
 from pricing.portfolio.ex_dates import with_passed_dividends
 from pricing.portfolio.step_revaluation import STEPS, step_markets
@@ -122,7 +122,7 @@ def test_no_spot_that_has_moved_knocks_a_trade():
 
 
 def test_every_kind_of_quote_is_in_one_step():
-    for kind in _KINDS:
+    for kind in KINDS:
         quote = f"{kind}/X"
         assert sum(quote.startswith(words) for words in STEPS.values()) == 1, kind
     assert [*STEPS, "time"] == list(NAMES)
