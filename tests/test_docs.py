@@ -157,7 +157,7 @@ def test_what_a_page_names_exists(page):
         if hasattr(module, "parser"):  # not where a file is only written or drawn
             module.parser().parse_args(shlex.split(words))
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    for words in [code.split("#")[0].split() for code in shown if code.startswith("make ")]:
+    for words in [shlex.split(code.split("#")[0]) for code in shown if code.startswith("make ")]:
         assert {word for word in words[1:] if "=" not in word} <= set(targets), words
     for name in [found for code in shown for found in re.findall(FILE, code)]:
         assert (ROOT / name).exists(), name

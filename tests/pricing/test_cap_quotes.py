@@ -292,7 +292,12 @@ BAD = (
     ({"maturities": ["6M", "2Y", "5Y", "10Y"]}, "EUR6M.maturities.0", "6M is one period"),
     ({"maturities": ["1Y", "1Y", "5Y", "10Y"]}, "EUR6M.maturities.1", "no rate beyond those"),
     ({"strikes": [0.0, 0.02]}, "EUR6M.vols_by_maturity.0", "3 vols for 2 strikes"),
-    ({"type": "lognormal"}, "EUR6M.strikes.0", "not above -shift, 0"),
+    (
+        {"type": "lognormal", "vols_by_maturity": [[0.3] * 3] * 4},
+        "EUR6M.strikes.0",
+        "not above -shift, 0",
+    ),
+    ({"type": "lognormal"}, "EUR6M.vols_by_maturity", "which would be a normal vol"),
     ({"option": "cap"}, "EUR6M.option", "caps and floors have the same vols"),
     ({"premiums_by_maturity": [[0.1]]}, "EUR6M", "either flat vols or premiums"),
     (
