@@ -86,14 +86,13 @@ def scan(
     if length and (by_slots or (schedule.policy is None and kernels_here() is not None)):
         executor = StaticExecutor.of(schedule, length)
         chain, arrays, *trees = trace(f, init, xs, executor, reverse)
-        types = avals(tuple(arrays))
         summing = dataclasses.replace(chain, sum_ys=sum_ys)
-        if schedule.budget is None and has_kernel(summing, types):
-            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(summing, arrays))
-            return carry, ys
-        if by_slots or has_kernel(chain, types):
-            carry, ys = map(jax.tree.unflatten, trees, sweeps.run(chain, arrays))
-            return carry, _sums(ys, sum_ys)
+        may_sum = schedule.budget is None and (sum_ys > 1 or not by_slots)
+        in_kernel = may_sum and has_kernel(summing, avals(tuple(arrays)))
+        if by_slots or in_kernel:
+            out = sweeps.run(summing if in_kernel else chain, arrays)
+            carry, ys = map(jax.tree.unflatten, trees, out)
+            return carry, ys if in_kernel else _sums(ys, sum_ys)
     f = schedule.checkpointed(f, prevent_cse=unroll != 1 or length == 1) if length else f
     carry, ys = lax.scan(f, init, xs, length, reverse=reverse, unroll=unroll)
     return carry, _sums(ys, sum_ys)

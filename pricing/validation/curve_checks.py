@@ -72,7 +72,7 @@ def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
 def _cells(known: Check) -> dict[str, Any]:
     """Return the cells of a row of a book; the overnight swaps of the tables pay a day after their periods."""
     given = {name: word for name, word in known.cells.items() if word != "-"}
-    for name in ("fixed_rate", "strike"):
+    for name in ("fixed_rate", "strike", "spread"):
         if name in given:
             given[name] = float(given[name])  # pyright: ignore[reportArgumentType]
     return given | ({"payment_lag": 1.0} if given["type"] == "overnight_swap" else {})
