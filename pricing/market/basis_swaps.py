@@ -72,7 +72,8 @@ class BasisSwaps(CurveInstruments):
             fills = firsts, firsts, [0.0] * len(legs)
             parts = zip(zip(*legs, strict=True), fills, strict=True)
             columns += [filled_in_front(part, x) for part, x in parts]
-        return cls(*columns, spreads)
+        starts, ends, accruals, other_starts, other_ends, other_accruals = columns
+        return cls(starts, ends, accruals, other_starts, other_ends, other_accruals, spreads)
 
     def __check_init__(self):
         legs = (
