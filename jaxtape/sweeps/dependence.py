@@ -10,7 +10,8 @@ from operator import or_
 import jax
 from jax.custom_derivatives import SymbolicZero
 
-from ..jax_private import dce_jaxpr
+from ..jax_private import Jaxpr, Var, dce_jaxpr, jaxprs_in_params
+from ..jax_private import primitives as p
 from .chain import Active, Arrays, Chain
 from .leaves import (
     Mask,
@@ -166,6 +167,19 @@ def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Act
     return active
 
 
+def _stops_gradient(jaxpr: Jaxpr) -> bool:
+    """Return True if a `stop_gradient` depends on the inputs: lineax gives JAX a rule that drops its part."""
+    moving = {*jaxpr.invars}
+    for eqn in jaxpr.eqns:
+        if not any(isinstance(x, Var) and x in moving for x in eqn.invars):
+            continue
+        inner = jaxprs_in_params(eqn.params)
+        if eqn.primitive is p.stop_gradient_p or any(map(_stops_gradient, inner)):
+            return True
+        moving.update(eqn.outvars)
+    return False
+
+
 def _transpose_node(chain: Chain, active: Active, arrays: Arrays) -> None:
     """Trace the transpose of one node's step."""
 
@@ -175,6 +189,8 @@ def _transpose_node(chain: Chain, active: Active, arrays: Arrays) -> None:
             return pick(active.state, state), pick(active.ys, y)
 
         picked = tuple(map(pick, active.inputs, inputs))
+        if _stops_gradient(jax.make_jaxpr(step)(*picked).jaxpr):
+            raise NotImplementedError("stop_gradient of a leaf to be transposed")
         return jax.linear_transpose(step, *picked)(jax.tree.map(zeros_like, step(*picked)))
 
     jax.make_jaxpr(node)(*_one_node(arrays))

@@ -1,6 +1,8 @@
 """`checkify` looks into chains and their gradients; `linear_transpose` goes through them, or is refused."""
 
+import contextlib
 import functools
+import importlib
 
 import equinox as eqx
 import jax
@@ -198,6 +200,10 @@ def linear_by_hand(a, v):
     ],
 )
 def test_a_chain_that_is_not_linear_is_refused(step):
+    """Also where lineax is imported, which gives JAX a transpose of `stop_gradient`."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("lineax")
+
     def f(v):
         node = lambda c, x: (step(c, x), None)
         return jt.scan(node, v[0], v[1:], schedule=jt.Revolve(2))[0]
