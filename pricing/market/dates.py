@@ -186,7 +186,7 @@ def business_days(start: dt.date, end: dt.date, calendar: str = "XECB") -> list[
         [27, 28, 2, 3]
     """
     _check_days(start, end)
-    days = np.arange(np.datetime64(start), np.datetime64(end) + 1)
+    days = np.arange(np.datetime64(start), np.datetime64(end) + np.timedelta64(1, "D"))
     known = _business_days(calendar, start.year - 1, end.year + 1)
     return days[np.is_busday(days, busdaycal=known)].tolist()
 
