@@ -6,6 +6,7 @@ from datetime import date, timedelta
 
 from .evening_world import BEGIN, DIVIDENDS, EQUITIES, FX, WITH_VOLS, Row, World
 
+Kinds = dict[str, Callable[[], Row]]
 NOT_PAYING = tuple(name for name in EQUITIES if name not in DIVIDENDS)
 UNITS = {"EJP": 160, "EURJPY": 60}  # trades on what is worth little are larger
 OF_PAIRS = 100  # units of a currency for a share
@@ -22,7 +23,10 @@ class Writer:
 
     def __init__(self, world: World):
         self.dice, self.days = world.dice, world.days
-        self.kinds: dict[str, Callable[[], Row]] = {
+        self.kinds = {**self._on_equities(), **self._on_pairs_and_rates()}
+
+    def _on_equities(self) -> Kinds:
+        return {
             "european": lambda: self.option() | {"expiry": self.expiry()},
             "digital": lambda: self.option() | self.digital() | {"expiry": self.expiry()},
             "pending": lambda: (
@@ -81,6 +85,10 @@ class Writer:
             "bermudan": lambda: self.option() | {"exercise_dates": self.every(20, 6)},
             "quanto": lambda: self.option() | self.converted("quanto") | {"expiry": self.expiry()},
             "compo": lambda: self.option() | self.converted("compo") | {"expiry": self.expiry()},
+        }
+
+    def _on_pairs_and_rates(self) -> Kinds:
+        return {
             "fx_option": lambda: self.on_pair("european") | {"expiry": self.expiry()},
             "fx_digital": lambda: (
                 self.on_pair("digital") | {"amount": 0.1, "expiry": self.expiry()}

@@ -125,7 +125,7 @@ def parser() -> Any:
     made = parser_of(__doc__, trades=300, evenings=60, paths=16384)
     models = "black-scholes", "heston"
     made.add_argument("--model", default=models[0], choices=models, help="of equities")
-    said = "no evening begins after so many minutes; those that did are kept"
+    said = "the minutes after which no evening begins; those that have run are kept"
     made.add_argument("--minutes", type=float, default=1440.0, help=said)
     made.add_argument("--kinds", nargs="+", default=[], choices=list(Writer(World(1)).kinds))
     return made

@@ -219,19 +219,19 @@ def test_a_plan_for_a_tpu_holds_there():
 
 
 @needs_libtpu
-def test_the_page_of_kernels_runs(tmp_path, monkeypatch):
-    """Its program up to the roofline's picture; GPUs are TPUs, whose compiler is here."""
+@pytest.mark.parametrize(("page", "end"), [("accelerators", "## Will"), ("kernels", "## Which")])
+def test_a_page_runs(page, end, tmp_path, monkeypatch):
+    """Its program up to a heading; GPUs are TPUs, whose compiler is here."""
     monkeypatch.chdir(tmp_path)
-    before, _, _ = (
-        (documented.ROOT / "docs" / "kernels.md").read_text().partition("## Which chains")
-    )
+    before, _, _ = (documented.ROOT / "docs" / f"{page}.md").read_text().partition(end)
     program = "\n".join(re.findall(r"```python\n(.*?)```", before, re.S))
     try:
         with jax.enable_x64(False):
-            exec(re.sub("gpu:h[12]00", "tpu:v5e:2x2", program), {})
+            exec(re.sub("gpu:h[12]00", "tpu:v5e:2x2", program), found := {})
     finally:
         jt.set_kernels(False)
-    assert "at least" in (tmp_path / "roofline.svg").read_text()
+    assert page == "kernels" or found["report"].fits
+    assert page == "accelerators" or "at least" in (tmp_path / "roofline.svg").read_text()
 
 
 @needs_libtpu

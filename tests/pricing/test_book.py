@@ -299,7 +299,7 @@ LOOKBACK = {"type": "lookback", "option": "call", "expiry": "2003-03-18", "strik
     ],
 )
 def test_every_level_of_another_unit_than_the_spot_is_refused(market, row, far):
-    """Within a hundredth and a hundred times the spot of 4,468.17, levels in percent cannot be told."""
+    """A level is accepted from a hundredth of the spot of 4,468.17 to a hundred times it."""
     row = {"underlying": "DAX", "strike": "4400", **row}
     row = row if row["type"] in ("basket", "lookback") else row | {"strike": ""}
     name, level = next(iter(far.items()))
