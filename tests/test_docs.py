@@ -117,8 +117,7 @@ def test_the_first_python_of_a_page_runs(page, tmp_path):
     (tmp_path / "pricing").symlink_to(ROOT / "pricing")
     place = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     printed = run(blocks(page, "python")[0], tmp_path, **place)
-    if page == "pod":
-        assert printed == blocks(page, "text")[0]
+    assert blocks(page, "text")[:1] in ([], [printed])
 
 
 def test_the_first_steps_print_what_they_say_from_the_wheel(tmp_path):
@@ -138,7 +137,7 @@ def test_the_pages_here_are_all_that_have_output_and_no_other_test():
     """A page with Python that says what it prints is run here or by a test of its own."""
     elsewhere = {"tape", "memory", "pytorch", "developers", "serving"}
     shown = {page.stem for page in DOCS.glob("*.md") if blocks(page.stem, "text")}
-    assert shown <= {*PAGES, *SHORT} | elsewhere | {
+    assert shown <= {*PAGES, *SHORT, *FIRST} | elsewhere | {
         page for page in shown if not blocks(page, "python")
     }
 
