@@ -30,7 +30,8 @@ def main() -> int:
     jax.config.update("jax_enable_x64", options.precision == "double")
     jax.config.update("jax_disable_most_optimizations", True)  # of what runs here
 
-    from .programs import direct, recorded  # arrays, of the precision
+    from .programs import direct  # arrays, of the precision
+    from .verbs import recorded
 
     start = time.perf_counter()
     head = environment() | {"command": command_of("tests.accelerators", sys.argv[1:])}

@@ -1,69 +1,39 @@
-"""Every public program in small shapes: those that are compiled directly, and those that verbs run.
+"""The programs of verbs that are traced as a whole, in small shapes.
 
-A new model, product, method, schedule or solver is compiled without an entry here: they come from the
-registries of `tests.helpers` and `tests.helpers_tape`, and from the subclasses of `AbstractSolver`.
+A new model, product, method or schedule is compiled without an entry here: they come from the registries of
+`tests.helpers` and `tests.helpers_tape`.
 """
 
-import dataclasses
-import functools
-import inspect
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 
 import jaxtape as jt
 from benchmarks.ways import kernels
-from calibration import (
-    Job,
-    calibrate,
-    calibrate_many,
-    calibrate_market,
-    identifiability,
-    quote_sensitivities,
-    train,
-)
-from jaxtape.programs.recorded import RecordedProgram, recorded_programs
 from pricing import (
-    Book,
+    BermudanSwaption,
     CapQuotes,
-    European,
-    fbsde,
+    FloatingPayments,
+    RateCurves,
     greeks,
     implied_normal_vol,
-    implied_vol,
     price,
-    risk,
-    simulate,
     strip_caps,
 )
-from pricing.market import DeltaQuotes, Dividends, Market, SwaptionVols, VolSurface
+from pricing.market import DeltaQuotes, Dividends, Market
 from pricing.methods import MonteCarlo
 from pricing.models import (
     AbstractModel,
-    AbstractRateModel,
     BlackScholes,
-    Calibratable,
     WithDividends,
 )
 from pricing.models.surface_models import of_surface
 from tests import helpers, helpers_tape
 
 KEY = jax.random.key(3)
-SMALL = {
-    "num_paths": 256,
-    "num_iterations": 4,
-    "first_stages": 1,
-    "batch_size": 32,
-    "block": 128,
-    "num_pilot_paths": 64,
-    "iterations_per_stage": 2,
-}
 
 
 class Program(NamedTuple):
@@ -86,7 +56,7 @@ def _direct() -> Iterator[Program]:
         yield Program(name, _figures(method), _built(product, model), {})
     for (model, product, method), build in _OTHERS.items():
         name = f"greeks of {product} under {model}"
-        args = helpers.all_products[product](), build()
+        args = _CONTRACTS[product](), build()
         yield Program(name, _figures(method), args, {})
     arguments = jax.tree.map(jnp.asarray, helpers_tape.mixed_arguments())
     for schedule in helpers_tape.all_schedules:
@@ -140,7 +110,21 @@ def _converted(kind: str) -> BlackScholes:
     return of_surface(Market.from_text(json.dumps(market)), f"S {kind} USD")
 
 
-# Programs that the classes of product and method do not name: (model, product, method) -> model.
+# Contracts with terms that those of the tests leave out, beside these.
+_CONTRACTS = helpers.all_products | {
+    "bermudan swaption between coupons": lambda: BermudanSwaption(
+        0.05,
+        [0.5, 1.3],
+        [1.1, 1.6, 2.1],
+        [0.55, 0.5, 0.5],
+        starts=[0.55, 1.35],
+        accrued=[0.0, 0.25],
+    ),
+    "basis swap": lambda: FloatingPayments(
+        *([1.0, 1.0], [0.0, 0.02], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0], [100.0, -100.0], [1.0, 2.0])
+    ),
+}
+# Programs that the contracts and methods do not name: (model, product, method) -> model.
 _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ("escrowed dividends", "call", "closed form"): lambda: _paying("escrowed"),
     ("escrowed dividends", "asian", "Monte Carlo"): lambda: _paying("escrowed"),
@@ -151,49 +135,31 @@ _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ("dividends of the spot", "american put", "finite differences"): lambda: _paying("spot"),
     ("dividends of the spot", "down-and-out call", "finite differences"): lambda: _paying("spot"),
     ("Heston", "phoenix", "Monte Carlo"): helpers.all_models["heston on curve"],
-    ("three assets", "phoenix on the worst of three", "Monte Carlo"): helpers.all_models[
-        "three lognormal assets"
-    ],
     ("vols by delta", "call", "closed form"): _currency_pair,
     ("vols by delta", "down-and-out call", "finite differences"): _currency_pair,
     ("quanto", "call", "closed form"): lambda: _converted("quanto"),
     ("compo", "call", "closed form"): lambda: _converted("compo"),
+    ("Hull-White", "bermudan swaption between coupons", "quadrature"): helpers.all_models[
+        "hull-white on curve"
+    ],
+    ("two factors of rates", "bermudan swaption between coupons", "least squares"): (
+        helpers.all_models["two factors of rates"]
+    ),
+    ("three curves", "basis swap", "closed form"): lambda: RateCurves(
+        helpers.curve(), 0.045, 0.042
+    ),
 }
 _KEEPS_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 
 
-def recorded(only: tuple[str, ...]) -> Iterator[Program]:
-    """Run the verbs that are loops of Python over programs, and yield the programs of those in `only`."""
-    found: dict[object, tuple[str, RecordedProgram]] = {}
-    for name, run in _runs():
-        if not name.startswith(only):
-            continue
-        start = time.perf_counter()
-        with recorded_programs() as programs:
-            try:
-                run()
-            except Exception as error:  # the other verbs run nevertheless
-                yield Program(name, functools.partial(_raise, error), (), {})
-        print(f"{name}: {len(programs)} programs, {time.perf_counter() - start:.0f} s", flush=True)
-        for key, program in programs.items():
-            found.setdefault(key, (name, program))
-    for name, program in found.values():
-        full = f"{name}: {program.function.__name__}"
-        yield Program(full, program.function, program.args, program.kwargs)
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
 def _pairs() -> dict[tuple[str, str], str]:
-    """Return the first model of every method with one product of each class."""
+    """Return the first model of every method with one product of each class and each set of terms."""
     pairs: dict[tuple[str, str], str] = {}
-    classes = set()
+    kinds = set()
     for product, model, method in helpers.triples:
-        kind = method, type(helpers.all_products[product]())
-        if kind not in classes:
-            classes.add(kind)
+        kind = method, jax.tree.structure(helpers.all_products[product]())
+        if kind not in kinds:
+            kinds.add(kind)
             pairs[method, product] = model
     return pairs
 
@@ -250,102 +216,3 @@ def _roots(speeds, x):
     implicit = lambda speed, x: jt.root(lambda y: y + 0.1 * speed * y**3 - x, x)
     tape = jt.Tape().with_schedule(jt.Revolve(3))
     return jnp.sum(tape.append(jax.vmap(implicit, (None, 0)), speeds)(x))
-
-
-def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the verbs that run programs in loops, by name."""
-    yield "risk", _risk
-    for name, build in helpers.all_models.items():
-        model = build()
-        reads_quotes = any(isinstance(field, VolSurface) for field in vars(model).values())
-        is_one_asset = np.ndim(getattr(model, "spot", 0.0)) == 0
-        if isinstance(model, Calibratable) and is_one_asset and not reads_quotes:
-            yield f"calibrate {name}", functools.partial(_calibrate, build)
-    yield "calibrate_many", _calibrate_many
-    yield "xva", _xva
-    model = helpers.all_models["heston on curve"]()
-    yield "simulate", lambda: simulate(model, [0.5, 1.0], key=KEY, num_paths=256, num_steps=4)
-    flat = helpers.all_models["black-scholes"]()
-    for name in ("call", "american put", "down-and-out call"):
-        product = helpers.all_products[name]()
-        yield f"implied_vol of {name}", functools.partial(implied_vol, 9.0, product, flat)
-    yield "train", _train
-    for solver in sorted(_solvers(fbsde.AbstractSolver), key=lambda kind: kind.__name__):
-        yield f"solve by {solver.__name__}", functools.partial(_solve, solver)
-
-
-def _risk() -> object:
-    market = helpers.desk_market()
-    book = helpers.desk_book().checked(market)
-    first = {
-        (type(row.trade), getattr(row.trade, "underlying", "")): row
-        for row in book.rows
-        if row.trade
-    }
-    few = dataclasses.replace(book, rows=tuple(first.values()))
-    assert isinstance(few, Book)
-    models = calibrate_market(market, few)
-    assert not models.failed, models.failed
-    methods = tuple(
-        dataclasses.replace(method(), num_paths=256) if hasattr(method(), "num_paths") else method()
-        for method in helpers.all_methods.values()
-    )
-    found = risk(few, models.market, models.fit, key=KEY, methods=methods)
-    assert not found.failed, found.failed
-    return found
-
-
-def _quotes(model: AbstractModel):
-    """Return quotes that a model is fitted to."""
-    if isinstance(model, AbstractRateModel):
-        return SwaptionVols([1.0, 2.0], [1.0, 5.0], np.full((2, 2), 0.2))
-    return helpers.smile()
-
-
-def _calibrate(build: Callable[[], AbstractModel]) -> None:
-    model = build()
-    found = calibrate(_quotes(model), model, max_steps=3, throw=False)
-    identifiability(found)
-    if hasattr(found.model, "spot"):
-        quote_sensitivities(found, lambda model: price(European(100.0, 0.7), model).value)
-
-
-def _calibrate_many() -> object:
-    start = helpers.all_models["heston on curve"]()
-    jobs = [Job(str(i), helpers.smile(), start) for i in range(3)]
-    return calibrate_many(jobs, num_slots=2, block_size=2)
-
-
-def _xva() -> object:
-    rates = ("swap", "swaption", "bermudan swaption")
-    trades = [*(helpers.all_products[name]() for name in rates), European(100.0, 0.7)]
-    equities = helpers.all_models["black-scholes"]()
-    model = fbsde.JointModel(helpers.all_models["hull-white on curve"](), equities, [0.2])
-    client = fbsde.CreditCurve.from_spreads([1.0, 5.0], [0.02, 0.03], helpers.curve())
-    few = {"num_dates": 6, "num_paths": 256, "num_fit_paths": 256, "block": 128}
-    return fbsde.xva(fbsde.NettingSet(trades), model, client, key=KEY, close_out="risky", **few)
-
-
-def _train() -> object:
-    model = helpers.neural()
-    where = lambda model: model.network
-    return train(
-        helpers.smile(), model, optax.adam(1e-3), where=where, num_steps=2, key=KEY, throw=False
-    )
-
-
-def _solvers(kind: type) -> Iterator[type]:
-    """Yield the solvers of this library."""
-    for each in kind.__subclasses__():
-        yield from _solvers(each)
-        if not inspect.isabstract(each) and each.__module__.startswith("pricing."):
-            yield each
-
-
-def _solve(kind: type) -> object:
-    names = {field.name for field in dataclasses.fields(kind)} & SMALL.keys()
-    solver = kind(**{name: SMALL[name] for name in names})
-    call = European(100.0, 1.0)
-    problem = fbsde.from_product(call, helpers.all_models["black-scholes"](), 4)
-    solution = fbsde.solve(problem, solver, key=KEY, throw=False)
-    return fbsde.certify(solution, key=jax.random.key(4), num_paths=256)
