@@ -102,7 +102,8 @@ def solve(
         that is not enough for any solution are ValueErrors.
 
     Raises:
-        ValueError: A solver is missing for several keys, `metrics` or `resume`.
+        ValueError: A solver is missing for several keys, `metrics` or `resume`; or it is given beside
+            `max_seconds` or `budget`, which are not for it.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, problems, solve
@@ -120,8 +121,29 @@ def solve(
             )
         limits = SolveLimits(max_paths, max_seconds, budget)
         return _solve_to_tolerance(problem, key, tolerance, limits, progress, throw)
+    _check_unlimited(solver, max_seconds, budget)
     files: dict[str, Any] = {"metrics": metrics, "resume": resume, "every": every}
     return train(problem, solver, key, progress, throw, **files)
+
+
+def _check_unlimited(
+    solver: AbstractSolver, max_seconds: float | int | None, budget: float | int | None
+) -> None:
+    """Refuse limits beside a solver, whose own settings decide.
+
+    Raises:
+        ValueError: There is one.
+    """
+    name = type(solver).__name__
+    own = f"{name}(budget={budget})" if hasattr(solver, "budget") else f"{name} fewer paths or nodes"
+    for limit, given, remedy in (
+        ("max_seconds", max_seconds, f"leave it out, and give {name} fewer paths or iterations"),
+        ("budget", budget, f"leave it out, and give {own}"),
+    ):
+        if given is not None:
+            raise ValueError(
+                f"{limit}={given} limits solvers that are selected, and {name} is given: {remedy}"
+            )
 
 
 def solver_by_pilots(problem: Problem, *, key: PRNGKeyArray) -> AbstractSolver:

@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pricing.fbsde import GradientRegression, GridQuadrature, Hermite, PayoffBasis, problems, solve
+from pricing.fbsde import (
+    DeepBSDE,
+    GradientRegression,
+    GridQuadrature,
+    Hermite,
+    PayoffBasis,
+    problems,
+    solve,
+)
 from pricing.fbsde.problem import on_fewer_dates
 from pricing.fbsde.selection import PilotRun, bytes_of, select_check, shrink_to_fit
 from pricing.fbsde.solve_limits import SolveLimits
@@ -110,3 +118,12 @@ def test_a_limit_that_nothing_fits_is_named():
         solve(problems.max_call(2), key=KEY, max_seconds=0.0)
     with pytest.raises(ValueError, match=r"budget=1000: this is not enough memory"):
         solve(problems.max_call(2), key=KEY, budget=1000)
+
+
+def test_a_limit_of_the_selection_is_refused_beside_a_solver():
+    with pytest.raises(ValueError, match=r"budget=1000 .* give DeepBSDE\(budget=1000\)"):
+        solve(problems.allen_cahn(2), DeepBSDE(), key=KEY, budget=1000)
+    with pytest.raises(ValueError, match=r"budget=1000 .* give GridQuadrature fewer paths or nodes"):
+        solve(problems.allen_cahn(2), GridQuadrature(), key=KEY, budget=1000)
+    with pytest.raises(ValueError, match=r"max_seconds=1.0 .* fewer paths or iterations"):
+        solve(problems.allen_cahn(2), DeepBSDE(), key=KEY, max_seconds=1.0)
