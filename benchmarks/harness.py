@@ -33,6 +33,7 @@ QUICK = {
     "equal_accuracy": "--target 0.02 --repeat 2",
     "large_book": "--trades 200 --repeat 1",
     "main_job": "--trades 100",
+    "single_precision": "--every 100 --kinds european digital basket swap --model black-scholes",
     "first_price": "--repeat 2",
     "simulated_price": "--paths 8192 --steps 64 --block 8192 --repeat 2",
     "import_time": "--repeat 2",

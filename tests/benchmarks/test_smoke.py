@@ -158,6 +158,17 @@ def of_main_job(found):
     assert row["programs"] > 0 and row["trace"] > 0.0
 
 
+def of_single_precision(found):
+    assert {(row["kind"], row["figure"]) for row in found["rows"]} == {
+        ("european", "value"),
+        ("european", "delta"),
+    }
+    for row in found["rows"]:
+        assert row["trades"] == 14 and 0.0 < row["off_most"] < 1e-5
+        assert not row["too_far"] and not row["untrue"]
+    assert found["failed"] == 0
+
+
 def of_live_session(found):
     assert found["same_bits"] and len(found["seconds"]) == 5
 
@@ -404,6 +415,10 @@ SMOKE: dict[str, Smoke] = {
     "quote_sensitivities": ("--bumps 1 --repeat 2", of_quote_sensitivities),
     "optimizers": ("--starts 2 --repeat 1", of_optimizers),
     "main_job": ("--trades 1 --model black-scholes --only cold", of_main_job),
+    "single_precision": (
+        "--every 400 --kinds european --model black-scholes",
+        of_single_precision,
+    ),
     "early_exercise": ("--paths 1024 --repeat 1 --only 'put 36, 20%'", of_early_exercise),
     "bermudan": ("--pillars 10 --repeat 1 --bumps 1 --engines 1", of_bermudan),
     "fbsde_unseen": ("--only call --max-paths 8192", of_fbsde_unseen),
