@@ -135,7 +135,9 @@ def _check_unlimited(
         ValueError: There is one.
     """
     name = type(solver).__name__
-    own = f"{name}(budget={budget})" if hasattr(solver, "budget") else f"{name} fewer paths or nodes"
+    own = (
+        f"{name}(budget={budget})" if hasattr(solver, "budget") else f"{name} fewer paths or nodes"
+    )
     for limit, given, remedy in (
         ("max_seconds", max_seconds, f"leave it out, and give {name} fewer paths or iterations"),
         ("budget", budget, f"leave it out, and give {own}"),
