@@ -2,7 +2,7 @@
 
 from .jax_settings import startup
 
-startup.guard()  # before JAX is imported
+startup.guard()  # must run before JAX is imported
 
 # ruff: noqa: E402
 from importlib.metadata import version as _version

@@ -17,12 +17,12 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Two numbers for every direction that was tried, and the difference allowed between them.
+    """Two numbers for every direction tried, and the difference allowed between them.
 
     Attributes:
         names: A description of each direction.
-        actual: The numbers that are checked.
-        expected: The numbers that they are compared with.
+        actual: The numbers under test.
+        expected: The reference numbers.
         tolerance: The largest difference allowed between the two.
     """
 
@@ -38,10 +38,10 @@ class Agreement:
         return float(np.max(abs(self.actual - self.expected) / np.where(scale > 0.0, scale, 1.0)))
 
     def check(self, message: str) -> "Agreement":
-        """Return this, if every direction agrees.
+        """Return `self` if every direction agrees.
 
         Raises:
-            AssertionError: If one does not; `message` is about the worst.
+            AssertionError: If one does not; `message` describes the worst.
         """
         with np.errstate(invalid="ignore"):
             excess = abs(self.actual - self.expected) - self.tolerance
@@ -64,13 +64,13 @@ def check_gradient(
     truncation, of order h^2, against the rounding of f, of order eps/h, so about ten digits can agree. The
     two may differ by `rtol` times the larger, plus that rounding, `8 eps |f| / h`.
 
-    `AssertionError` names the leaf, the direction and both numbers where they disagree or are not finite.
-    `TypeError` is raised where a float leaf is not float64 or `f` returns no real scalar, and `ValueError`
-    where there is nothing to vary or no direction.
+    Raises `AssertionError`, with the leaf, the direction and both numbers, if they disagree or are not finite;
+    `TypeError` if a float leaf is not float64 or `f` does not return a real scalar; `ValueError` if there is
+    nothing to vary or `directions` is 0.
 
     Args:
         f: A function of pytrees that returns a scalar, smooth between the two points.
-        args: The arguments of `f`; float leaves must be float64, integer, key and other leaves are held.
+        args: The arguments of `f`; float leaves must be float64; integer, key and other leaves are held fixed.
         key: The key of the directions; None is `jax.random.key(0)`.
         directions: The number of directions for each leaf.
         rtol: The largest difference allowed, relative to the larger of the two.
@@ -118,14 +118,14 @@ def check_duality(
     """Compare forward with reverse mode: `<w, J v> = <J' w, v>`, J the Jacobian of `f` at `primals`.
 
     v and w are standard normal. The two may differ by `rtol` times the sum of their terms' absolute values.
-    That the modes are one linear map does not make it the derivative: see `check_gradient`.
+    Both modes may agree on a wrong derivative: see `check_gradient`.
 
-    `AssertionError` names the direction and both numbers where they disagree or are not finite. `TypeError` is
-    raised where `primals` is no tuple or a float leaf is not float64, and `ValueError` where there is nothing
-    to vary or no direction.
+    Raises `AssertionError`, with the direction and both numbers, if they disagree or are not finite;
+    `TypeError` if `primals` is not a tuple or a float leaf is not float64; `ValueError` if there is nothing to
+    vary or `directions` is 0.
 
     Args:
-        f: A function between pytrees; integer and key leaves, of either side, are held.
+        f: A function between pytrees; integer and key leaves, on either side, are held fixed.
         primals: A tuple with one pytree for each argument of `f`; float leaves must be float64.
         key: The key of v and w; None is `jax.random.key(0)`.
         directions: The number of pairs (v, w).
@@ -169,7 +169,7 @@ def check_duality(
 
 
 def _partition(name: str, args: tuple) -> tuple[tuple, tuple]:
-    """Return the float leaves, which must be float64, and those held.
+    """Return the float leaves, which must be float64, and the leaves held fixed.
 
     Raises:
         TypeError: If a float leaf is not float64.

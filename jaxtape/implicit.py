@@ -19,19 +19,19 @@ def root(
 
         dx/dp = -(df/dx)^-1 df/dp    at the root, for every p that `f` closes over
 
-    Nothing of the search is kept or differentiated: a node of a tape keeps its state alone. The Jacobian is
-    dense, so n unknowns cost n^2 numbers and one factorization a step. The result is NaN, and so is its
-    derivative, where the search has not met its tolerance after `max_steps`, or the Jacobian is singular.
-    Derivatives of every order, forward and reverse, `vmap` and `jit` work as usual. `TypeError` is raised if
-    `f` returns another structure, shape or dtype than that of `guess`, or if those are not floats.
+    The search is neither kept nor differentiated: a node of a tape keeps only its state. The Jacobian is dense,
+    so n unknowns cost n^2 numbers and one factorization a step. The result and its derivative are NaN if the
+    search misses its tolerance after `max_steps`, or the Jacobian is singular. Derivatives of every order,
+    forward and reverse, `vmap` and `jit` work as usual. `TypeError` is raised if `f` changes the structure,
+    shape or dtype of `guess`, or if the leaves of `guess` are not floats of one dtype.
 
     Args:
         f: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
-        guess: The first `x`, a pytree of floats of one dtype; the root's derivative to it is 0.
+        guess: The first `x`, a pytree of floats of one dtype; the root's derivative with respect to it is 0.
         max_steps: The largest number of Newton steps.
-        rtol: The largest last step of each entry of `x`, relative to it, or to the largest entry where rounding
-            leaves no smaller steps; None is eps^(2/3), after which a simple root is right to rounding.
-        atol: An absolute size that is allowed beside it; give one where the root may be 0.
+        rtol: The largest last step of each entry of `x`, relative to it, or to the largest entry if rounding
+            allows no smaller steps; None is eps^(2/3), which makes a simple root accurate to rounding.
+        atol: An absolute tolerance added to it; give one if the root may be 0.
 
     Returns:
         The root, in the structure of `guess`.
@@ -49,22 +49,22 @@ def root(
 def fixed_point(
     g: Callable, guess: Any, *, max_steps: int = 1000, rtol: float | None = None, atol: float = 0.0
 ) -> Any:
-    """Iterate `x <- g(x)` until it stands still; the derivative is that of the implicit function theorem.
+    """Iterate `x <- g(x)` to convergence; the derivative is that of the implicit function theorem.
 
         dx/dp = (I - dg/dx)^-1 dg/dp    at the fixed point, for every p that `g` closes over
 
-    The search converges where `g` contracts; a step of Newton's method follows the last iteration. The notes
-    of `root` hold here too. A fixed point that `g` moves away from is a root of `g(x) - x`: use `root`.
+    The iteration converges if `g` is a contraction; one Newton step follows the last iteration. The notes of
+    `root` apply here too. For a repelling fixed point, find the root of `g(x) - x` with `root`.
 
     Args:
         g: A function of `x` that returns a pytree of the same structure, shapes and dtypes.
-        guess: The first `x`, a pytree of floats of one dtype; the derivative to it is 0.
+        guess: The first `x`, a pytree of floats of one dtype; the derivative with respect to it is 0.
         max_steps: The largest number of iterations.
         rtol: The largest last change of each entry of `x`, as in `root`; None is eps^(2/3).
-        atol: An absolute size that is allowed beside it; give one where the fixed point may be 0.
+        atol: An absolute tolerance added to it; give one if the fixed point may be 0.
 
     Returns:
-        The fixed point, in the structure of `guess`; NaN where the iteration has not converged.
+        The fixed point, in the structure of `guess`; NaN if the iteration has not converged.
 
     Examples:
         >>> import jax.numpy as jnp, jaxtape as jt
@@ -76,10 +76,10 @@ def fixed_point(
 
 
 def _solve(f: Callable, guess: Any, step: Callable, max_steps: int, rtol, atol: float) -> Any:
-    """Add `step(f, x)` to x until it is small, then one step of Newton's; differentiate implicitly.
+    """Add `step(f, x)` to x until it is small, then take one Newton step; differentiate implicitly.
 
-    An entry stands still where its change is small beside the entry itself, or small beside the largest and no
-    smaller than the change before: an entry that is 0 keeps the rounding of the others.
+    An entry has converged if its change is small relative to itself, or small relative to the largest entry and
+    no smaller than the previous change: an entry that is 0 keeps the rounding of the others.
     """
     guess = jax.tree.map(jnp.asarray, guess)
     _check(f, guess)

@@ -1,15 +1,15 @@
 """The private and experimental interfaces of JAX that this library uses, in one file.
 
-Tried with JAX 0.10.2, 0.11.2 and 0.12.0.1. `tests/jaxtape/test_jax_private.py` has a test of each: run it first
-with another version. No other file of the library imports from `jax._src`, `jax.interpreters`, `jax.extend`,
-`jax.experimental.hijax` or `jaxlib`.
+Tested with JAX 0.10.2, 0.11.2 and 0.12.0.1. `tests/jaxtape/test_jax_private.py` tests each interface: run it
+first with a new version. No other file of the library imports from `jax._src`, `jax.interpreters`,
+`jax.extend`, `jax.experimental.hijax` or `jaxlib`.
 
 Three functions change JAX for the whole process:
 
-- `replace_linearization_rule` and `replace_check_rule`, which `jaxtape.sweeps` calls at its import. The new
-  rules pass every primitive that is not this library's to JAX's own rule.
-- `share_executables_among_devices`, which the commands call when they turn JAX's persistent cache on. It gives
-  executables of one device a name without the device's number.
+- `replace_linearization_rule` and `replace_check_rule`, which `jaxtape.sweeps` calls on import. The new rules
+  pass every primitive that is not this library's to JAX's own rule.
+- `share_executables_among_devices`, which the commands call when they turn JAX's persistent cache on. It
+  removes the device's number from the names of single-device executables.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ JAXLIB_VERSION: tuple[int, ...] = jaxlib_version
 
 
 def backends_are_initialized() -> bool:
-    """Return True if JAX has started a backend, so that it reads no more of XLA_FLAGS."""
+    """Return True if JAX has started a backend, after which it no longer reads XLA_FLAGS."""
     return xla_bridge.backends_are_initialized()
 
 
@@ -65,7 +65,7 @@ def is_tracing() -> bool:
 
 
 def uncommitted(array: Any) -> jax.Array:
-    """Return an array of one device that JAX may move to another, as results of jitted functions are.
+    """Return a single-device array that JAX may move to another device, like a result of a jitted function.
 
     The results of an exported program are committed to their device.
     """
@@ -98,13 +98,13 @@ def lowered_primitive(
     pushed: Callable,
     linearized: Callable,
 ) -> Any:
-    """Return a primitive of several results, whose lowering depends on the platform.
+    """Return a primitive with several results, whose lowering depends on the platform.
 
     Args:
         name: Its name.
         types: The function from types and params to the types of the outputs and the effects.
-        lowered: For each platform the function that is traced when a program is lowered for it. None is the key
-            for all others. The params may be jaxprs.
+        lowered: For each platform, the function to trace when a program is lowered for it; the key None covers
+            all others. The params may be jaxprs.
         batched: Its rule for `jax.vmap`.
         pushed: Its rule for `jax.jvp`.
         linearized: Its rule for `jax.linearize`.
@@ -126,7 +126,7 @@ def lowered_primitive(
 
 
 def _of_this_version(linearized: Callable) -> Callable:
-    """Return a rule for `jax.linearize` as JAX calls it; newer versions have structured residuals besides."""
+    """Return a rule for `jax.linearize` as JAX calls it; newer versions also have structured residuals."""
     if "structured_res" not in ad.LinearizeTrace.process_primitive.__code__.co_varnames:
         return linearized
 
@@ -142,15 +142,15 @@ def _without_hi_primitives(param: Any) -> Any:
 
 
 def batch_jaxpr(jaxpr: ClosedJaxpr, axis: Any, dims: Sequence[int | None]):
-    """Return the jaxpr of a batch, and the batch axis of each output or None."""
+    """Return the batched jaxpr, and the batch axis of each output or None."""
     batched, out_dims = batching.batch_jaxpr2(jaxpr, axis, tuple(dims))
     return batched, [dim if isinstance(dim, int) else None for dim in out_dims]
 
 
 def jvp_jaxpr(jaxpr: ClosedJaxpr, moving: Sequence[bool]) -> tuple[ClosedJaxpr, tuple[bool, ...]]:
-    """Return the jaxpr from inputs and the tangents of the moving ones to outputs and the tangents of some.
+    """Return the JVP of a jaxpr, and the mask of the outputs that have a tangent.
 
-    The mask of the outputs that have a tangent is returned with it.
+    It takes the inputs, then the tangents of the `moving` ones, and returns the outputs, then their tangents.
     """
     pushed, out_moving = ad.jvp_jaxpr(jaxpr, moving, False)
     return pushed, tuple(out_moving)
@@ -165,7 +165,7 @@ def counts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
 
 
 def outputs_of(jaxpr: Jaxpr, eqn: JaxprEqn, inputs: Sequence) -> list:
-    """Return the outputs of one equation of a jaxpr for some inputs, evaluated as a jaxpr of its own."""
+    """Evaluate one equation of a jaxpr at some inputs, as a jaxpr of its own."""
     pairs = zip(eqn.invars, inputs, strict=True)
     read = {v: value for v, value in pairs if not isinstance(v, Literal)}
     names = jaxpr.debug_info.with_unknown_names()
@@ -199,13 +199,13 @@ def kinds_of_effects(error: Any) -> Collection[Any]:
 
 
 def with_placeholders(error: Any, effects: Collection[Any]) -> Any:
-    """Return an error of checkify with room for these effects: its structure is then constant in a loop."""
+    """Return an error of checkify with placeholders for these effects: a loop keeps its structure."""
     return error._add_placeholder_effects(effects)
 
 
 @contextlib.contextmanager
 def every_program_kept() -> Iterator[None]:
-    """Let JAX's persistent cache keep each program that this thread compiles in this context, however small.
+    """Let JAX's persistent cache keep every program that this thread compiles in this context, however small.
 
     Other threads keep their settings.
     """
@@ -217,9 +217,9 @@ def every_program_kept() -> Iterator[None]:
 
 
 def without_names(lowered: Any) -> Any:
-    """Return a lowered program (`jax.jit(function).lower`) whose operations have lost their names.
+    """Return a lowered program (`jax.jit(function).lower`) without the names of its operations.
 
-    Names and places in sources are a quarter of an executable on a CPU, and a sixth of the time to load it.
+    Names and source locations are a quarter of an executable on a CPU, and a sixth of the time to load it.
     """
     module = lowered.compiler_ir()
     with module.context:
@@ -228,10 +228,10 @@ def without_names(lowered: Any) -> Any:
 
 
 def share_executables_among_devices() -> None:
-    """Let JAX's persistent cache find a program of one device for other devices of the kind.
+    """Let JAX's persistent cache reuse a single-device program on other devices of the same kind.
 
-    JAX does so on GPUs; elsewhere the name of a file contains the number of the device. Only the first process
-    of several writes, so the others would compile at every run. A second call changes nothing.
+    JAX does so on GPUs; elsewhere the file name contains the device's number. Of several processes only the
+    first writes, so the others would compile at every run. A second call changes nothing.
     """
     original = getattr(cache_key, "_hash_serialized_compile_options", None)
     if original is None or hasattr(original, "__wrapped__"):

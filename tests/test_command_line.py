@@ -247,7 +247,7 @@ def test_what_is_no_path_exits_with_2_and_writes_nothing(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path / "here")
     outcome = run_risk(tmp_path, GOOD, option, path)
     assert outcome.exit_code == 2
-    assert "is no path: give" in outcome.stderr
+    assert "is not a path: give" in outcome.stderr
     assert not list((tmp_path / "here").iterdir())
 
 

@@ -81,7 +81,7 @@ def test_a_module_of_the_user_that_hides_a_package_is_named_and_not_run(tmp_path
     paths = os.pathsep.join((str(tmp_path), str(ROOT)))
     status, said = ended("risk", "--help", folder=tmp_path, PYTHONPATH=paths)
     assert status == 2 and said.count("\n") == 1
-    assert f"{tmp_path / 'pricing.py'}: hides the package pricing of jaxtape; rename it" in said
+    assert f"{tmp_path / 'pricing.py'}: shadows the package pricing of jaxtape; rename it" in said
     assert not (tmp_path / "was run").exists()
 
 

@@ -1,1 +1,1 @@
-"""The kit of the command line: options and messages, output folders, pages, user code, `bench`, `cache`."""
+"""The command line: options and messages, output folders, pages, user code, and its own subcommands."""

@@ -1,4 +1,4 @@
-"""`jaxtape bench`: the benchmarks of a checkout, and the page of their results."""
+"""`jaxtape bench`: run the benchmarks of a checkout, and write a page of their results."""
 
 import importlib.util
 from pathlib import Path
@@ -46,10 +46,10 @@ def bench(
 ) -> None:
     """Run benchmarks beside their peers, and write a page of the latest results.
 
-    Exit status: 0 if all ended well, 1 if not, 2 if nothing could be run.
+    Exit status: 0 if all succeeded, 1 if not, 2 if nothing could be run.
 
     Raises:
-        typer.Exit: Not all ended well.
+        typer.Exit: If one failed.
     """
     harness = _harness()
     known = list(harness.QUICK)
@@ -63,7 +63,7 @@ def bench(
         refuse("nothing to do: give all, names of --list, or --page alone for the kept results")
     if out is not None:
         if out.exists() and not out.is_dir():
-            refuse(f"{out}: cannot be written: it is no folder; give another")
+            refuse(f"{out}: cannot be written: it is not a folder; give another")
         output_file(out / "results")
     file_set = None if page is None else output_file(page)
     rows = harness.run(chosen, quick, repeat, out) if chosen else []

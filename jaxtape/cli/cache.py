@@ -1,4 +1,4 @@
-"""Keep programs, and JAX's compiled ones, between processes; and the command `jaxtape cache`."""
+"""Cache traced and compiled programs between processes; and the command `jaxtape cache`."""
 
 import contextlib
 import os
@@ -20,9 +20,9 @@ from ..programs.stored_jit import use_default_store
 
 
 def use_cache(job: str) -> Callable[[], None]:
-    """Keep traced and compiled programs in the `cache_folder`, if it can be written.
+    """Cache traced and compiled programs in the `cache_folder`, if it is writable.
 
-    The programs that the last job of this name used are read while this one begins.
+    The programs that the last job of this name used are prefetched while this one starts.
 
     Returns:
         A function to call at the end of the job.
@@ -32,19 +32,19 @@ def use_cache(job: str) -> Callable[[], None]:
         return lambda: None
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # programs are smaller without
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # makes programs smaller
     share_executables_among_devices()
     return store.prefetch(job)
 
 
 def read_ahead(job: str) -> Callable[[], None]:
-    """Start what `use_cache` does, if there are programs to read: before the command is imported.
+    """Start to prefetch as `use_cache` does, before the command is imported, if there are programs to read.
 
     Returns:
         A function to call at the end of the job.
     """
     folder = None
-    with contextlib.suppress(OSError, ValueError):  # `use_cache` will say it
+    with contextlib.suppress(OSError, ValueError):  # `use_cache` reports it
         folder = cache_folder()
     if folder is None or not os.access(folder, os.W_OK):
         return lambda: None
@@ -58,7 +58,7 @@ def cache(
         typer.Option("--clear/--info", help="Remove the cache, or show its size (the default)."),
     ] = False,
 ) -> None:
-    """Show or clear the cache of programs, which saves later commands tracing and compiling.
+    """Show or clear the cache of programs, which spares later commands tracing and compiling.
 
     Exit status: 0; 1 if a file could not be removed; 2 if there is no cache, or it cannot be read.
 

@@ -1,12 +1,12 @@
-"""Figures beside their references: the data of a validation, without any finance."""
+"""Figures compared with their references: the data of a validation, without any finance."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-_MAX_STD_ERRORS = 4.0  # that an estimate may be beyond its tolerance
-_MAX_RELATIVE_STD_ERROR = 1e-3  # of an estimate that shows enough
+_MAX_STD_ERRORS = 4.0  # by which an estimate may exceed its tolerance
+_MAX_RELATIVE_STD_ERROR = 1e-3  # of an estimate precise enough to count
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Source:
     Attributes:
         name: The name of the table, in words.
         source: The publication that states the figures, and the place in it.
-        is_published: Whether they are printed, or cached, in the source; otherwise they were computed for this
+        is_published: Whether the source prints, or caches, the figures; otherwise they were computed for this
             library by two methods that agree.
         because: The reason for the tolerance, if it is not half a unit of the last digit.
-        left_out: The figures of the source that are left out, and the reason.
-        settings: The other entries of the table, for the group that reads it.
+        left_out: The figures of the source that are left out, and the reason. settings: The other entries of
+        the table, read by the group.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure of the library beside its reference; `found` or `not_found` fills in the figure.
+    """A figure of the library and its reference; `found` or `not_found` fills in the figure.
 
     Attributes:
         name: The name of the instrument and setting, in words.
@@ -41,11 +41,11 @@ class Check:
         reference: The known figure.
         tolerance: The largest error allowed in the value.
         source: The source of the reference.
-        cells: The words of the row by the names of their columns, from which the group finds the value.
-        method: The numerical method to use, "" for the default; of a value, the method that found it.
-        value: The figure that the library finds.
+        cells: The text of the row's cells by column name, from which the group computes the value.
+        method: The numerical method to use, "" for the default; once there is a value, the method that gave it.
+        value: The figure computed by the library.
         std_error: The standard error of the value; 0 for a deterministic method.
-        error: The reason for which no value is found; "" if one is.
+        error: The reason why there is no value; "" if there is one.
 
     Examples:
         >>> call = Check("strike 100", "value", 10.4506, 5e-5, Source("calls", "Black and Scholes (1973)"))
@@ -86,7 +86,7 @@ class Check:
 
     @property
     def share(self) -> float:
-        """The fraction of the allowed distance that is used; infinite where it is exceeded."""
+        """The distance as a fraction of the allowed one; infinite if it is exceeded."""
         if self.distance <= self.allowed:
             return self.distance / self.allowed if self.allowed else 0.0
         return math.inf
@@ -116,7 +116,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Group:
-    """Checks that are made together: the object of an entry point of `jaxtape.validated`.
+    """Checks made together: the object of an entry point of `jaxtape.validated`.
 
     Attributes:
         title: The title, in words.
@@ -137,15 +137,15 @@ class Group:
     def results(self) -> list[Check]:
         """Return the checks with their values.
 
-        If `find` raises an error, it is the fault of all checks, and other groups still run.
+        If `find` raises, every check fails with that error, and other groups still run.
 
         Raises:
-            ValueError: `find` returns more or fewer checks, or something else.
+            ValueError: If `find` returns something else than one check for each.
         """
         checks = self.checks()
         try:
             results = list(self.find(checks))
-        except Exception as error:  # whatever it is, the reader wants the other groups
+        except Exception as error:  # the other groups must still run
             return [check.not_found(f"{type(error).__name__}: {error}") for check in checks]
         if len(results) != len(checks) or not all(isinstance(x, Check) for x in results):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Checks as tables on a terminal, as a page and as JSON: three views of one list."""
+"""Show checks as tables on a terminal, as an HTML page or as JSON."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ _HEADINGS = ("figure", "method", "known", "found", "away", "allowed", "std error
 
 
 class GroupResult(NamedTuple):
-    """The results of a group: its name, its title, its checks, and the seconds that they took."""
+    """The results of a group: its name, its title, its checks, and the seconds they took."""
 
     name: str
     title: str
@@ -41,7 +41,7 @@ def list_of_groups(groups: Mapping[str, Group]) -> Table:
 
 
 def tables(results: Sequence[GroupResult]) -> Iterator[Table]:
-    """Yield the tables that are printed: one for each source."""
+    """Yield the tables to print: one for each source."""
     for source, checks in itertools.chain.from_iterable(_by_source(x.checks) for x in results):
         caption = f"{_kind(source)}: {source.source}"
         table = Table(title=source.name, caption=caption, title_justify="left", width=190)
@@ -56,7 +56,7 @@ def tables(results: Sequence[GroupResult]) -> Iterator[Table]:
 
 
 def summary(results: Sequence[GroupResult]) -> Table:
-    """Return the table of groups that is printed at the end."""
+    """Return the table of groups to print at the end."""
     table = Table(title="known values beside those found")
     table.add_column("group", no_wrap=True)
     for heading in ("values", "published", "computed", "hold", "do not", "nearest", "seconds"):
@@ -65,7 +65,7 @@ def summary(results: Sequence[GroupResult]) -> Table:
         table.add_row(result.name, *_counts(result.checks), f"{result.seconds:.1f}")
     table.add_section()
     table.add_row("all", *_counts([check for result in results for check in result.checks]), "")
-    table.caption = "nearest: the largest share that a distance takes of what is allowed"
+    table.caption = "nearest: the largest distance as a share of what is allowed"
     return table
 
 
@@ -83,7 +83,7 @@ def as_json(results: Sequence[GroupResult]) -> str:
 
 
 def page(results: Sequence[GroupResult]) -> str:
-    """Return all checks as a page that needs no other file."""
+    """Return all checks as a self-contained HTML page."""
     checks = [check for result in results for check in result.checks]
     faults = [check for check in checks if not check.holds]
     published = sum(check.source.is_published for check in checks)
@@ -131,7 +131,7 @@ def _kind(source: Source) -> str:
 
 
 def _counts(checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return the numbers of checks, in all and by kind, and the largest share of a tolerance in use."""
+    """Return the numbers of checks, in all and by kind, and the largest share of an allowed distance."""
     published = sum(check.source.is_published for check in checks)
     held = sum(check.holds for check in checks)
     counts = len(checks), published, len(checks) - published, held, len(checks) - held

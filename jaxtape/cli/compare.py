@@ -1,4 +1,4 @@
-"""`jaxtape compare`: values and gradients in JAX and in PyTorch side by side."""
+"""`jaxtape compare`: compare values and gradients in JAX and in PyTorch."""
 
 import json
 import math
@@ -26,9 +26,7 @@ def compare(
     ] = None,
     ours: Annotated[
         str | None,
-        typer.Option(
-            "--jax", help="A function or eqx.Module of yours: FILE.py:NAME or module:NAME."
-        ),
+        typer.Option("--jax", help="Your function or eqx.Module: FILE.py:NAME or module:NAME."),
     ] = None,
     theirs: Annotated[
         str | None, typer.Option("--torch", help="The same function in PyTorch, or nn.Module.")
@@ -39,7 +37,7 @@ def compare(
     ] = None,
     ways: Annotated[
         str,
-        typer.Option(help="The ways of computing PyTorch's gradient: some of eager,func,compile."),
+        typer.Option(help="How PyTorch computes its gradient: some of eager,func,compile."),
     ] = "eager,func",
     precisions: Annotated[
         str, typer.Option(help="The floating-point precisions: some of double,single.")
@@ -54,7 +52,7 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of random inputs.")] = 0,
     leaves: Annotated[
-        bool, typer.Option(help="Show a row for every gradient, and not only for the worst.")
+        bool, typer.Option(help="Show a row for every gradient, not only for the worst.")
     ] = False,
     show: Annotated[
         bool, typer.Option("--list", help="Show the names of the cases and exit.")
@@ -71,7 +69,7 @@ def compare(
     Exit status: 0 if all agree, 1 if not, 2 if something cannot be compared.
 
     Raises:
-        typer.Exit: Not all agree.
+        typer.Exit: If not all agree.
     """
     console = Console(width=170, markup=False, emoji=False)
     known = {found.name: found for found in entry_points(group=_GROUP)}

@@ -1,4 +1,4 @@
-"""Load the cases of `jaxtape compare`, and compare one. Needs PyTorch."""
+"""Load the cases of `jaxtape compare`, and compare one. It needs PyTorch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,7 +18,7 @@ def named_cases(names: list[str], known: Mapping[str, EntryPoint]) -> list[tuple
     """Return cases with their names: by name, or at FILE.py:NAME or module:NAME.
 
     Raises:
-        ValueError: There is none.
+        ValueError: If there is none of that name.
     """
     found = []
     for name in sorted(known) if names == ["all"] else names:
@@ -41,7 +41,7 @@ def own_case(ours: str, theirs: str, inputs: str) -> tuple[str, Case]:
     """Return the case of two functions or of two modules, with its name.
 
     Raises:
-        ValueError: One cannot be read, or they do not fit.
+        ValueError: If one cannot be read, or they do not match.
     """
     name = " and ".join(place.rpartition(":")[2] for place in (ours, theirs))
     jax_fn: Any = load_object(ours)
@@ -82,12 +82,12 @@ def comparison(
 
     Returns:
         `case`, `precision`, `way` and `tolerance`; `agrees`; `parts_at`, the first node beyond the tolerance;
-        `weights`, descriptions of the weights that differ by more than rounding; `worst`, the gradient that is
-        furthest apart; a row for each of the `gradients` and `nodes`, of which the last is the value. A case
-        that cannot be compared raises ValueError.
+        `weights`, descriptions of the weights that differ by more than rounding; `worst`, the gradient with the
+        largest difference; a row for each of the `gradients` and `nodes`, the last of which is the value. A
+        case that cannot be compared raises ValueError.
     """
     most = TOLERANCES[precision] if tolerance is None else tolerance
-    remedy = "both are to be functions of the same inputs with the same float outputs"
+    remedy = "both must be functions of the same inputs with the same float outputs"
     with as_value_error(f"{name}: cannot be compared", remedy):
         table = case.table(precision, way=way, seed=seed)
     rows = [asdict(row) | {"relative": row.max_relative_difference} for row in table.rows]

@@ -1,4 +1,4 @@
-"""`jaxtape compile`: compile a function for an accelerator that is not here."""
+"""`jaxtape compile`: compile a function for an accelerator that is not attached."""
 
 import json
 from typing import Annotated, Any
@@ -28,12 +28,12 @@ def compile_command(
     ] = Precision.single,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Compile a function for a TPU or a GPU that need not be here, and print what its compiler says.
+    """Compile a function for a TPU or a GPU that need not be attached, and print its compiler's report.
 
     Exit status: 0; 1 if it does not compile or does not fit; 2 if nothing could be compiled.
 
     Raises:
-        Exit: It does not compile, or does not fit.
+        Exit: If it does not compile, or does not fit.
     """
     configure(precision, hosts_too=True)
     try:

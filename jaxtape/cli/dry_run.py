@@ -1,4 +1,4 @@
-"""The dry run of a command: its programs, compiled for an accelerator that is not here."""
+"""Dry-run a command: compile its programs for an accelerator that is not attached."""
 
 import contextlib
 import functools
@@ -29,16 +29,14 @@ Command = Callable[..., None]
 
 
 def with_dry_run(**instead: Any) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command of the options `out` and `precision` a dry run.
+    """Return a decorator that adds a dry run to a command with the options `out` and `precision`.
 
-    The command gets the options `--target` and `--dry-run`.
-
-    A dry run writes nothing to `out`. It runs the command here, on as many virtual devices as it asks for, and
-    compiles each of its programs for the target. Its exit status is 0; 1 if some do not compile or do not
-    fit; 2 if nothing could be done.
+    The command gets the options `--target` and `--dry-run`. A dry run writes nothing to `out`. It runs the
+    command here, on virtual devices if it asks for several, and compiles each of its programs for the target.
+    Its exit status is 0; 1 if some do not compile or do not fit; 2 if nothing could be done.
 
     Args:
-        **instead: Options of a dry run, in place of the given ones.
+        **instead: Options that a dry run sets, in place of the given ones.
     """
     return functools.partial(_with_dry_run, instead=instead)
 
@@ -88,10 +86,10 @@ def _set_devices(count: int) -> None:
 
 
 def _programs_of(command: Command, given: dict[str, Any]) -> list[RecordedProgram]:
-    """Run a command into a folder that is thrown away, and return its programs.
+    """Run a command into a temporary folder, and return its programs.
 
     Raises:
-        Exit: It could do nothing.
+        Exit: If the command could do nothing.
     """
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,11 +1,11 @@
-"""Escape control characters, changes of writing direction and surrogates in printed text."""
+"""Escape control characters, bidirectional controls and surrogates in printed text."""
 
 import re
 
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029"  # control characters, line and paragraph separators
-    "\u202a-\u202e\u2066-\u2069"  # changes of the direction of writing
-    "\ud800-\udfff]"  # halves of surrogate pairs, which no file can hold
+    "\u202a-\u202e\u2066-\u2069"  # bidirectional controls
+    "\ud800-\udfff]"  # unpaired surrogates, which UTF-8 cannot encode
 )
 
 

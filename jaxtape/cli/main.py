@@ -1,7 +1,7 @@
-"""The command `jaxtape`: its subcommands are found through entry points, so that no import runs upward.
+"""The command `jaxtape`. It finds its subcommands through entry points, so that no import runs upward.
 
 A distribution adds a subcommand by naming a function with annotated options in its entry points, group
-`jaxtape.commands`. Only the subcommand that is asked for is imported.
+`jaxtape.commands`. Only the subcommand in use is imported.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ SOME_FAILED, TOO_MANY_FAILED, TRY_AGAIN = (
     1,
     3,
     75,
-)  # exit statuses; the last is EX_TEMPFAIL of sysexits.h
+)  # exit statuses; the last is EX_TEMPFAIL in sysexits.h
 MAX_SEED, MAX_COUNT = 2**63 - 1, 2**31 - 1  # the largest entries of arrays of integers
 
 
@@ -53,7 +53,7 @@ class Precision(StrEnum):
 
 
 class Commands(TyperGroup):
-    """The subcommands of the installed distributions, each imported when it is asked for."""
+    """The subcommands of the installed distributions, each imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the name of every subcommand, in alphabetical order."""
@@ -75,7 +75,7 @@ def _commands() -> dict[str, EntryPoint]:
 
 
 def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
-    """Refuse where a module of the user's hides a package beside this one: it would be run in its place."""
+    """Refuse if a user's module shadows a package of this distribution: it would run in its place."""
     folder = Path(__file__).parents[2]  # beside `jaxtape`
     for name in sorted({found.module.partition(".")[0] for found in commands.values()}):
         package, spec = folder / name, importlib.util.find_spec(name)
@@ -83,8 +83,8 @@ def _require_own_packages(commands: Mapping[str, EntryPoint]) -> None:
         is_other = origin is not None and Path(origin).parent != package
         if is_other and (package / "__init__.py").is_file():
             refuse(
-                f"{origin}: hides the package {name} of jaxtape; rename it, or take its folder out of "
-                "PYTHONPATH"
+                f"{origin}: shadows the package {name} of jaxtape; rename it, or take its folder "
+                "out of PYTHONPATH"
             )
 
 
@@ -95,7 +95,7 @@ def _command(name: str, function: Callable[..., None]):
 
 
 def _help_of(function: Callable[..., None]) -> str:
-    """Return a function's docstring without its sections, which are of use to who calls it in Python."""
+    """Return a function's docstring without its sections, which are for callers in Python."""
     return re.split(r"\n+(?:Args|Returns|Raises|Examples):\n", inspect.getdoc(function) or "")[0]
 
 
@@ -127,7 +127,7 @@ def path_of(text: str) -> Path:
     """Return the path that an option gives; an empty one would be the current folder.
 
     Raises:
-        BadParameter: If the text is no path or a URL, or the system takes none of its length.
+        BadParameter: If the text is not a path, is a URL, or is too long for the system.
     """
     _require_path(text)
     try:
@@ -140,7 +140,7 @@ def place_from(text: str) -> Place:
     """Return the path, or the place in an object store, that an option gives.
 
     Raises:
-        BadParameter: If the text is no path and no URL of an object store.
+        BadParameter: If the text is neither a path nor the URL of an object store.
     """
     _require_path(text)
     try:
@@ -153,26 +153,27 @@ def _require_path(text: str) -> None:
     """Check that a text can be a path.
 
     Raises:
-        BadParameter: It is empty, or the system takes none of its length.
+        BadParameter: If it is empty, or too long for the system.
     """
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise typer.BadParameter(f"{text!r} is no path: give one, such as out/risk")
+        raise typer.BadParameter(f"{text!r} is not a path: give one, such as out/risk")
     try:
         os.lstat(text)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             said = (
-                f"{text[:40]!r}... is no path: it has {len(text):,} characters; give a shorter one"
+                f"{text[:40]!r}... is not a path: it has {len(text):,} characters; give a shorter "
+                f"one"
             )
             raise typer.BadParameter(said) from error
 
 
 def refuse(message: str, status: int = UNUSABLE) -> NoReturn:
-    """Print the reason for a refusal on stderr in one line, and exit with a status, 2 unless it is given.
+    """Print the reason for a refusal on stderr in one line, and exit with `status`.
 
     Raises:
         typer.Exit: Always.
@@ -187,9 +188,9 @@ def command_as_typed() -> str:
 
 
 def output_file(out: Path, inputs: Iterable[Path | None] = ()) -> AtomicOutput:
-    """Return the file set of one output file, with a hidden manifest beside it; refuse an unwritable one.
+    """Return the output of one file, with a hidden manifest beside it; refuse an unwritable one.
 
-    inputs: Files that the command reads; `out` may be none of them.
+    inputs: Files that the command reads; `out` must not be one of them.
     """
     if out.is_dir():
         refuse(f"{out}: cannot be written: it is a folder; give the path of a file")
@@ -204,7 +205,7 @@ def output_file(out: Path, inputs: Iterable[Path | None] = ()) -> AtomicOutput:
 
 
 def write(files: AtomicOutput, texts: Mapping[str, str]) -> None:
-    """Write texts to files by their names, or refuse."""
+    """Write texts to files by name, or refuse."""
     try:
         with files.written() as aside:
             for name, text in texts.items():
@@ -233,7 +234,7 @@ PrecisionOption = Annotated[
 
 @contextlib.contextmanager
 def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a live bar as the argument `progress` of a computation; None where nobody looks at the terminal."""
+    """Yield a live bar as the argument `progress` of a computation; None if the output is not a terminal."""
     if not (console.is_terminal and sys.stdout.isatty()):
         yield None
         return
@@ -250,26 +251,26 @@ def progress_bar(name: str, console: Console) -> Iterator[Callable[[int, int, st
 
 
 def default_precision(platform: str) -> Precision:
-    """Return the precision of a command that is given none: a TPU has no float64, and emulates it slowly."""
+    """Return the default precision: single on a TPU, which emulates float64 slowly."""
     return Precision.single if platform == "tpu" else Precision.double
 
 
 def configure(precision: Precision | None = None, *, hosts_too: bool = False) -> None:
     """Set JAX up for a command: precision, and a cache of programs that outlives the process.
 
-    On a CPU programs are compiled without XLA's fusion emitters and without LLVM's costliest passes, which
-    saves a third of a first run and leaves them about as fast.
+    On a CPU, programs are compiled without XLA's fusion emitters and without LLVM's costliest passes. This
+    saves a third of a first run and leaves programs about as fast.
 
-    What is kept where: `jaxtape.cli.cache`. To be called before the first array is made.
+    Call it before the first array is made. `jaxtape.cli.cache` says what is kept where.
 
     Args:
-        precision: Precision of the costly programs, which devices run; None for that of the platform.
-        hosts_too: Whether all else has it, too. Otherwise that is double, on the host's CPU.
+        precision: Precision of the costly programs, which devices run; None for the platform's default.
+        hosts_too: Whether everything else has this precision, too; otherwise it is double, on the host's CPU.
     """
-    os.environ["MPLBACKEND"] = "agg"  # pictures are files
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files
     _add_flags()
     gc.freeze()  # imported objects stay
-    gc.set_threshold(100_000, 20, 20)  # programs are traced into many objects, which stay too
+    gc.set_threshold(100_000, 20, 20)  # tracing makes many objects, which stay too
     try:
         jax.devices()
         chosen = precision or default_precision(jax.default_backend())
@@ -294,14 +295,14 @@ def _job() -> str:
 
 
 _NO_READING = {"--help", "--target", "--dry-run", "--coordinator", "--cluster"}
-"""Options of commands that need no programs, or set JAX up in another way before it starts."""
+"""Options with which a command needs no programs, or sets JAX up in another way first."""
 
 
 def _read_ahead() -> None:
-    """Read the programs of the last command of this name while its packages are imported."""
+    """Prefetch the programs of the last command of this name while its packages are imported."""
     if _NO_READING.isdisjoint(text.partition("=")[0] for text in sys.argv):
         _add_flags()
-        _at_end.callback(read_ahead(_job()))  # a command that ends early reads no more
+        _at_end.callback(read_ahead(_job()))  # stops reading if the command ends early
 
 
 _SINGLE_BY_DEFAULT = (
@@ -311,9 +312,9 @@ _SINGLE_BY_DEFAULT = (
 
 
 def main() -> None:
-    """Run the command. An interrupt ends it at once, with status 130, whatever its threads still compile."""
+    """Run the command. An interrupt ends it at once, with status 130, even while threads compile."""
     _give_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: no name stops a command
+    if isinstance(sys.stdout, io.TextIOWrapper):  # like stderr: print any name
         sys.stdout.reconfigure(errors="backslashreplace")
     with interrupts_end_it(), _ends_if_unprintable(), _without_waiting_if_interrupted(), _at_end:
         _read_ahead()
@@ -329,9 +330,9 @@ def _give_streams() -> None:
 
 @contextlib.contextmanager
 def _ends_if_unprintable() -> Iterator[None]:
-    """Report in one line that stdout accepts no more output, as on a full disk, and exit with status 2.
+    """Report in one line that stdout cannot be written, as on a full disk, and exit with status 2.
 
-    A reader that has gone, such as `head`, ends the command quietly with status 1.
+    If the reader, such as `head`, has closed the pipe, exit quietly with status 1.
     """
     try:
         try:
@@ -349,10 +350,10 @@ def _ends_if_unprintable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_waiting_if_interrupted() -> Iterator[None]:
-    """Leave the process at an interrupt: Python itself would finish all that its threads were to do.
+    """Exit at once on an interrupt: Python itself would first wait for its threads.
 
     Raises:
-        SystemExit: The block ended so, and not by an interrupt.
+        SystemExit: If the block raised it, and not because of an interrupt.
     """
     try:
         yield

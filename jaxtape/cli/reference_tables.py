@@ -1,4 +1,4 @@
-"""Read tables of known figures in TOML: a head with the source, and one line a value.
+"""Read tables of known figures in TOML: a header with the source, and one line per value.
 
 ```toml
 [[table]]
@@ -29,21 +29,21 @@ from .check import Check, Source
 
 _OF_A_TABLE = ("name", "source", "kind", "because", "left_out")
 _KINDS = ("published", "computed")
-_HALF_A_UNIT = 0.5 * (1.0 + 1e-9)  # with room for the rounding of binary numbers
+_HALF_A_UNIT = 0.5 * (1.0 + 1e-9)  # with room for binary rounding
 
 
 def read_tables(file: Traversable, figures: Collection[str]) -> list[Check]:
-    r"""Return the checks of a file of tables, in its order, without values.
+    r"""Return the checks of a file of tables, in file order, without values.
 
     Args:
         file: A TOML file.
         figures: The names of columns that hold figures.
 
     Returns:
-        A check for every figure of every row, and every one of the table's `methods`.
+        A check for every figure of every row and each of the table's `methods`.
 
     Raises:
-        ValueError: The file is not as it should be; the message names the file, the table and the row.
+        ValueError: If the file is malformed; the message names the file, the table and the row.
 
     Examples:
         >>> import pathlib, tempfile
@@ -57,11 +57,9 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Check]:
         content = read_bytes(file) if isinstance(file, Path) else file.read_bytes()
         heads = tomllib.loads(content.decode("utf-8")).get("table", [])
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file.name}: is no TOML: {error}") from error
+        raise ValueError(f"{file.name}: is not TOML: {error}") from error
     except RecursionError:
-        raise ValueError(
-            f"{file.name}: is no TOML that can be read: it is nested too deeply"
-        ) from None
+        raise ValueError(f"{file.name}: is not readable TOML: it is nested too deeply") from None
     if not (isinstance(heads, list) and heads and all(isinstance(head, dict) for head in heads)):
         raise ValueError(f"{file.name}: has no tables: begin each with [[table]]")
     found: list[Check] = []
@@ -78,7 +76,7 @@ def read_tables(file: Traversable, figures: Collection[str]) -> list[Check]:
 def _require_kinds(head: Mapping[str, Any]) -> None:
     kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
         **dict.fromkeys((*_OF_A_TABLE, "rows"), (_is_text, "text")),
-        "methods": (_are_texts, "a list of names, one at least"),
+        "methods": (_are_texts, "a list of at least one name"),
         "constants": (
             lambda x: _is_map(x, lambda y: isinstance(y, str | int | float)),
             "a table of numbers and words",
@@ -154,7 +152,7 @@ def _tolerance(given: Any, figure: str, printed: str) -> float:
     """Return the tolerance of a figure: the table's, or half a unit of the last printed digit.
 
     Raises:
-        ValueError: The figure is no number.
+        ValueError: If the figure is not a number.
     """
     own = given.get(figure) if isinstance(given, Mapping) else given
     try:

@@ -1,4 +1,4 @@
-"""Comparisons by name: a chain on a tape, a recurrent cell, a block of a transformer."""
+"""Named sample cases for `jaxtape compare`: a chain on a tape, a recurrent cell, a transformer block."""
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ _NODES, _WIDTH, _TIMES, _BATCH = 12, 8, 10, 4
 
 
 def chain() -> Case:
-    """Return a chain of dense nodes on a tape, two states kept, beside a loop; every state is a node."""
+    """Return a chain of dense nodes on a tape with two kept states, against a loop; every state is a node."""
 
     def ours(params, state):
         def step(state, node):
@@ -73,7 +73,7 @@ def gru() -> Case:
 
 
 class _Block(eqx.Module):
-    """A block of a transformer's encoder, by the names of `torch.nn.TransformerEncoderLayer`."""
+    """A transformer encoder block, with the names of `torch.nn.TransformerEncoderLayer`."""
 
     self_attn: eqx.nn.MultiheadAttention
     linear1: eqx.nn.Linear
@@ -96,7 +96,7 @@ class _Block(eqx.Module):
 
 
 def transformer() -> Case:
-    """Return a block of a transformer's encoder on a batch of sequences, as a module in both."""
+    """Return a transformer encoder block on a batch of sequences, a module in both libraries."""
     torch.manual_seed(0)
     settings = {"dim_feedforward": 2 * _WIDTH, "dropout": 0.0, "batch_first": True}
     theirs = torch.nn.TransformerEncoderLayer(_WIDTH, 2, **settings)

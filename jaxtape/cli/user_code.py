@@ -1,4 +1,4 @@
-"""Load user code that is given as FILE.py:NAME; report its exceptions in one line: kind, place and remedy."""
+"""Load user code given as FILE.py:NAME; report its exceptions in one line: kind, place and remedy."""
 
 import contextlib
 import importlib
@@ -21,13 +21,13 @@ _NOT_THE_CALLERS = (
 
 @contextlib.contextmanager
 def as_value_error(what: str, remedy: str) -> Iterator[None]:
-    """Turn whatever the block raises, `SystemExit` too, into one `ValueError`; an interrupt stays one.
+    """Turn whatever the block raises, `SystemExit` too, into one `ValueError`; let an interrupt through.
 
-    what: the start of the message, such as "mine.py:case: cannot be read"; remedy: the end of the message.
+    `what` starts the message, such as "mine.py:case: cannot be read"; `remedy` ends it.
 
     Raises:
-        KeyboardInterrupt: The user interrupted it.
-        ValueError: The block failed.
+        KeyboardInterrupt: If the user interrupted it.
+        ValueError: If the block failed.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def as_value_error(what: str, remedy: str) -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the kind of an exception, its message, and the last line of user code that it came through.
+    """Return the type of an exception, its message, and the innermost line of user code in its traceback.
 
     For an exception raised by a callback, XLA keeps the traceback as text; the exception is its last lines.
     """
@@ -50,7 +50,7 @@ def describe_error(error: BaseException) -> str:
     kind = "" if raised else type(error).__name__
     text = " ".join((raised or text).split()).rstrip(".")
     said = ": ".join(filter(None, [kind, textwrap.shorten(text, _MOST)]))
-    if isinstance(error, SyntaxError):  # it names its line
+    if isinstance(error, SyntaxError):  # its message names the line
         return said
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_the_callers(frame.filename)]
@@ -73,7 +73,7 @@ def _module_of(where: str) -> Any:
         return importlib.import_module(where)
     path = Path(where).resolve()
     if path.exists() and not path.is_file():
-        raise ValueError(f"{where} is no file")
+        raise ValueError(f"{where} is not a file")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)

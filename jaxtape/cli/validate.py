@@ -1,4 +1,4 @@
-"""`jaxtape validate`: known values beside the library's."""
+"""`jaxtape validate`: compare the library's values with known ones."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def validate(
         bool, typer.Option("--list", help="Show the groups and their numbers of values, and exit.")
     ] = False,
     values: Annotated[
-        bool, typer.Option(help="Show every value, or only the number that hold in each group.")
+        bool, typer.Option(help="Show every value, or only the number that pass in each group.")
     ] = True,
     html: Annotated[
         Path | None,
@@ -41,12 +41,12 @@ def validate(
         typer.Option(parser=path_of, metavar="PATH", help="Write all values to this JSON file."),
     ] = None,
 ) -> None:
-    """Compare published and computed values with those that this library finds, each with its tolerance.
+    """Compare published and computed reference values with this library's, each with its tolerance.
 
     Exit status: 0 if all are within their tolerance, 1 if any is not, 2 if a group cannot be used.
 
     Raises:
-        typer.Exit: Some value is out of its tolerance.
+        typer.Exit: If some value is out of its tolerance.
     """
     console = Console(width=190, markup=False, emoji=False)
     if html is not None and out is not None and html.resolve() == out.resolve():
@@ -87,14 +87,14 @@ def _groups(names: Sequence[str]) -> dict[str, Group]:
             group.checks()
         except (ValueError, OSError) as error:
             refuse(str(error) if name in str(error) else f"{name}: {error}")
-        except Exception as error:  # of a group of the user's own
+        except Exception as error:  # raised by a user's group
             refuse(f"{name}: its references cannot be read: {describe_error(error)}; correct them")
         groups[name] = group
     return groups
 
 
 def _results(groups: Mapping[str, Group], console: Console) -> list[GroupResult]:
-    """Return the results of each group; there is one worker for each core."""
+    """Return the results of each group, computed by one worker per core."""
 
     def of(name: str) -> GroupResult:
         start = time.perf_counter()

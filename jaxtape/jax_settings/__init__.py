@@ -1,1 +1,1 @@
-"""Settings of JAX and XLA that the library makes."""
+"""Settings of JAX and XLA made by the library."""

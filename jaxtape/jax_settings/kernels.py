@@ -6,15 +6,15 @@ _on = False
 def set_kernels(on: bool) -> None:
     """Set whether GPUs and TPUs run a chain of independent paths in one kernel a sweep. The default is False.
 
-    A gradient by `jt.scan` or a tape has two sweeps. If its step treats each path alone, each sweep becomes one
-    Pallas kernel over tiles of the paths, and states stay in registers; so does a chain that is only run, or
-    pushed forward. Any other chain runs the usual way, and `jt.plan` gives the reason. Where no schedule is
-    given, a kernel keeps every state. On CPUs nothing changes.
+    A gradient by `jt.scan` or a tape has two sweeps. If its step treats each path separately, each sweep
+    becomes one Pallas kernel over tiles of paths, and states stay in registers. A chain that is only run, or
+    differentiated in forward mode, becomes one kernel too. Any other chain runs the usual way, and `jt.plan`
+    gives the reason. Without a schedule, a kernel keeps every state. On CPUs nothing changes.
 
-    Set it before programs are traced, and for programs on one device: a compiler that partitions arrays over
-    devices does not partition kernels. Their tests pass on an H200 with JAX 0.11 and in Pallas' interpreter.
-    For TPUs they have been compiled, and have not run. JAX 0.12 deprecates the part of Pallas that compiles
-    them for GPUs.
+    Set it before programs are traced, and only for programs on one device: a compiler that partitions arrays
+    over devices does not partition kernels. The kernels' tests pass on an H200 with JAX 0.11 and in Pallas'
+    interpreter. For TPUs they have been compiled but not run. JAX 0.12 deprecates the part of Pallas that
+    compiles them for GPUs.
 
     Args:
         on: Whether kernels are used from now on.
@@ -28,5 +28,5 @@ def set_kernels(on: bool) -> None:
 
 
 def kernels_are_on() -> bool:
-    """Return True if `set_kernels(True)` was called last."""
+    """Return True if kernels are on (`set_kernels`)."""
     return _on

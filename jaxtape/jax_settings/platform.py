@@ -1,4 +1,4 @@
-"""The platform that programs are traced for: the one in use here, or one that they are lowered for."""
+"""The platform that programs are traced for: the current one, or the target that they are lowered for."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ _lowered_for: ContextVar[frozenset[str]] = ContextVar("lowered_for", default=fro
 
 
 def current_platform() -> str:
-    """Return the platform that computes at this moment: that of JAX's default device."""
+    """Return the current platform: that of JAX's default device."""
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     return device.platform if isinstance(device, jax.Device) else jax.default_backend()
 
 
 def platforms_in_use() -> frozenset[str]:
-    """Return the platforms that a program traced now is for: the current one, unless `traced_for` says."""
+    """Return the platforms that a program traced now is for: the current one, except within `traced_for`."""
     return _lowered_for.get() or frozenset({current_platform()})
 
 
@@ -27,7 +27,7 @@ def traced_for(platforms: Sequence[str]) -> Iterator[None]:
         yield
         return
     token = _lowered_for.set(frozenset(platforms))
-    jax.clear_caches()  # traces made for this platform are not those
+    jax.clear_caches()  # traces made for the current platform do not apply
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Single precision on the devices, double precision on their host: for TPUs, which have no float64.
 
-The costly programs are `device_program`s. Where devices compute in single precision, such a program takes its
-numbers in 32 bits, and holds none of 64. All else is computed in double precision on the host's CPU.
+The costly programs are `device_program`s. If devices compute in single precision, such a program takes 32-bit
+numbers, and holds none of 64 bits. All else is computed in double precision on the host's CPU.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _device: Any = None
-"""Where programs of single precision run; None where all is in one precision."""
+"""The devices that run single-precision programs; None if everything has one precision."""
 
 
 def use_single_on_devices(is_single: bool) -> None:
     """Let devices compute in single precision from now on, and the host in double precision.
 
-    Tiles of `risk` and the searches of `calibrate` and `calibrate_many` then run on the devices in 32 bits. A
-    fit is polished in 64 bits on the host's CPU, where all else is computed, too.
+    The tiles of `risk` and the searches of `calibrate` and `calibrate_many` then run on the devices in 32 bits.
+    Each fit is polished in 64 bits on the host's CPU, which also computes everything else.
 
     Args:
-        is_single: Whether devices do so; it sets `jax_enable_x64` and `jax_default_device`. False: all is
-            computed on JAX's default device again, in double precision. Where `JAX_PLATFORMS` leaves out the
-            CPU, JAX raises RuntimeError.
+        is_single: Whether devices do so; it sets `jax_enable_x64` and `jax_default_device`. If False,
+            everything is computed on JAX's default device again, in double precision. JAX raises RuntimeError
+            if `JAX_PLATFORMS` leaves out the CPU.
 
     Examples:
         >>> import jaxtape as jt
@@ -50,17 +50,17 @@ def use_single_on_devices(is_single: bool) -> None:
 
 
 def devices_are_single() -> bool:
-    """Return True where devices compute in single precision, and the host in double."""
+    """Return True if devices compute in single precision, and the host in double."""
     return _device is not None
 
 
 def is_on_host() -> bool:
-    """Return True where the host computes, in double precision, beside devices in single precision."""
+    """Return True in code that the host runs in double precision while devices compute in single precision."""
     return _device is not None and _is_double()
 
 
 def precision_in_use() -> str:
-    """Return "single" where devices compute in single precision, or all does; "double" otherwise."""
+    """Return "single" if devices, or everything, compute in single precision; "double" otherwise."""
     return "double" if _is_double() and _device is None else "single"
 
 
@@ -70,7 +70,7 @@ def _is_double() -> bool:
 
 @contextlib.contextmanager
 def on_devices() -> Iterator[None]:
-    """Compute on the device in single precision within the block, where devices do."""
+    """Within the block, compute on the device in single precision, if devices do."""
     if _device is None:
         yield
         return
@@ -93,9 +93,9 @@ def device_program(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_device_precision(tree: PyTree) -> PyTree:
-    """Return a tree whose numbers of 64 bits have 32, where devices compute so.
+    """Return a tree with its 64-bit numbers in 32 bits, if devices compute in single precision.
 
-    An array of one device may move to another. One that several devices share stays where it is.
+    A single-device array may move to another device; an array sharded over several stays where it is.
     """
     if _device is None:
         return tree
@@ -104,7 +104,7 @@ def in_device_precision(tree: PyTree) -> PyTree:
 
 
 def in_host_precision(tree: PyTree) -> PyTree:
-    """Return a tree with floats of 32 bits in 64, on the host, where devices compute in single precision."""
+    """Return a tree with its 32-bit floats in 64 bits on the host, if devices compute in single precision."""
     if _device is None:
         return tree
     is_single = lambda x: isinstance(x, jax.Array) and x.dtype == jnp.float32

@@ -1,7 +1,8 @@
-"""Guard the first second of the command `jaxtape`, in which its packages are imported.
+"""Guard the startup of the command `jaxtape`, while its packages are imported.
 
-Nothing can be caught in that second. An interrupt ends the process at once. A setting that JAX refuses, or a
-module that hides another, is reported in one line. Other programs that import the package are not affected.
+The command itself can catch nothing that early. An interrupt ends the process at once. A setting that JAX
+refuses, or a module that shadows another, is reported in one line. Other programs that import the package are
+not affected.
 """
 
 import contextlib
@@ -14,11 +15,11 @@ from types import TracebackType
 
 INTERRUPTED, UNUSABLE = 130, 2  # exit statuses
 _SHOWS_CURSOR = b"\x1b[?25h\n"
-_PREFIXES = "JAX", "XLA", "PYTHONPATH"  # of variables that may be the cause
+_PREFIXES = "JAX", "XLA", "PYTHONPATH"  # environment variables that may be the cause
 
 
 def guard() -> None:
-    """Guard the imports, if this process is the command."""
+    """Guard the imports if this process is the command."""
     if _is_the_command():
         sys.excepthook = _say
         _leave_at_interrupts()
@@ -26,7 +27,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def interrupts_end_it() -> Iterator[None]:
-    """End the process at an interrupt, wherever it is: threads compile, and XLA cannot be unwound."""
+    """End the process on an interrupt, whatever it is doing: threads compile, and XLA cannot be unwound."""
     sys.excepthook = sys.__excepthook__
     before = _leave_at_interrupts()
     try:
@@ -43,7 +44,7 @@ def _is_the_command() -> bool:
 
 
 def _leave_at_interrupts():
-    """Replace Python's own handler; one that ignores interrupts, or is somebody's, stays."""
+    """Replace Python's own handler; leave a custom one, or one that ignores interrupts, in place."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # not in the main thread
             return signal.signal(signal.SIGINT, _leave)
@@ -53,12 +54,12 @@ def _leave_at_interrupts():
 def _leave(*_: object) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), _SHOWS_CURSOR)  # a progress bar hides it
+            os.write(sys.stderr.fileno(), _SHOWS_CURSOR)  # a progress bar hides the cursor
     os._exit(INTERRUPTED)
 
 
 def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the reason that the packages cannot be imported, and exit with status 2."""
+    """Print why the packages cannot be imported, and exit with status 2."""
     del trace
     status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else UNUSABLE
     if status == UNUSABLE:

@@ -1,9 +1,8 @@
-"""Flags of XLA for this process and those it starts, to be set before JAX starts its backends.
+"""Flags of XLA for this process and its children, to be set before JAX starts its backends.
 
-Since jaxlib 0.10.1 XLA hands sums of products on CPUs to YNNPACK, in fusions that race: results differ from
-run to run, or the process hangs or dies (jax-ml/jax issues 39257 and 40412). An empty flag turns them off.
-
-`JAXTAPE_XLA_FLAGS=0` leaves XLA_FLAGS as it is.
+Since jaxlib 0.10.1, XLA passes sums of products on CPUs to YNNPACK, in fusions with a race condition: results
+differ from run to run, or the process hangs or dies (jax-ml/jax issues 39257 and 40412). An empty flag turns
+them off. `JAXTAPE_XLA_FLAGS=0` leaves XLA_FLAGS as it is.
 """
 
 import os
@@ -27,17 +26,17 @@ WITHOUT_COSTLY_PASSES = (
 """Arguments of `add_flag`: a first run takes a tenth fewer CPU seconds, and its programs give the same bits."""
 
 WITHOUT_YNN_FUSIONS = ("--xla_cpu_experimental_ynn_fusion_type", "", ((0, 10, 1), (0, 13)))
-"""Arguments of `add_flag`: keep XLA for CPUs from fusions that give wrong numbers.
+"""Arguments of `add_flag`: turn off fusions on CPUs that give wrong numbers.
 
-The crash of the second issue is gone in jaxlib 0.11.2; the fusions are not, and there is no evidence that they
-no longer race.
+The crash of the second issue is fixed in jaxlib 0.11.2. The fusions remain, and nothing shows that the race is
+fixed.
 """
 
 _SWITCH, _ON = "JAXTAPE_XLA_FLAGS", {"": True, "1": True, "0": False}
 
 
 def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
-    """Add `name=value` to XLA_FLAGS, where it `is_missing` and XLA_FLAGS does not name a file.
+    """Add `name=value` to XLA_FLAGS if it `is_missing` and XLA_FLAGS does not name a file.
 
     Returns:
         Whether it was added.
@@ -50,9 +49,9 @@ def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
 
 
 def quick_options() -> dict[str, str | bool]:
-    """Return the compiler's options for a program that is to compile quickly: WITHOUT_FUSION_EMITTERS.
+    """Return the compiler options of a program that must compile quickly: WITHOUT_FUSION_EMITTERS.
 
-    There are none where they would not be added to XLA_FLAGS, nor for other backends than CPUs.
+    There are none if the flag would not be added to XLA_FLAGS, or if the backend is not a CPU.
     """
     name, value, known = WITHOUT_FUSION_EMITTERS
     is_wanted = is_missing(name, known) and jax.default_backend() == "cpu"
@@ -60,10 +59,10 @@ def quick_options() -> dict[str, str | bool]:
 
 
 def is_missing(name: str, known: tuple[Version, Version]) -> bool:
-    """Return True if a flag is to be added.
+    """Return True if a flag should be added.
 
-    It is not added if XLA_FLAGS already has it, if jaxlib is outside of known[0] <= version < known[1], the
-    versions that know the flag (others would refuse to start), or if the user wants none.
+    It should not if XLA_FLAGS already has it, if jaxlib is outside of known[0] <= version < known[1], the
+    versions that know the flag (others would refuse to start), or if the user turned flags off.
 
     Raises:
         ValueError: If JAXTAPE_XLA_FLAGS is neither 0 nor 1.
@@ -75,7 +74,7 @@ def is_missing(name: str, known: tuple[Version, Version]) -> bool:
 
 
 def without_ynn_fusions() -> None:
-    """Set the flag that turns the fusions off, unless the user has; warn where it cannot be heeded."""
+    """Set the flag that turns the fusions off, unless the user has; warn if it would have no effect."""
     name, value, known = WITHOUT_YNN_FUSIONS
     if not is_missing(name, known):
         return
@@ -102,5 +101,5 @@ def _given() -> set[str]:
 
 
 def _file_of(flags: str) -> Path | None:
-    """Return the file of flags that XLA would read: any text that does not begin with a dash names one."""
+    """Return the file of flags that XLA would read: any text that does not begin with a dash is a file name."""
     return Path(flags) if flags and not flags.lstrip().startswith("-") else None

@@ -1,4 +1,4 @@
-"""Self-contained pages: templates of a package, with the style and the macros that all pages share."""
+"""Render self-contained pages from a package's templates, with the style and macros that all pages share."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ def render(package: str, template: str, **context: Any) -> str:
     """Return a page.
 
     Args:
-        package: The package whose folder `templates` has the template; `style.css` and `macros.html` are there
-            for all.
+        package: The package whose folder `templates` holds the template; `style.css` and `macros.html` are
+            shared.
         template: The name of the template.
         context: The variables of the template.
 
