@@ -1,4 +1,4 @@
-"""Files and folders of an object store, by URL: gs://bucket/out, s3://bucket/out; through pyarrow."""
+"""Files and folders in an object store by URL, gs://bucket/out or s3://bucket/out, through pyarrow."""
 
 import contextlib
 import errno
@@ -14,15 +14,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # a Path keeps one of both slashes
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")  # a Path keeps one of the two slashes
 _STORES = "gs", "s3"
 _RETRY_LIMIT = "retry_limit_seconds"  # an option of URLs of Google's store
-_COPY_BYTES = 2**22  # bytes of a copy that are in memory
+_COPY_BYTES = 2**22  # bytes of a copy held in memory
 _PERMANENT = re.compile(
     "DENIED|FORBIDDEN|UNAUTHENTICATED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|SIGNATURE|bucket does not exist|"
     "[Bb]ucket .* not found|status 40[0134]"
 )
-"""Errors of a store that a retry cannot mend."""
+"""Errors of a store that a retry cannot fix."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class StoredPath:
     """A file or a folder of an object store, with the methods of `pathlib.Path` that this library needs.
 
     An object is replaced as a whole. A folder is a prefix of names, and exists as soon as an object has it.
-    Where the store cannot be reached `ConnectionError` is raised, and `PermissionError` where it refuses: both
-    are an `OSError`.
+    `ConnectionError` is raised if the store cannot be reached, and `PermissionError` if it denies access; both
+    are subclasses of `OSError`.
 
     Attributes:
         scheme: The kind of store: "gs" or "s3".
         key: The bucket and the name within it, such as "bucket/out/run.json".
         options: The options of the URL, for pyarrow: "endpoint_override=localhost:9000&scheme=http".
         user: The user of the URL, such as "anonymous" for a public bucket.
-        num_bytes: The size of an object that `files` has found; else 0.
+        num_bytes: The size of an object, if `files` returned it; else 0.
     """
 
     scheme: str
@@ -68,7 +68,7 @@ class StoredPath:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the name, with its point."""
+        """The suffix of the name, with its dot."""
         return PurePosixPath(self.key).suffix
 
     def exists(self) -> bool:
@@ -117,7 +117,7 @@ class StoredPath:
             return stream.read()
 
     def copy_to(self, file: Path) -> None:
-        """Write the content of the object to a file of this machine."""
+        """Write the content of the object to a local file."""
         opened = self._opened()
         with opened as store, store.open_input_stream(self.key) as stream, file.open("wb") as copy:
             shutil.copyfileobj(stream, copy, _COPY_BYTES)
@@ -135,12 +135,12 @@ class StoredPath:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
-        """Yield pyarrow's file system of the bucket; the URL is named in its errors.
+        """Yield pyarrow's file system of the bucket; its errors name the URL.
 
         Raises:
-            FileNotFoundError: There is no such object.
-            PermissionError: The store refuses.
-            ConnectionError: The store cannot be reached, or fails.
+            FileNotFoundError: If there is no such object.
+            PermissionError: If the store denies access.
+            ConnectionError: If the store cannot be reached, or fails.
         """
         try:
             bucket = self.key.partition("/")[0]
@@ -159,10 +159,10 @@ Place = Path | StoredPath
 
 
 def place_of(path: str | os.PathLike) -> Place:
-    """Return the place that a path or the URL of an object store names.
+    """Return the place at a path or at the URL of an object store.
 
     Raises:
-        ValueError: It is a URL of another kind, or holds a password.
+        ValueError: If it is another kind of URL, or contains a password.
     """
     if isinstance(path, StoredPath):
         return path
@@ -172,11 +172,13 @@ def place_of(path: str | os.PathLike) -> Place:
     scheme, rest = found[1], text[found.end() :]
     if scheme not in _STORES or not rest.strip("/"):
         raise ValueError(
-            f"{text}: is a URL; give a path of this machine, gs://BUCKET/NAME or s3://BUCKET/NAME"
+            f"{text}: is an unknown kind of URL; give a local path, gs://BUCKET/NAME or "
+            f"s3://BUCKET/NAME"
         )
     if urlsplit(f"{scheme}://{rest}").password:
         raise ValueError(
-            f"{scheme}://...: holds a password, which would be written down; give it in the environment"
+            f"{scheme}://...: contains a password, which files would record; give it in the "
+            f"environment"
         )
     arrow("pyarrow.fs")
     name, _, options = rest.partition("?")
@@ -195,13 +197,13 @@ def _file_system(scheme: str, bucket: str, options: str) -> Any:
 
 
 def is_url(path: str | os.PathLike) -> bool:
-    """Return True if a path is a URL, of whatever kind."""
+    """Return True if a path is a URL of any kind."""
     return _URL.match(os.fspath(path)) is not None
 
 
 @contextlib.contextmanager
 def local_copy(place: Place) -> Iterator[Path]:
-    """Yield a file of this machine: the file itself, or a copy of the object while the block runs."""
+    """Yield a local file: the file itself, or a copy of the object that lasts as long as the block."""
     if isinstance(place, Path):
         yield place
         return
@@ -209,7 +211,7 @@ def local_copy(place: Place) -> Iterator[Path]:
     try:
         place.copy_to(folder / place.name)
         yield folder / place.name
-    finally:  # of a reader that is left half-way, too
+    finally:  # also if the block raises
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -217,7 +219,7 @@ def arrow(module: str) -> Any:
     """Return a module of pyarrow.
 
     Raises:
-        ImportError: It is not installed.
+        ImportError: If pyarrow is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -236,14 +238,15 @@ def arrow_table(frame: Any) -> Any:
         A `pyarrow.Table`.
 
     Raises:
-        TypeError: It is no such frame.
+        TypeError: If it is not such a frame.
     """
     pyarrow = arrow("pyarrow")
     if not isinstance(frame, pyarrow.Table | pyarrow.RecordBatch) and not hasattr(
         frame, "__arrow_c_stream__"
     ):
         raise TypeError(
-            f"a {type(frame).__name__} is no data frame: give one of pandas (2.2 or later), polars, pyarrow or "
+            f"a {type(frame).__name__} is not a data frame: give one of pandas (2.2 or later), "
+            f"polars, pyarrow or "
             "another that has __arrow_c_stream__"
         )
     return pyarrow.table(frame)

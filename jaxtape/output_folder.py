@@ -1,4 +1,4 @@
-"""The files of a run, which take the places of the last run's together."""
+"""Write the files of a run atomically: together they replace those of the last run."""
 
 import contextlib
 import errno
@@ -26,26 +26,26 @@ MANIFEST = "run.json"
 _STAGING = ".jaxtape-staging-"
 _STAGED = re.compile(rf"{re.escape(_STAGING)}[a-z0-9_]{{8}}")  # as `tempfile` names them
 _MOST_BYTES = 2**30
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
 
 
 class AtomicOutput:
     """The files of one run in one folder.
 
-    They are written to a staging folder, hidden within the folder. A run that fails, or is interrupted, while
-    they are written leaves the last run's files as they were. The files of a run that succeeds are renamed
-    into place, one after the other.
+    They are written to a hidden staging folder within the folder. A run that fails, or is interrupted, while
+    writing them leaves the last run's files unchanged. If a run succeeds, its files are renamed into place, one
+    after another.
 
-    A run with a `command` also leaves a manifest with the size and digest of each file. It states
-    `"complete": false` while files are renamed. A run that was killed there is known by it, and so are its
-    files: those whose digests agree (`mismatched_files` names the others).
+    A run with a `command` also leaves a manifest with the size and digest of each file. It states `"complete":
+    false` while files are renamed. So a run that was killed at that point can be recognized, and so can its
+    files: those whose digests agree (`mismatched_files` lists the others).
 
-    The folder may be one of an object store, which has no renaming: the files are then made in a temporary
-    folder of this machine, and put there in the same order. Each of them appears whole.
+    The folder may be in an object store, which cannot rename: the files are then made in a local temporary
+    folder, and uploaded in the same order. Each of them appears whole.
 
-    Such a run replaces and removes only files of earlier runs, which the folder's manifest names. Any other
-    file stays, and so does any input of the run: `FileExistsError` is raised. A run without a command
-    replaces whatever is there; its caller knows the files.
+    A run with a `command` replaces and removes only files of earlier runs, which the folder's manifest lists.
+    If another file, or an input of the run, is in the way, `FileExistsError` is raised. A run without a command
+    replaces whatever is there: its caller is responsible.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class AtomicOutput:
         inputs: Iterable[Place | None] = (),
         facts: Mapping[str, str] | None = None,
     ):
-        """Make the folder, and make sure that the files can be written to it; otherwise `OSError` is raised.
+        """Make the folder, and check that the files can be written to it; `OSError` is raised if not.
 
         Args:
             folder: The folder to write to; a path, or a URL such as gs://bucket/out.
             command: The command that made the files, for the manifest. Files without a command have no
                 manifest.
-            names: The names that are known by now. A file of an earlier run of that name is removed by a run
-                that does not write it.
+            names: The names known in advance. If the run does not write one of them, an earlier run's file of
+                that name is removed.
             manifest: The name of the manifest.
-            inputs: Files that the run reads; None for options that are not given.
+            inputs: Files that the run reads; None for options not given.
             facts: Further facts for the manifest, by name.
         """
         self._facts = facts or {}
@@ -85,10 +85,10 @@ class AtomicOutput:
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
-        """Give a folder to write files to, under their own names; they are in place once the block has ended.
+        """Yield a folder to write files to, under their final names; they are in place when the block ends.
 
         Raises:
-            OSError: A file could not be written or renamed; it names the file at its place.
+            OSError: If a file could not be written or renamed; it names the file's final path.
         """
         with self._locked(), self._staging() as name:
             staging = Path(name)
@@ -101,7 +101,7 @@ class AtomicOutput:
                 raise
 
     def _commit(self, staging: Path) -> None:
-        """Rename the files into place, once all that takes room on the disk is done."""
+        """Rename the files into place, after everything that takes disk space is done."""
         files = sorted(staging.iterdir())
         if isinstance(self.folder, Path):
             for file in files:
@@ -118,7 +118,7 @@ class AtomicOutput:
         self._put(complete, self._manifest)
 
     def _put(self, files: Sequence[Path], name: str = "") -> None:
-        """Move files to their places, under their own names or under `name`."""
+        """Move files into place, under their own names or under `name`."""
         for file in files:
             if isinstance(self.folder, StoredPath):
                 (self.folder / (name or file.name)).write_bytes(file.read_bytes())
@@ -128,11 +128,11 @@ class AtomicOutput:
             _sync(self.folder)
 
     def _require_replaceable(self, names: Iterable[str]) -> None:
-        """Check that no file of these names, nor the manifest, belongs to somebody else.
+        """Check that the files of these names and the manifest, if there are any, come from earlier runs.
 
         Raises:
-            FileExistsError: It is an input of this run, or none that the folder's manifest names.
-            IsADirectoryError: There is a folder under the name of a file.
+            FileExistsError: If one is an input of this run, or is not listed in the folder's manifest.
+            IsADirectoryError: If a folder has the name of a file.
         """
         places = {name: self.folder / name for name in dict.fromkeys((*names, self._manifest))}
         there = {name: place for name, place in places.items() if _is_there(place)}
@@ -152,7 +152,7 @@ class AtomicOutput:
             raise FileExistsError(errno.EEXIST, reason, str(places[first]))
 
     def _known(self) -> set[str]:
-        """Return the names of files there that earlier runs have written, including the manifest."""
+        """Return the names of the existing files that earlier runs wrote, including the manifest."""
         try:
             manifest = _read_manifest(self.folder / self._manifest)
         except (FileNotFoundError, ValueError):
@@ -163,9 +163,9 @@ class AtomicOutput:
     def _manifests(
         self, staging: Path, files: Sequence[Path], before: set[str], after: set[str]
     ) -> tuple[list[Path], list[Path]]:
-        """Return the manifest of a run whose files are on their way, and of one whose files are there.
+        """Return the manifest for the time while files are renamed, and the one for afterwards.
 
-        before, after: names of files of earlier runs that are there then.
+        `before` and `after` name the files of earlier runs that exist at those times.
         """
         if not self._command:
             return [], []
@@ -192,9 +192,9 @@ class AtomicOutput:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Wait while another run writes to the folder, then clears the staging folders of killed runs.
+        """Wait while another run writes to the folder, then remove the staging folders of killed runs.
 
-        Where the system has no locks, as an object store, nobody waits, and nothing is cleared.
+        Without locks, as in an object store, there is no wait, and nothing is removed.
         """
         if fcntl is None or isinstance(self.folder, StoredPath):
             yield
@@ -212,13 +212,13 @@ class AtomicOutput:
 
 
 def local_path(path: str | os.PathLike) -> Path:
-    """Return the path of a file or folder of this machine.
+    """Return the path of a local file or folder.
 
     Raises:
-        ValueError: It is a URL, such as `gs://bucket/out`.
+        ValueError: If it is a URL, such as `gs://bucket/out`.
     """
     if is_url(path):
-        raise ValueError(f"{os.fspath(path)}: is a URL; give a path of this machine")
+        raise ValueError(f"{os.fspath(path)}: is a URL; give a local path")
     return Path(path)
 
 
@@ -226,7 +226,7 @@ def read_bytes(file: Place) -> bytes:
     """Return the content of a file of a run.
 
     Raises:
-        OSError: It cannot be read, or is no regular file (a pipe may never end), or is too large for one.
+        OSError: If it cannot be read, is not a regular file (a pipe may never end), or is too large.
     """
     if isinstance(file, StoredPath):
         return file.read_bytes()
@@ -240,10 +240,10 @@ def read_bytes(file: Place) -> bytes:
 
 
 def read_json(file: Place) -> Any:
-    """Return the content of a JSON file; `OSError` is raised where it cannot be read.
+    """Return the content of a JSON file; `OSError` is raised if it cannot be read.
 
     Raises:
-        ValueError: It is no JSON, or is nested too deeply.
+        ValueError: If it is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(read_bytes(file).decode("utf-8"))
@@ -254,10 +254,10 @@ def read_json(file: Place) -> Any:
 
 
 def mismatched_files(folder: str | os.PathLike) -> list[str]:
-    """Name the files in a folder's manifest that are not from the run of the manifest.
+    """Return the names of the files in a folder's manifest that are not as the manifest's run wrote them.
 
-    They are another run's, were changed since, or are gone. There are none where a run ended well. `OSError` is
-    raised if the folder has no manifest, `ValueError` if that is not the JSON that a run writes.
+    They are from another run, were changed since, or are missing. After a successful run there are none.
+    `OSError` is raised if the folder has no manifest, `ValueError` if it is not JSON that a run wrote.
     """
     place = place_of(folder)
     files = _read_manifest(place / MANIFEST)["files"]
@@ -267,10 +267,10 @@ def mismatched_files(folder: str | os.PathLike) -> list[str]:
 
 
 def _read_manifest(label: Place) -> dict[str, Any]:
-    """Return the manifest in a file; whatever it is, it names files of its own folder.
+    """Return the manifest in a file, once it is known to name only files of its own folder.
 
     Raises:
-        ValueError: It is no manifest of ours.
+        ValueError: If it is not a manifest of this library.
     """
     manifest = read_json(label)
     files = manifest.get("files") if isinstance(manifest, dict) else None
@@ -280,7 +280,9 @@ def _read_manifest(label: Place) -> dict[str, Any]:
     names = [*files, *earlier] if isinstance(earlier, list) else [""]
     facts = all(isinstance(fact, dict) and "sha256" in fact for fact in files.values())
     if not facts or not all(isinstance(name, str) and _is_plain(name) for name in names):
-        raise ValueError(f"{label} is not the manifest of a run: it names what is no file of it")
+        raise ValueError(
+            f"{label} is not the manifest of a run: it lists more than files of its folder"
+        )
     return manifest
 
 
@@ -307,7 +309,7 @@ def _digest(file: Place) -> dict[str, int | str]:
 
 
 def _sync(path: Path) -> None:
-    """Have the system put a file, or the names in a folder, on the disk."""
+    """Flush a file, or the names in a folder, to disk."""
     if path.is_dir() and os.name == "nt":  # Windows has no such call for folders
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

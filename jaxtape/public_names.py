@@ -1,4 +1,4 @@
-"""Show the public names of a package in `dir` and in tab completion, and not the modules that define them."""
+"""Show a package's public names, without the modules that define them, in `dir` and tab completion."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def public_dir(names: Mapping[str, Any], *packages: str) -> Callable[[], list[str]]:
-    """Return the `__dir__` of a package: its names without an underscore, modules left out.
+    """Return the `__dir__` of a package: its names without a leading underscore, except modules.
 
     Args:
         names: The package's `globals()`.

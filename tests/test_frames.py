@@ -76,7 +76,7 @@ def test_a_bad_cell_of_a_frame_is_named_by_row_and_column():
     ]
     with pytest.raises(UnreadableFile, match="frame: its columns 'a, b' are none of a book's"):
         Book.from_frame(pa.table({"a": [1], "b": [2]}))
-    with pytest.raises(TypeError, match="a dict is no data frame: give one of pandas"):
+    with pytest.raises(TypeError, match="a dict is not a data frame: give one of pandas"):
         Book.from_frame(COLUMNS)
 
 

@@ -150,13 +150,13 @@ def test_a_single_file_is_replaced_if_the_command_has_written_it_and_otherwise_s
 )
 def test_a_url_is_refused(words, url):
     said = refused(*words, url).replace("│", "")
-    assert "is a URL; give a path of this machine" in " ".join(said.split())
+    assert "is a URL; give a local path" in " ".join(said.split())
 
 
 def test_a_url_of_no_object_store_is_refused_where_others_are_taken():
     for option in ("--out", "--market"):
         said = refused(*CALIBRATE, option, "file:///tmp/out").replace("│", "")
-        assert "give a path of this machine, gs://BUCKET/NAME or s3://" in " ".join(said.split())
+        assert "give a local path, gs://BUCKET/NAME or s3://" in " ".join(said.split())
 
 
 def test_a_url_is_refused_in_python():

@@ -19,8 +19,8 @@ class Source:
         is_published: Whether the source prints, or caches, the figures; otherwise they were computed for this
             library by two methods that agree.
         because: The reason for the tolerance, if it is not half a unit of the last digit.
-        left_out: The figures of the source that are left out, and the reason. settings: The other entries of
-        the table, read by the group.
+        left_out: The figures of the source that are left out, and the reason.
+        settings: The other entries of the table, read by the group.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Chains of independent paths as kernels: one path, one thread; one kernel a sweep."""
+"""Run chains of independent paths as kernels: one path per thread, one kernel per sweep."""

@@ -1,11 +1,11 @@
-"""Random numbers that a node draws, computed by each path: the rules for JAX's keys and bits.
+"""Rules for JAX's keys and random bits, so that each path draws its own random numbers.
 
 JAX's default generator hashes a counter with a key: number i of an array is the hash of i, so a path computes
-its own numbers and no other's. The bits are those that `jax.random` draws outside of a kernel. In a kernel, an
-entry of an array of keys is a pair of tiles of words.
+only its own numbers. The bits are those that `jax.random` draws outside a kernel. In a kernel, an entry of an
+array of keys is a pair of tiles of words.
 
 The hash is Threefry-2x32 with 20 rounds: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random
-numbers: as easy as 1, 2, 3" (2011). JAX's `threefry2x32.py` has how keys are folded, split and drawn from.
+numbers: as easy as 1, 2, 3" (2011). JAX's `threefry2x32.py` defines how keys are folded, split and drawn from.
 """
 
 import functools
@@ -22,20 +22,20 @@ from ..jax_private import Primitive
 from ..jax_private import primitives as p
 from .paths import Kind, NoKernelError, Value, paths_axis, without
 
-_MOST = 256  # hashes of one operation
+_MOST = 256  # hashes in one operation
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
 
 
 def is_key(dtype) -> bool:
-    """Return True for the dtype of keys whose numbers a kernel draws: JAX's default."""
+    """Return True for the dtype of the keys that a kernel can draw from: JAX's default."""
     return str(dtype) == "key<fry>"
 
 
 def threefry(key: tuple, count: tuple, rolled: bool) -> tuple:
-    """Return the two words of the hash of a counter, which has two words as the key has.
+    """Return the two-word hash of a two-word counter under a two-word key.
 
-    The compiler of CPUs takes minutes for rounds one after another, so an interpreted kernel has a loop.
+    The CPU compiler takes minutes over unrolled rounds, so an interpreted kernel has a loop.
     """
     a, b = (jnp.asarray(word) for word in key)
     keys = a, b, a ^ b ^ np.uint32(_PARITY)
@@ -65,12 +65,12 @@ def threefry(key: tuple, count: tuple, rolled: bool) -> tuple:
 
 
 def pairs(tiles: Sequence) -> list[tuple]:
-    """Return the entries of keys, from their words in order."""
+    """Return the entries of an array of keys from their words in order."""
     return [*zip(tiles[::2], tiles[1::2], strict=True)]
 
 
 def words(entries: np.ndarray) -> list:
-    """Return the words in order of the entries of keys."""
+    """Return the words of the entries of an array of keys, in order."""
     return [word for pair in entries.flat for word in pair]
 
 
@@ -92,7 +92,7 @@ def _fold_in(walk: Any, eqn, keys: Value, data: Value) -> Value:
     """Return the keys that are the hashes of 32 bits of data.
 
     Raises:
-        NoKernelError: If keys or data have axes that the other has not.
+        NoKernelError: If keys or data have axes that the other lacks.
     """
     _check(eqn)
     shapes = {v.aval.shape for v in eqn.invars} - {()}
@@ -109,10 +109,10 @@ def _split(walk: Any, eqn, keys: Value) -> Value:
 
 
 def _bits(walk: Any, eqn, keys: Value) -> Value:
-    """Return the random bits of an array: of the hashes of the numbers of its entries.
+    """Return an array of random bits: the hashes of the indices of its entries.
 
     Raises:
-        NoKernelError: If a number has other than 32 or 64 bits.
+        NoKernelError: If a number has neither 32 nor 64 bits.
     """
     if (width := eqn.params["bit_width"]) not in (32, 64):
         raise NoKernelError(f"a draw takes {width} bits")
@@ -127,10 +127,10 @@ def _of_64_bits(found: tuple):
 
 
 def _hashes(walk: Any, eqn, keys: Value, function) -> Value:
-    """Return a function of the hashes of the numbers of an array's entries, for each of the keys.
+    """Return a function of the hashes of the indices of an array's entries, for each of the keys.
 
     Raises:
-        NoKernelError: If they are too many, or are not drawn by each path for itself.
+        NoKernelError: If there are too many, or paths do not draw their own.
     """
     _check(eqn)
     shape = tuple(eqn.params["shape"])
@@ -157,10 +157,10 @@ def _hashes(walk: Any, eqn, keys: Value, function) -> Value:
 
 
 def _check(eqn) -> None:
-    """Check that a kernel draws from keys of this kind.
+    """Check that a kernel can draw from keys of this kind.
 
     Raises:
-        NoKernelError: If it does not.
+        NoKernelError: If it cannot.
     """
     dtype, flag = eqn.invars[0].aval.dtype, "jax_threefry_partitionable"
     if not is_key(dtype):

@@ -1,6 +1,6 @@
 """The functions that a kernel computes for each path, with rules for those that a compiler lacks.
 
-The rules have scalar coefficients alone, because a kernel has no constant arrays.
+The rules use only scalar coefficients, because a kernel has no constant arrays.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def has_dtype(platform: str, dtype) -> bool:
 
 
 def is_for_words(eqn) -> bool:
-    """Return True if an operation has no unsigned integers, or is one of those on the words of keys."""
+    """Return True if an operation has no unsigned integers, or is one that hashing the words of keys needs."""
     types = [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]
     if eqn.primitive is p.bitcast_convert_type_p:
         return types[0].itemsize == types[1].itemsize
@@ -61,8 +61,8 @@ def is_for_words(eqn) -> bool:
 def erf(x):
     """Return the error function, for compilers without it.
 
-    From the rational approximations of W. J. Cody (1969) as Sun's fdlibm has them (s_erf.c, 1993), whose errors
-    are less than one unit in the last place of a double.
+    It uses the rational approximations of W. J. Cody (1969) as in Sun's fdlibm (s_erf.c, 1993), with errors of
+    less than one unit in the last place of a double.
     """
     a, small, middle, tail = _parts_of_erf(x)
     large = 1.0 - jnp.exp(-tail[0] + tail[1]) / tail[2]
@@ -72,7 +72,7 @@ def erf(x):
 
 
 def erfc(x):
-    """Return one minus the error function, also where it is small, for compilers without it; as `erf` does."""
+    """Return one minus the error function, also accurate where it is small, for compilers without it."""
     a, small, middle, tail = _parts_of_erf(x)
     far = jnp.exp(-tail[0]) * jnp.exp(tail[1]) / tail[2]
     positive = jnp.where(a < 1.25, 1.0 - middle, far)
@@ -82,10 +82,10 @@ def erfc(x):
 
 
 def _parts_of_erf(x) -> tuple:
-    """Return |x|, erf(x) - x where |x| is small, erf(|x|) in the middle, and the parts of its tail.
+    """Return |x|, erf(x) - x for small |x|, erf(|x|) for medium |x|, and the parts of its tail.
 
-    These are h^2, r and b >= 1.25 of erfc(b) = exp(-h^2) exp(r) / b. The square of h, the leading half
-    of b's bits, is exact.
+    These are h^2, r and b >= 1.25 in erfc(b) = exp(-h^2) exp(r) / b, where h is the leading half of b's bits,
+    so that its square is exact.
     """
     a, square = jnp.abs(x), x * x
     small = x * _ratio(square, _PP, _QQ)
@@ -102,7 +102,7 @@ def _parts_of_erf(x) -> tuple:
 def erf_inv(x):
     """Return the inverse of the error function in single precision, which Mosaic would compute in double.
 
-    From M. Giles, "Approximating the erfinv function" (2010), whose polynomials XLA has, too.
+    The polynomials are those of M. Giles, "Approximating the erfinv function" (2010), which XLA uses, too.
     """
     w = -jnp.log1p(-x * x)
     found = x * jnp.where(
@@ -119,7 +119,7 @@ def expm1(x):
 
 
 def _with_nan(primitive: Primitive) -> Callable:
-    """Return max or min as JAX has it: NaN if an argument is. Triton's is the other argument."""
+    """Return max or min with JAX's rule: NaN if an argument is NaN. Triton returns the other argument."""
 
     def function(x, y):
         found = primitive.bind(x, y)
@@ -135,7 +135,7 @@ def _clamp(low, x, high):
 
 
 def _sign(x):
-    """Return the sign, for which Mosaic would ask the device here."""
+    """Return the sign; Mosaic's own rule would query the local device."""
     return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))
 
 

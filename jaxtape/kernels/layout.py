@@ -23,14 +23,14 @@ class ChainLayout(NamedTuple):
     """The leaves of a chain.
 
     Attributes:
-        tile: The paths of an instance of a kernel.
+        tile: The paths of one kernel instance.
         paths: The number of paths.
         state: The leaves of the state.
         xs: The leaves of xs.
         ys: The leaves of ys.
-        slots: The leaves that are kept.
+        slots: The leaves kept in slots.
         y_bars: The leaves of the cotangents of ys that the second sweep reads.
-        bars: The leaves of the cotangents that it writes: of consts, the state and xs.
+        bars: The leaves of the cotangents that it writes: those of consts, the state and xs.
     """
 
     tile: Tile
@@ -53,15 +53,18 @@ class ChainLayout(NamedTuple):
         active: tuple[tuple[bool, ...], ...],
         sum_ys: int = 1,
     ) -> "ChainLayout":
-        """Return the leaves of a chain whose paths lie on the axis of the largest size in its state.
+        """Return the leaves of a chain whose paths lie on the largest axis of its state.
 
         Raises:
-            NoKernelError: If a kernel cannot read or write one, or the paths are no whole number of tiles.
+            NoKernelError: If a kernel cannot read or write one, or the paths do not fill a whole number of
+                tiles.
         """
         tile = TILES[platform]
         paths = max((size for leaf in types.state for size in leaf.shape), default=1)
         if paths % tile.size:
-            raise NoKernelError(f"{paths:,} paths are no multiple of the {tile.size:,} of a tile")
+            raise NoKernelError(
+                f"{paths:,} paths are not a multiple of the {tile.size:,} of a tile"
+            )
         leaf = functools.partial(Leaf.of, tile=tile, paths=paths)
         state, xs, ys = (
             tuple(leaf(aval, stack=stack) for aval in part)

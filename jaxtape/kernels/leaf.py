@@ -1,4 +1,4 @@
-"""A leaf of a chain as a kernel reads and writes it: a row of all paths for each entry, in a stack."""
+"""A leaf of a chain as a kernel reads and writes it: a stack with one row, of all paths, per entry."""
 
 import math
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from .paths import Kind, NoKernelError, Value, paths_axis, without
 class Leaf(NamedTuple):
     """A stack of arrays of one type.
 
-    An array with an axis of paths lies as `(stack * rows, *paths)`. One without lies as a vector if a kernel
-    reads it; if a kernel writes it, every path has a copy, or each tile the sum over its paths.
+    An array with an axis of paths is laid out as `(stack * rows, *paths)`. An array without one is a vector if
+    a kernel reads it; if a kernel writes it, every path has a copy, or each tile the sum over its paths.
 
     A TPU holds the last two axes of an array in tiles, such as 2 x 128, and a tile of paths is 8 x 128 of one
-    row. A kernel takes that row from among `sublanes` rows of tiles as they lie: nothing is copied.
+    row. A kernel picks that row from among `sublanes` rows of tiles in place: nothing is copied.
 
     Attributes:
         shape: The shape of an array.
         dtype: Its dtype.
         axis: The axis of the paths, or None.
         stack: The number of arrays.
-        is_sum: Whether the leaf is the sum of what the paths write.
+        is_sum: Whether the leaf is the sum of the paths' contributions.
         sublanes: The number of rows in a tile of a TPU's memory.
     """
 
@@ -81,7 +81,7 @@ class Leaf(NamedTuple):
 
     @property
     def held(self) -> jnp.dtype:
-        """The dtype in memory and in loops: flags are numbers there, and keys words."""
+        """The dtype in memory and in loops: flags become integers there, and keys words."""
         if self.words:
             return jnp.dtype("uint32")
         return jnp.dtype("int32") if self.dtype == jnp.bool_ else self.dtype
@@ -115,7 +115,7 @@ class Leaf(NamedTuple):
         return jnp.swapaxes(rows, 1, 2).reshape(self.written(tile, paths).shape)
 
     def taken(self, written: jax.Array, tile: Tile) -> jax.Array:
-        """Return the stack of what a kernel has written, once sums of tiles are added up."""
+        """Return the stack from what a kernel has written, after the sums of tiles are added up."""
         if self.is_sum:
             return written.reshape(self.stack, *self.entries)
         shape = -1, written.shape[1] // self.sublanes, self.sublanes, *tile.shape[1:]
@@ -129,7 +129,7 @@ class Leaf(NamedTuple):
         )
 
     def load(self, ref, k, tile: Tile) -> tuple:
-        """Return the tiles of array k of a stack that was laid or written."""
+        """Return the tiles of array k of a stack in the kernel's layout."""
         if len(ref.shape) > 1:
             return tuple(ref[self._place(k, row, tile)] for row in range(self.rows))
         first = k * np.int32(self.rows)
@@ -137,7 +137,7 @@ class Leaf(NamedTuple):
         return tuple(full(tile, row, self.held) for row in rows)
 
     def store(self, ref, k, tiles: Sequence, tile: Tile, number: Any = None) -> None:
-        """Write the tiles of array k, or their sums over the paths; `number` is that of the tile, for sums."""
+        """Write the tiles of array k, or their sums over the paths; sums need the `number` of the tile."""
         for row, each in enumerate(tiles):
             at = k * np.int32(self.rows) + np.int32(row)
             if not self.is_sum:
@@ -156,22 +156,22 @@ class Leaf(NamedTuple):
         if self.rows > 1:
             at = k * np.int32(self.rows // size) + np.int32(row // size)
             return at, every(tile, row % size, size)
-        # the rows of a tile are those of several nodes
+        # a tile holds rows of several nodes
         at = k >> np.int32(size.bit_length() - 1)
         return at, every(tile, k & np.int32(size - 1), size)
 
     def value(self, tiles: Sequence) -> Value:
-        """Return the value of the tiles in memory."""
+        """Return the value of tiles in memory."""
         kind = Kind.SHARED if self.axis is None else Kind.OWN
         tiles = [tile != 0 if self.dtype == jnp.bool_ else tile for tile in tiles]
         entries = pairs(tiles) if self.words else tiles
         return Value.of(entries, self.entries, self.axis, kind)
 
     def tiles(self, value: Value) -> tuple:
-        """Return the tiles in memory of a value.
+        """Return a value's tiles as they lie in memory.
 
         Raises:
-            NoKernelError: If the value is no such leaf.
+            NoKernelError: If the value does not fit the leaf.
         """
         if (value.kind is Kind.SUM) != self.is_sum or value.axis != self.axis:
             raise NoKernelError(f"a result is {value.kind.value}")
@@ -180,7 +180,7 @@ class Leaf(NamedTuple):
 
 
 def summed(leaves: Sequence[Leaf], written: Sequence[jax.Array]) -> list[jax.Array]:
-    """Return the arrays that a kernel has written, the sums of tiles added up: one kernel for each shape."""
+    """Return the arrays that a kernel has written, with sums over tiles added up by one kernel per shape."""
     found = list(written)
     of_tiles = [i for i, x in enumerate(leaves) if x.is_sum and found[i].ndim > 1]
     for shape in dict.fromkeys(found[i].shape for i in of_tiles):
@@ -194,6 +194,6 @@ def summed(leaves: Sequence[Leaf], written: Sequence[jax.Array]) -> list[jax.Arr
 
 
 def _sublanes(size: int) -> int:
-    """Return the number of rows in a tile of a TPU's memory, from the size of their axis; 1 if it pads them."""
+    """Return the number of rows in a tile of a TPU's memory, from their axis' size; 1 if the TPU pads them."""
     found = min(8, 1 << (size - 1).bit_length())
     return 1 if size % found else found

@@ -1,4 +1,4 @@
-"""A function of one node in a kernel, cut into what shared values alone decide and what each path computes."""
+"""A function of one node in a kernel, split into a part on shared values and a part that each path computes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from .paths import Kind, NoKernelError, Value
 from .walk import Walk
 
 _MOST_OF_PRELUDE = 256  # operations on shared values before the nodes
-_MOST_OF_A_NODE = 32  # operations on values that paths share at a node, for each path
+_MOST_OF_A_NODE = 32  # operations per path on values that paths share at a node
 _MOST_READ = 256  # entries of the shared values that those operations read
 _CALLS = {
     p.jit_p: "jaxpr",
@@ -31,16 +31,16 @@ _CALLS = {
 class NodeFunction(NamedTuple):
     """A function `f(consts, others)` as `body(prelude(shared(consts)), others, at_node)`, on a tile of paths.
 
-    What shared values alone decide is computed once, before the nodes. The kernel computes it, so that no other
-    kernel is started for it; if it cannot, another one does, where every operation of JAX is at hand. So does
-    another one for what the paths share at one node (`at_node`), such as the key of its noise, if a kernel
-    cannot, or would take many operations for each path.
+    Whatever depends only on shared values is computed once, before the nodes: by the kernel itself, which saves
+    the launch of another one, or, if it needs an operation without a rule, by an ordinary program of JAX before
+    the kernel. Values that the paths share at one node (`at_node`), such as the key of its noise, also come
+    from such a program if the kernel cannot compute them, or would need many operations per path.
 
     Attributes:
         shared: The function from the consts to the values that a kernel reads.
-        prelude: The function from those to the values that the body reads, without calls.
+        prelude: The function from those to the values that the body reads; a jaxpr without calls.
         of_node: The function from the consts and a node's x to the values at a node that the body reads.
-        body: The function from those and the other inputs to the outputs, without calls.
+        body: The function from those and the other inputs to the outputs; a jaxpr without calls.
         sources: The leaves of the other inputs.
         at_node: The leaves of the values at a node.
         results: The leaves of the outputs.
@@ -70,7 +70,7 @@ class NodeFunction(NamedTuple):
     ) -> "NodeFunction":
         """Trace `function(*types)`, whose first arguments are the consts, the state and x.
 
-        A value as large as the paths stays in the body.
+        A value with an axis as long as that of the paths stays in the body.
         """
         flat, (consts, state, x, *_) = _flat(jax.make_jaxpr(function)(*types)), types
         jaxpr, _ = dce_jaxpr(flat.jaxpr, [True] * len(flat.out_avals), True)
@@ -126,7 +126,7 @@ class NodeFunction(NamedTuple):
         return tuple(v in reads for v in own[: len(self.sources)])
 
     def values(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
-        """Return stacks of those values, from the consts and stacks of xs."""
+        """Return stacks of the shared values that a kernel reads, from the consts and stacks of xs."""
         before = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
         closed, at_node = self.of_node, ()
         if self.at_node:
@@ -135,12 +135,12 @@ class NodeFunction(NamedTuple):
         return tuple(value[None] for value in before), at_node
 
     def constants(self, walk: Walk, tiles: Sequence) -> list[Value]:
-        """Return the values that the body reads, from the tiles of those that the kernel reads."""
+        """Return the shared values that the body reads, from the tiles that the kernel reads."""
         values = [leaf.value(each) for leaf, each in zip(self.read[0], tiles, strict=True)]
         return walk.evaluate(self.prelude, values)
 
     def run(self, walk: Walk, constants: Sequence[Value], tiles: Sequence) -> list[tuple]:
-        """Return the tiles of the results, from those of the sources and of the values at the node."""
+        """Return the tiles of the results from the tiles of the sources and of the values at the node."""
         pairs = zip((*self.sources, *self.at_node), tiles, strict=True)
         values = [None if each is None else leaf.value(each) for leaf, each in pairs]
         found = walk.evaluate(self.body, [*constants, *values])
@@ -155,7 +155,7 @@ class NodeFunction(NamedTuple):
         return len(self._traced().jaxpr.eqns)
 
     def work(self) -> Counter[str]:
-        """Return the operations of a node on one path, without what is computed once for all nodes."""
+        """Return the operations of a node on one path, less those done once for all nodes."""
         jaxpr = _flat(self._traced()).jaxpr
         jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), True)
         read = sum(leaf.rows for leaf in self.read[0])
@@ -163,7 +163,7 @@ class NodeFunction(NamedTuple):
         return count_operations(jaxpr, once, self.tile.platform)
 
     def _traced(self) -> ClosedJaxpr:
-        """Return the function of tiles, and of the numbers of their paths, as a jaxpr."""
+        """Return the jaxpr of the function of tiles and of the indices of their paths."""
         types = [
             _types(leaves, self.tile) for leaves in (self.read[0], (*self.sources, *self.at_node))
         ]
@@ -177,7 +177,7 @@ class NodeFunction(NamedTuple):
 
 
 def _operations(jaxpr: Jaxpr, tile: Tile, paths: int) -> int | None:
-    """Return the number of operations on tiles of a function of shared values; None if a kernel has none."""
+    """Return the number of tile operations of a function of shared values; None if there is no rule."""
     kinds = []
 
     def run(*tiles):
@@ -197,7 +197,7 @@ def _operations(jaxpr: Jaxpr, tile: Tile, paths: int) -> int | None:
 
 
 def _cut(eqns: Sequence, known: set, paths: int) -> tuple[list, list]:
-    """Return the equations that known values decide, and the others; one as large as the paths is another."""
+    """Split equations into those of known values, except values as large as the paths, and all others."""
     first, rest, known = [], [], set(known)
     for eqn in eqns:
         is_small = all(paths not in v.aval.shape for v in eqn.outvars)
@@ -232,7 +232,7 @@ def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:
 
 
 def _flat(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a jaxpr with the functions that it calls in their places."""
+    """Return a jaxpr with the functions that it calls inlined."""
     types = [v.aval for v in closed.jaxpr.invars]
     return jax.make_jaxpr(lambda *args: _called(closed.jaxpr, closed.consts, args))(*types)
 
@@ -242,7 +242,7 @@ def _variables(inputs) -> list:
 
 
 def _called(jaxpr: Jaxpr, consts, args) -> list:
-    """Evaluate a jaxpr, with the functions that it calls in their places."""
+    """Evaluate a jaxpr with the functions that it calls inlined."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     read = lambda v: v.val if isinstance(v, Literal) else known[v]
     for eqn in jaxpr.eqns:

@@ -1,7 +1,7 @@
-"""Count the operations of a node on one path, by the units of a device that take them.
+"""Count the operations of a node on one path, by the device units that execute them.
 
-No compiler goes below these counts: what moves entries costs nothing, and a rotation of bits is one instruction
-of a GPU. A multiply-add counts as two, as in the peaks of datasheets.
+The counts are lower bounds for any compiler: moving entries is free, and rotating bits is one GPU instruction.
+A multiply-add counts as two, as in the peaks of datasheets.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from ..jax_private import primitives as p
 from ..programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
 from . import functions
 
-_OF_A_DOUBLE = 8  # operations of a function in double precision, at least
+_OF_A_DOUBLE = 8  # at least this many operations for a function in double precision
 _FREE = {
     *(p.broadcast_in_dim_p, p.reshape_p, p.convert_element_type_p, p.bitcast_convert_type_p),
     *(p.copy_p, p.stop_gradient_p, p.neg_p, p.abs_p),
@@ -25,7 +25,7 @@ _ON_UNITS = {
     **dict.fromkeys((p.sin_p, p.cos_p, p.div_p), 1),
     **dict.fromkeys((p.pow_p, p.tan_p, p.tanh_p, p.logistic_p, p.sinh_p, p.cosh_p), 2),
     **dict.fromkeys((p.asin_p, p.acos_p, p.atan_p, p.atan2_p), 1),
-}  # results that special units give for an entry
+}  # results of special-function units per entry
 _FORMULAS = {
     p.erf_p: functions.erf,
     p.erfc_p: functions.erfc,
@@ -36,9 +36,9 @@ _ROTATIONS = {p.shift_right_logical_p, p.or_p}  # with a shift to the left, one 
 
 
 def count_operations(jaxpr: Jaxpr, once: Collection[Var], platform: str) -> Counter[str]:
-    """Return the operations of a jaxpr without calls, of which each entry is a tile, for one path.
+    """Return the operations on one path of a jaxpr without calls whose entries are tiles.
 
-    What depends on the inputs `once` alone is left out: a kernel computes it before its nodes.
+    Whatever depends only on the inputs `once` is left out: a kernel computes it before its nodes.
     """
     known, found = set(once), Counter()
     for eqn in jaxpr.eqns:

@@ -1,7 +1,7 @@
-"""The names of Pallas that kernels use, in one file, because Pallas is young.
+"""All uses of Pallas in one file, because its interface still changes.
 
-Tried with JAX 0.10.2 and 0.12.0.1. No other file of the library imports Pallas. It is imported when the first
-kernel is made: a program without kernels does not pay for it.
+Tested with JAX 0.10.2 and 0.12.0.1. No other file of the library imports Pallas. It is imported with the first
+kernel: a program without kernels does not pay for it.
 """
 
 import math
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 
 class Tile(NamedTuple):
-    """The paths of one instance of a kernel, on one kind of accelerator.
+    """The paths of one kernel instance, on one kind of accelerator.
 
     Attributes:
         platform: "gpu", whose kernels Triton compiles, or "tpu", whose kernels Mosaic compiles.
-        shape: The shape in which they lie.
+        shape: The shape in which they are laid out.
     """
 
     platform: str
@@ -29,13 +29,11 @@ class Tile(NamedTuple):
         return math.prod(self.shape)
 
     def folded(self, paths: int) -> tuple[int, ...]:
-        """Return the shape in which all paths lie."""
+        """Return the shape in which all paths are laid out."""
         return paths // math.prod(self.shape[1:]), *self.shape[1:]
 
 
-_PATHS_OF_A_WARP = (
-    64  # two for each thread, which an H200 ran faster than one, in float64 by a quarter
-)
+_PATHS_OF_A_WARP = 64  # two paths per thread: on an H200 faster than one, by a quarter in float64
 
 TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
 
@@ -52,16 +50,16 @@ def call(
 ) -> list[jax.Array]:
     """Run a kernel over the tiles of all paths.
 
-    The axes of a tile are the last axes of an array, which are cut into tiles; each tile reads all of a vector.
+    The last axes of an array are cut into tiles; each tile reads a vector whole.
 
     Args:
-        name: Its name, for profiles.
+        name: The kernel's name in profiles.
         kernel: The function of references to the arguments, the results and the scratch of a tile.
         tile: The tile.
         paths: The number of paths, a multiple of the tile's.
         args: The arguments.
         types: The types of the results.
-        scratch: The types of what a tile writes and reads again, for all paths.
+        scratch: The types of the arrays that a tile writes and reads back, for all paths.
         interpret: Whether to run the kernel as a program of JAX, on any platform.
     """
     from jax.experimental import pallas as pl
@@ -103,7 +101,7 @@ def call(
 
 
 def barrier(tile: Tile, interpret: bool) -> None:
-    """Let all threads of a tile see what the others have written to its scratch."""
+    """Make all writes to a tile's scratch visible to all of its threads."""
     if tile.platform == "gpu" and not interpret:
         from jax.experimental.pallas import triton
 
@@ -123,14 +121,14 @@ def full(tile: Tile, value: Any, dtype: Any) -> jax.Array:
 
 
 def number_of_tile() -> jax.Array:
-    """Return the number of the tile that a kernel runs."""
+    """Return the index of the tile that this kernel instance runs."""
     from jax.experimental import pallas as pl
 
     return pl.program_id(0)
 
 
 def numbers_of_paths(tile: Tile) -> jax.Array:
-    """Return the numbers of the paths of the tile that a kernel runs, unsigned."""
+    """Return the indices, unsigned, of the paths in the tile of this kernel instance."""
     parts = [jax.lax.broadcasted_iota(jnp.int32, tile.shape, dim) for dim in range(len(tile.shape))]
     within = sum(
         part * (tile.size // math.prod(tile.shape[: dim + 1])) for dim, part in enumerate(parts)
@@ -139,7 +137,7 @@ def numbers_of_paths(tile: Tile) -> jax.Array:
 
 
 def every(tile: Tile, start: Any, stride: int) -> Any:
-    """Return the index of the rows of a tile: every `stride`-th one from the row `start` on."""
+    """Return the index of every `stride`-th row of a tile, from the row `start`."""
     from jax.experimental import pallas as pl
 
     return pl.ds(start, tile.shape[0], stride=stride)

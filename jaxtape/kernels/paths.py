@@ -1,4 +1,4 @@
-"""Values of a jaxpr as a tile of paths sees them."""
+"""The values of a jaxpr within a tile of paths."""
 
 import dataclasses
 import enum
@@ -8,11 +8,11 @@ import numpy as np
 
 
 class NoKernelError(Exception):
-    """A chain that is no kernel; its text is the reason."""
+    """A chain cannot run as a kernel; the message is the reason."""
 
 
 class Kind(enum.Enum):
-    """The part of the paths in a value."""
+    """The dependence of a value on the paths."""
 
     SHARED = "the same for all paths"
     OWN = "each path has its own"
@@ -26,7 +26,7 @@ class Value:
     Attributes:
         entries: A tile for each entry on the axes other than the paths': an array of objects.
         axis: The axis of the paths, or None.
-        kind: The part of the paths in it.
+        kind: Its dependence on the paths.
     """
 
     entries: np.ndarray
@@ -39,12 +39,12 @@ class Value:
         return cls(objects(tiles).reshape(shape), axis, kind)
 
     def moved(self, entries: np.ndarray, axis: int | None) -> "Value":
-        """Return a value of the same kind with entries in other places."""
+        """Return a value of the same kind with its entries rearranged."""
         return Value(entries, axis, self.kind)
 
 
 def paths_axis(shape: Sequence[int], paths: int) -> int | None:
-    """Return the axis with an entry a path, if there is one; the walk checks that it keeps paths apart.
+    """Return the axis with one entry per path, or None; the walk checks that it keeps paths apart.
 
     Raises:
         NoKernelError: If there are two.
@@ -56,7 +56,7 @@ def paths_axis(shape: Sequence[int], paths: int) -> int | None:
 
 
 def without(items: Sequence, axis: int | None) -> tuple:
-    """Return the items for all axes, such as sizes, without that of one axis."""
+    """Return one item per axis, such as the sizes, without the item of `axis`."""
     return tuple(item for i, item in enumerate(items) if i != axis)
 
 

@@ -1,4 +1,4 @@
-"""One kernel that runs a chain of independent paths, and keeps some of its states for a reverse sweep."""
+"""One kernel that runs a chain of independent paths and keeps some of its states for a reverse sweep."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from .paths import NoKernelError
 from .walk import Walk
 
 _MOST_OPERATIONS = 4096  # of a function of a node, on tiles
-_TPU_SCALARS = 2**19  # bytes of the memory of scalars, of which a core has 1 MiB
-_TPU_BYTES = 14 * 2**20  # of fast memory for a tile, of the 16 MiB that a program may have
+_TPU_SCALARS = 2**19  # bytes of scalar memory (SMEM), of which a core has 1 MiB
+_TPU_BYTES = 14 * 2**20  # of vector memory (VMEM) for a tile; a program may have 16 MiB
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,9 +29,10 @@ class KernelRun:
     Attributes:
         layout: The leaves of the chain.
         length: The number of nodes.
-        block: The number of nodes of a block, before which a state is kept; the last one may have fewer.
+        block: The number of nodes in a block. The state before each block is kept; the last block may be
+            shorter.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
-        sum_ys: The number of consecutive nodes of which `ys` has the sum of their y.
+        sum_ys: The number of consecutive nodes whose y's are summed into one entry of `ys`.
         needed: The mask of the leaves of the state that are kept.
         step: The function from consts, state and x to the next state and y.
     """
@@ -65,7 +66,7 @@ class KernelRun:
             reverse: Whether the nodes read `xs` from its end.
             sum_ys: The number of consecutive nodes whose ys are added up; `length` is a multiple.
 
-        `NoKernelError` is raised if it is no kernel.
+        `NoKernelError` is raised if the chain cannot run as a kernel.
         """
         none = (False,) * len(types.state)
         layout = ChainLayout.of(platform, types, length, 1, none, _nothing(types), sum_ys)
@@ -83,10 +84,10 @@ class KernelRun:
         return (self.step,)
 
     def check(self) -> None:
-        """Trace what a node does, and count it.
+        """Trace the functions of a node, and check their sizes.
 
         Raises:
-            NoKernelError: If an operation has no rule, or there is too much of something.
+            NoKernelError: If an operation has no rule, or a limit is exceeded.
         """
         count = max(each.operations() for each in self.functions)
         if count > _MOST_OPERATIONS:
@@ -99,7 +100,7 @@ class KernelRun:
             raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
 
     def tile_bytes(self) -> int:
-        """Return the bytes of fast memory that a tile takes on a TPU."""
+        """Return the bytes of vector memory that a tile takes on a TPU."""
         piped = sum(2 * x.stack * x.rows for x in self._leaves if x.axis is not None)
         return piped * self.layout.tile.size * 4
 
@@ -114,7 +115,7 @@ class KernelRun:
         return self.forward("run", consts, init, xs, interpret)[:2]
 
     def forward(self, name: str, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
-        """Return the last state, ys, and the states in slots; a slot that no block needs has any value."""
+        """Return the last state, ys, and the states in slots; a slot that no block uses is undefined."""
         of, n, size = self.layout, self.length, self.block
         reads_x = self.reads_x(self.step)
         parts = *self.step.read, of.state, pick(reads_x, of.xs), of.state, of.ys, of.slots
@@ -164,7 +165,7 @@ class KernelRun:
         return run
 
     def reads_x(self, *functions: NodeFunction) -> tuple[bool, ...]:
-        """Return the mask of the leaves of x that some functions read; others are no arguments of a kernel."""
+        """Return the mask of the leaves of x that the functions read; a kernel gets no others."""
         first = len(self.layout.state)
         of_x = slice(first, first + len(self.layout.xs))
         masks = [function.reads_source[of_x] for function in functions]
@@ -176,7 +177,7 @@ class KernelRun:
         return [next(found) if read else None for read in reads]
 
     def _added(self, k, total: list, y: list) -> list:
-        """Return the sums of ys with that of node k, which may be the first of its own."""
+        """Add node k's y to the running sums; a node that starts a new sum replaces them."""
         is_first = lax.rem(k, np.int32(self.sum_ys)) == np.int32(0)
         one = lambda total, y: jnp.where(is_first, y, total + y)
         return jax.tree.map(one, total, [tuple(tiles) for tiles in y])
@@ -229,7 +230,7 @@ def pick(mask: Sequence[bool], items: Sequence) -> tuple:
 
 
 def cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:
-    """Return items in lists as long as the parts."""
+    """Cut items into lists with the lengths of the parts."""
     rest = iter(items)
     return [[next(rest) for _ in part] for part in parts]
 
@@ -240,7 +241,7 @@ def stacks(leaves: Sequence) -> tuple:
 
 
 def loop(turns: int, body: Callable, carry):
-    """Return the carry after some turns of `body(i, carry)`; i has 32 bits, unlike that of `lax.fori_loop`."""
+    """Return the carry after `turns` runs of `body(i, carry)`; i has 32 bits, unlike in `lax.fori_loop`."""
     if turns < 2:
         return body(np.int32(0), carry) if turns else carry
 

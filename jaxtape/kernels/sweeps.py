@@ -1,8 +1,8 @@
 """The two sweeps of a chain of independent paths, each as one kernel.
 
-The first runs all nodes of a tile, and keeps the state before every block of nodes in a slot. The second takes
-the blocks from the last: it runs a block again from its slot, keeps the state before each of its nodes in
-scratch, and pulls back through them. The pullback is that of `jax.vjp`, traced before the kernel is made.
+The first sweep runs all nodes of a tile, and keeps the state before every block of nodes in a slot. The second
+takes the blocks in reverse order: it runs a block again from its slot, keeps the state before each of its nodes
+in scratch, and pulls back through them. The pullback is that of `jax.vjp`, traced before the kernel is made.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ class KernelSweeps(KernelRun):
     """The sweeps of one chain, on one kind of accelerator.
 
     Attributes:
-        again: The step to the needed leaves of the next state alone.
-        pull: The function from consts, state, x and the cotangents of the next state and of y to those of the
-            active consts, the active leaves of the state and of x.
+        again: The step, reduced to the needed leaves of the next state.
+        pull: The function from consts, state, x and the cotangents of the next state and of y to the cotangents
+            of the active leaves of consts, state and x.
     """
 
     again: NodeFunction
@@ -53,8 +53,8 @@ class KernelSweeps(KernelRun):
         Args:
             platform: "gpu" or "tpu".
             step: The function `step(consts, state, x) -> (state, y)`.
-            pull: The function `pull(consts, state, x, state_bar, y_bar) -> (consts_bar, state_bar, x_bar)`, of
-                the active leaves alone.
+            pull: The function `pull(consts, state, x, state_bar, y_bar) -> (consts_bar, state_bar, x_bar)`,
+                whose cotangents are those of the active leaves.
             types: The types of the chain's leaves.
             length: The number of nodes, at least 1.
             slots: The number of states that may be kept.
@@ -63,7 +63,7 @@ class KernelSweeps(KernelRun):
             active: The masks of the leaves of consts, the state, x and y that have a cotangent.
             sum_ys: The number of consecutive nodes whose ys are added up; `length` is a multiple.
 
-        `NoKernelError` is raised if they are no kernels.
+        `NoKernelError` is raised if the sweeps cannot run as kernels.
         """
         layout = ChainLayout.of(platform, types, length, slots, needed, active, sum_ys)
         consts, state, x, y = types
@@ -97,7 +97,7 @@ class KernelSweeps(KernelRun):
         return self.step, self.again, self.pull
 
     def tile_bytes(self) -> int:
-        """Return the bytes of fast memory that a tile of the second sweep takes on a TPU."""
+        """Return the bytes of vector memory that a tile of the second sweep takes on a TPU."""
         slots = self.layout.slots
         piped = sum(2 * x.stack * x.rows for x in slots if x.axis is not None)
         kept = piped + sum(self.block * x.rows for x in slots)
@@ -106,7 +106,7 @@ class KernelSweeps(KernelRun):
     def work(self) -> Counter[str]:
         """Return the bytes and the operations of both sweeps, for all paths.
 
-        Each array counts once a sweep, as if the states and xs of a block stayed in a cache.
+        Each array counts once per sweep, as if the states and xs of a block stayed in a cache.
         """
         of, n, blocks = self.layout, self.length, -(-self.length // self.block)
         xs = (pick(self.reads_x(*f), of.xs) for f in ((self.step,), (self.again, self.pull)))
@@ -127,7 +127,7 @@ class KernelSweeps(KernelRun):
     def second(
         self, consts: tuple, init: tuple, xs: tuple, slots: tuple, bars: tuple, interpret: bool
     ) -> tuple:
-        """Return the cotangents of consts, the first state and xs, from those of the last state and of ys."""
+        """Return the cotangents of consts, the first state and xs from those of the last state and ys."""
         of, size = self.layout, self.block
         scratch = tuple(x._replace(stack=size) for x in of.slots) if size > 1 else ()
         reads_x = self.reads_x(self.again, self.pull)
@@ -143,7 +143,7 @@ class KernelSweeps(KernelRun):
             first, number = self.load(of.state, of_init, 0), number_of_tile()
 
             def inputs(k, leaves: list) -> list:
-                """Return the tiles of the state, of which the needed leaves are given, and of x."""
+                """Return the tiles of x and of the state, whose needed leaves are given."""
                 given = iter(leaves)
                 state = [
                     next(given) if x else old for x, old in zip(self.needed, first, strict=True)
@@ -190,10 +190,10 @@ class KernelSweeps(KernelRun):
         """Return the carry after all blocks are pulled back, the last one first.
 
         Args:
-            slots: The references to the states before the blocks.
-            scratch: Those to room for the states of a block; empty where none is needed.
-            again: The function `again(k, leaves)` to the needed leaves of the next state.
-            pull: The function `pull(k, leaves, carry)` to the next carry.
+            slots: References to the states before the blocks.
+            scratch: References to room for the states of a block; empty if none is needed.
+            again: The function `again(k, leaves)` that returns the needed leaves of the next state.
+            pull: The function `pull(k, leaves, carry)` that returns the next carry.
             carry: The cotangents before the last node.
             interpret: Whether Pallas interprets the kernel.
         """

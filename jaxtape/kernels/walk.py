@@ -1,13 +1,13 @@
-"""The step of all paths as the step of one: a walk over a jaxpr that leaves out the axis of the paths.
+"""Turn the step of all paths into the step of one: evaluate a jaxpr without the axis of the paths.
 
-A value of the jaxpr has a tile of paths for each of its entries on the other axes. So an elementwise operation
-becomes one on tiles, a small product of matrices becomes sums of products of tiles, and what only moves entries
-costs nothing. Each primitive that keeps paths apart has a rule here. A primitive without a rule, or with params
-that mix paths, raises `NoKernelError` with the reason.
+A value of the jaxpr has a tile of paths for each entry on its other axes. So an elementwise operation becomes
+one on tiles, a small matrix product becomes sums of products of tiles, and moving entries costs nothing. Each
+primitive that keeps paths apart has a rule here. A primitive without a rule, or with params that mix paths,
+raises `NoKernelError` with the reason.
 
-One operation may bring paths together, because the pullback of a value that paths share ends in it: their sum.
-Its value holds the terms of the sum, one a path. Linear operations apply to those, and the terms of all nodes
-are added up before the sum is taken.
+One operation may combine paths: their sum, in which the pullback of a shared value ends. Its value holds the
+terms of the sum, one per path. Linear operations apply to the terms, and the terms of all nodes are added up
+before the sum is taken.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Walk:
     Attributes:
         tile: The tile.
         paths: The number of paths.
-        path: The numbers of the tile's paths, unsigned; a function of shared values alone needs none.
+        path: The indices of the tile's paths, unsigned; a function of shared values only needs none.
         interpret: Whether Pallas interprets the kernel.
     """
 
@@ -45,7 +45,7 @@ class Walk:
     interpret: bool = False
 
     def evaluate(self, jaxpr: Jaxpr, values: Sequence[Value | None]) -> list[Value]:
-        """Return the outputs of a jaxpr without calls, from its inputs; one that it does not read may be None.
+        """Return the outputs of a jaxpr without calls from its inputs; unread ones may be None.
 
         `NoKernelError` is raised if an operation has no rule.
         """
@@ -63,7 +63,7 @@ class Walk:
         return [read(v) for v in jaxpr.outvars]
 
     def summed(self, value: Value) -> Value:
-        """Return a value as a sum over the paths; the first path has all of one that they share."""
+        """Return a value as a sum over the paths; the first path carries all of a shared value."""
         if value.kind is not Kind.SHARED or value.axis is not None:
             return value
         tiles = [
@@ -119,7 +119,7 @@ class Walk:
         elif eqn.primitive in (p.mul_p, p.dot_general_p):
             linear = others == [Kind.SHARED]
         elif eqn.primitive in (p.div_p, p.select_n_p):
-            at = int(eqn.primitive is p.div_p)  # the divisor, or the predicate, comes from no path
+            at = int(eqn.primitive is p.div_p)  # divisor or predicate: no paths
             linear = others == [kinds[at]] == [Kind.SHARED]
         else:
             real = eqn.primitive is p.convert_element_type_p
@@ -129,7 +129,7 @@ class Walk:
         return Kind.SUM
 
     def _new_axis(self, sizes: dict[int, int], value: Value | None) -> int | None:
-        """Return the axis that becomes the paths' where axes of these sizes are added.
+        """Return the new axis that becomes the paths' when axes of these sizes are added.
 
         Raises:
             NoKernelError: If there are two, or the value is a sum over the paths.
@@ -323,7 +323,7 @@ class Walk:
         """Check that an operation along some axes keeps the paths apart.
 
         Raises:
-            NoKernelError: If one is the paths'.
+            NoKernelError: If one of them is the axis of the paths.
         """
         if value.axis in axes:
             raise NoKernelError(f"{eqn.primitive} brings paths together")
@@ -335,12 +335,12 @@ def _place(dim: SupportsIndex, axis: int | None) -> int:
 
 
 def _is_of(pair: tuple, axes: tuple) -> bool:
-    """Return True if an axis of a product is the paths'; a pair has its axis of each factor, -1 for none."""
+    """Return True if an axis of a product is the paths'; `pair` holds its axis in each factor, -1 for none."""
     return any(dim == axis for dim, axis in zip(pair, axes, strict=True))
 
 
 def _left(axis: int | None, removed: Sequence[SupportsIndex]) -> int | None:
-    """Return an axis once others are removed."""
+    """Return the index of an axis after others are removed."""
     return None if axis is None else axis - sum(int(dim) < axis for dim in removed)
 
 

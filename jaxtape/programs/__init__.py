@@ -1,1 +1,1 @@
-"""Compiled work that outlives the process: exported programs, as files and in a store."""
+"""Programs that outlive the process: exported to files, kept in a store, or compiled for other machines."""

@@ -22,7 +22,7 @@ _INSTALLED = "site-packages", "dist-packages"
 
 
 def describe_user_code(objects: Iterable[Any]) -> list:
-    """Describe the code of a user's functions and classes, and of all that they call, in words.
+    """Describe the code of a user's functions and classes, and of all that they call, as plain data.
 
     Code of installed packages and of Python itself is left out: versions and sources identify it.
 
@@ -30,8 +30,8 @@ def describe_user_code(objects: Iterable[Any]) -> list:
         objects: Functions and classes, such as `PytreeSpec.objects`.
 
     Returns:
-        Lists and strings, as JSON writes them. A global that is read and is no plain data, array, module,
-        function or class is a TypeError.
+        Lists and strings, as in JSON. TypeError is raised if a global in use is not plain data, an array, a
+        module, a function or a class.
     """
     waiting, seen, found = list(objects)[::-1], set(), []
     while waiting:
@@ -59,7 +59,7 @@ def _members(kind: type) -> Iterator[types.FunctionType]:
 
 
 def _globals_of(function: types.FunctionType) -> tuple[list, list]:
-    """The values of the globals that a function reads, in words, and the functions and classes among them."""
+    """Describe the globals that a function reads, and return the functions and classes among them."""
     words, objects = [], []
     for name in sorted(
         _operands(function.__code__, "LOAD_GLOBAL", "LOAD_NAME") & set(function.__globals__)
@@ -81,7 +81,7 @@ def _require_imports_of_others(function: types.FunctionType) -> None:
     """Refuse a function that imports a user's module within its body.
 
     Raises:
-        TypeError: If it does: the values that it reads there cannot be known before it runs.
+        TypeError: If it does: the values it would read cannot be known before it runs.
     """
     for name in _operands(function.__code__, "IMPORT_NAME"):
         package = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Compile functions for accelerators that are not here, in a process of their own: a compiler may abort."""
+"""Compile functions for accelerators that are not attached, in a separate process: a compiler may abort."""
 
 import contextlib
 import importlib.util
@@ -29,21 +29,21 @@ _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "JAX_ENABLE_COMPILATION_CACHE": "0",
     "CUDA_VISIBLE_DEVICES": "-1",
-    "TPU_SKIP_MDS_QUERY": "1",  # libtpu would ask Google's cloud which machine this is
+    "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu queries Google Cloud's metadata server
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-_FATAL = re.compile(rb"^F\d{4} .*?\] (.*)$", re.M)  # as compilers of Google log why they abort
+_FATAL = re.compile(rb"^F\d{4} .*?\] (.*)$", re.M)  # Google's log of an abort
 _MOST = 1000  # characters of a reason
 
 
 def compile_for(function: Callable, *args: Any, target: str) -> CompiledReport:
-    """Compile a function for an accelerator that need not be here, and report what its compiler says.
+    """Compile a function for an accelerator that need not be attached, and return its compiler's report.
 
     The function is traced and lowered for the target in this process (`jax.export`: `lax.platform_dependent`
     takes the target's branch), and compiled in another one, which may abort. Nothing is run. No argument is
-    donated, and callbacks to Python cannot be compiled so.
+    donated. Functions with callbacks to Python are refused.
 
     Args:
         function: A function that `equinox.filter_jit` can compile.
@@ -53,7 +53,7 @@ def compile_for(function: Callable, *args: Any, target: str) -> CompiledReport:
         target: "tpu:v5e:2x2", "tpu:v5e:16x16" (a pod of 256 chips), "gpu:h100", "gpu:h100:8" and the like.
 
     Returns:
-        The report. A program that the target refuses, or whose compiler aborts, has the reason.
+        The report. If the target refuses the program, or its compiler aborts, the report has the reason.
 
     `ImportError` is raised if the target's compiler is not installed (`pip install 'jaxtape[tpu]'`, or
     `[cuda]`), and `ValueError` if there is no such target.
@@ -73,16 +73,16 @@ def compile_for(function: Callable, *args: Any, target: str) -> CompiledReport:
 
 
 class TargetCompiler:
-    """A process that compiles one program after the other for a target; a context manager.
+    """A process that compiles programs for a target, one after another; a context manager.
 
-    A compiler that aborts ends the process, and another one takes its place.
+    A compiler that aborts ends the process; a new one is then started.
     """
 
     def __init__(self, target: str):
         """Find the target's compiler.
 
         Raises:
-            ImportError: It is not installed.
+            ImportError: If it is not installed.
         """
         self.target = target_of(target)
         if not any(map(importlib.util.find_spec, self.target.modules)):
@@ -111,7 +111,7 @@ class TargetCompiler:
         """Return the report of a program that `lowered_for` made."""
         was_used = self._process is not None
         report = self._try(program, axes)
-        if report is None and was_used:  # what was compiled before may be the reason
+        if report is None and was_used:  # an earlier program may be the cause
             report = self._try(program, axes)
         return report or CompiledReport(self.target.name, self._reason)
 
@@ -134,7 +134,7 @@ class TargetCompiler:
         """Start the process.
 
         Raises:
-            ValueError: The compiler does not know the target's topology.
+            ValueError: If the compiler does not know the target's topology.
         """
         flags = [x for x in os.environ.get("XLA_FLAGS", "").split() if not x.startswith(_OF_CPUS)]
         flags += _FOR_GPUS if self.target.platform == "cuda" else ()
@@ -158,7 +158,7 @@ class TargetCompiler:
         return process
 
     def _end(self) -> str:
-        """End the process, and return the reason that it gave."""
+        """End the process, and return the reason it gave."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -166,7 +166,7 @@ class TargetCompiler:
         for stream in (process.stdin, process.stdout):
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
-        status = process.wait()  # without input it ends
+        status = process.wait()  # it ends when its input does
         with self._said as said:
             said.seek(0)
             words = said.read()
@@ -186,16 +186,16 @@ def lowered_for(
     """Return a function's program for a target, and the axes of the mesh of its arguments.
 
     Raises:
-        RefusedError: The platform has no such operation, or the program calls back to Python.
+        RefusedError: If the platform lacks an operation, or the program calls back to Python.
     """
     platform = target.platform
     flat, leaves, _ = flattened(function, args, kwargs, is_array_or_shape)
     jitted, shapes = jax.jit(rewritten_for(platform, flat)), list(map(shape_of_leaf, leaves))
     meshes = [shape.sharding.mesh for shape in shapes if shape.sharding is not None]
     with traced_for([platform]):
-        jitted.trace(*shapes)  # the function's own errors
+        jitted.trace(*shapes)  # raises the function's own errors
         try:
-            checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # it is not kept
+            checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # not stored
             with contextlib.nullcontext() if meshes else target.described():
                 program = jax.export.export(jitted, platforms=[platform], disabled_checks=checks)
                 program = program(*shapes)

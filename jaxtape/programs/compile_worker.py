@@ -1,8 +1,8 @@
 """A process that compiles programs for a target: `python -m jaxtape.programs.compile_worker TARGET`.
 
 It reads programs of `jax.export` from stdin, each after its length in eight bytes and a line of JSON with the
-axes of its mesh, and writes a line of JSON for each to stdout: what the compiler says. A compiler that aborts
-ends it.
+axes of its mesh, and writes the compiler's report on each to stdout, as a line of JSON. A compiler that aborts
+ends the process.
 """
 
 import json
@@ -26,10 +26,10 @@ from .targets import Target, target_of
 
 
 def main() -> None:
-    """Compile what stdin gives, until it ends."""
+    """Compile the programs on stdin until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # compilers print
-    jax.config.update("jax_enable_x64", True)  # programs say their own types
+    os.dup2(2, 1)  # compilers print to stdout
+    jax.config.update("jax_enable_x64", True)  # programs state their own types
     target = target_of(sys.argv[1])
     answer = lambda words: print(json.dumps(words), file=answers, flush=True)
     try:
@@ -59,7 +59,7 @@ def _compiled(
         exported = jax.export.deserialize(program)
         count = exported.nr_devices
         if count > len(devices):
-            raise ValueError(f"it is for {count} devices, and {target.name} has {len(devices)}")
+            raise ValueError(f"it needs {count} devices, and {target.name} has {len(devices)}")
         shape = tuple(axes.values()) or (count,)
         mesh = Mesh(np.array(devices[:count]).reshape(shape), tuple(axes) or ("devices",))
         places = exported.in_shardings_jax(mesh)

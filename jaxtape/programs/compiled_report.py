@@ -11,27 +11,27 @@ from .targets import Target
 
 @dataclass(frozen=True)
 class CompiledReport:
-    """The answer of a target's compiler to a program; bytes are those of one device.
+    """A target's compiler's report on a program; bytes are per device.
 
     Attributes:
         target: The target's name.
-        reason: The reason for which the program does not compile; "" if it does.
+        reason: The reason why the program does not compile; "" if it does.
         devices: The number of devices that the program is for.
         device_bytes: The memory of a device.
         argument_bytes: The bytes of the arguments.
         output_bytes: The bytes of the results.
-        temporary_bytes: The bytes between arguments and results.
+        temporary_bytes: The bytes of temporaries.
         host_bytes: The bytes of temporaries in the host's memory.
-        flops: The number of floating-point operations as XLA counts them, with one turn of each loop; None if
-            it does not say.
-        seconds: The time on a TPU: the cycles that its compiler estimates for each kernel, times the turns of
-            the loops, by the clock rate. Transfers and collectives are not in it. None elsewhere, and if an
-            estimate or a loop's length is unknown.
+        flops: The number of floating-point operations as XLA counts them, with one iteration of each loop; None
+            if XLA does not report it.
+        seconds: The time on a TPU: the cycles that its compiler estimates for each kernel, times the iterations
+            of the loops, divided by the clock rate. It excludes transfers and collectives. None elsewhere, and
+            if an estimate or a loop's length is unknown.
         loops: The loops.
-        kernels: The number of kernels that a run starts; None if it depends on a loop of unknown length.
+        kernels: The number of kernels that a run launches; None if it depends on a loop of unknown length.
         collectives: The collectives by kind.
         registers: The registers of the kernels that Pallas compiles for a GPU, by name.
-        compile_seconds: The time that the compiler took.
+        compile_seconds: The time the compiler took.
 
     Examples:
         >>> import jaxtape as jt

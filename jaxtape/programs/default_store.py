@@ -1,4 +1,4 @@
-"""The folder where programs are kept unless a user names another, or none."""
+"""The default folder for programs, unless a user names another or turns it off."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ MAX_PROGRAM_BYTES, MAX_EXECUTABLE_BYTES = 2**29, 2**31
 
 
 class _GivenToJax:
-    """The folder that JAX was given here for compiled programs, None if it has another; and the one before."""
+    """The folder that this module gave JAX for compiled programs, None if it has another; and the last one."""
 
     folder: str | None = None
     before: str | None = None
@@ -41,10 +41,10 @@ def cache_folder() -> Path | None:
 def home_folder(variable: str, within_home: str, remedy: str) -> Path:
     """Return the folder that a variable of the environment names, else the one within the user's home.
 
-    remedy: The setting to recommend if there is no folder.
+    `remedy` is the setting to recommend if there is no folder.
 
     Raises:
-        ValueError: The variable holds a URL, or there is no home, as of a user without a passwd entry.
+        ValueError: If the variable holds a URL, or there is no home, as for a user without a passwd entry.
     """
     if given := os.environ.get(variable):
         return local_path(given)
@@ -57,12 +57,11 @@ def home_folder(variable: str, within_home: str, remedy: str) -> Path:
 def default_store(*, announce: bool) -> ProgramStore | None:
     """Return a store in the `cache_folder`, and let JAX keep what it compiles in the same folder.
 
-    There is no store if `JAXTAPE_CACHE=off`, or if a user gave JAX a folder for compiled programs and
-    `$JAXTAPE_CACHE` names no other: that folder stays in use. If the folder cannot be written, a line on stderr
-    says so.
+    There is no store if `JAXTAPE_CACHE=off`, or if a user gave JAX a folder for compiled programs, which stays
+    in use, and `$JAXTAPE_CACHE` names no other. If the folder cannot be written, a line on stderr says so.
 
     Args:
-        announce: Whether a line on stderr says where programs are kept, the first time.
+        announce: Whether a line on stderr says where programs are kept, once.
     """
     before = _folder_of_jax()
     if before and before != _given.folder and not os.environ.get("JAXTAPE_CACHE"):
@@ -89,19 +88,19 @@ def default_store(*, announce: bool) -> ProgramStore | None:
             _given.before = before
         _given.folder = str(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
-        compilation_cache.reset_cache()  # JAX may have decided already that it has none
+        compilation_cache.reset_cache()  # JAX may have cached that it has none
     return ProgramStore(folder / "programs", MAX_PROGRAM_BYTES)
 
 
 def follow_user() -> None:
-    """Let JAX use the folder that a user gave it after the default one, which JAX alone would not leave."""
+    """Make JAX switch from the default folder to one that a user gave it later; alone it keeps the first."""
     if _given.folder is not None and _folder_of_jax() != _given.folder:
         _given.folder = None
         compilation_cache.reset_cache()
 
 
 def take_back_folder() -> None:
-    """Let JAX use the folder, if any, that it had before `default_store` gave it one."""
+    """Give JAX back the folder, if any, that it had before `default_store` gave it one."""
     if _given.folder is not None and _folder_of_jax() == _given.folder:
         jax.config.update("jax_compilation_cache_dir", _given.before)
     follow_user()
@@ -112,10 +111,10 @@ def _folder_of_jax() -> str | None:
 
 
 def _check_usable(folder: Path) -> None:
-    """Check that files can be written in a folder, which is made if need be.
+    """Check that a folder, which is made if necessary, is writable.
 
     Raises:
-        ValueError: They cannot.
+        ValueError: If it is not.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The most that a device does in a second, for kinds of work that are counted."""
+"""The peak rates of a device for the kinds of work that are counted."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,8 +15,8 @@ class Limit(NamedTuple):
 
     Attributes:
         name: The name, such as "memory".
-        kinds: The kinds of work that share it.
-        per_second: The work of those kinds together that it does in a second.
+        kinds: The kinds of work that share the limit.
+        per_second: The total work of those kinds per second.
     """
 
     name: str
@@ -24,5 +24,5 @@ class Limit(NamedTuple):
     per_second: float
 
     def seconds(self, work: Mapping[str, int]) -> float:
-        """Return the time that work takes at this limit."""
+        """Return the time that the work takes at this limit."""
         return sum(work.get(kind, 0) for kind in self.kinds) / self.per_second

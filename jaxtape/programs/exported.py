@@ -1,7 +1,7 @@
-"""A function of pytrees, traced and lowered, as bytes: `export` writes it, `load` reads it.
+"""Store a traced and lowered function of pytrees as bytes: `export` writes it, `load` reads it.
 
-The bytes are a mark, a digest of the rest, and the length of a header: the descriptions of the trees that go in
-and come out, in JSON, before the program that `jax.export` serialized. Nothing of it is pickled.
+The bytes are a magic number, a digest of the rest, the length of a header, the header, which describes the
+input and output trees in JSON, and the program that `jax.export` serialized. Nothing is pickled.
 """
 
 import hashlib
@@ -26,13 +26,14 @@ from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, from_json
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
-_MAX_BYTES = 2**30  # a larger file is no program of ours
+_MAX_BYTES = 2**30  # a larger file is not a program of this library
 
 
 class Program:
-    """A function of pytrees that `load` read; it is compiled for the devices of its first arguments.
+    """A function of pytrees read by `load`; it is compiled for the devices of its first arguments.
 
-    It can be called within `jax.jit`, for one of the platforms that it was exported for. It has no derivative.
+    It can be called within `jax.jit`, for one of the platforms that it was exported for. It cannot be
+    differentiated.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -43,7 +44,7 @@ class Program:
     """
 
     def __init__(self, content: bytes):
-        """Read the bytes that `export` wrote; others, or those for another version of JAX, are a ValueError."""
+        """Read what `export` wrote; ValueError if it is something else, or needs another version of JAX."""
         self._read(content)
         self.check_results()
 
@@ -51,7 +52,7 @@ class Program:
     def before_imports(cls, content: bytes) -> "Program":
         """Return a program that may be compiled before the classes of its results are imported.
 
-        `check_results` is to be called before it is run.
+        Call `check_results` before it is run.
         """
         program = cls.__new__(cls)
         program._read(content)
@@ -62,14 +63,14 @@ class Program:
             self._header, program = _unpacked(content)
             self._exported = jax.export.deserialize(bytearray(program))
         except Exception as error:  # damaged bytes can break any reader
-            raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
+            raise ValueError(f"not a program that jaxtape.export wrote: {error}") from error
         self._compiled: dict[Any, Callable] = {}
 
     def check_results(self) -> None:
-        """Build the results once, of numbers in place of arrays.
+        """Build the results once, with numbers in place of arrays.
 
         Raises:
-            ValueError: They cannot be built, or are not those of the program.
+            ValueError: If they cannot be built, or are not those of the program.
         """
         places = [np.asarray(i) for i in range(len(self._exported.out_avals))]
         try:
@@ -77,20 +78,20 @@ class Program:
         except LookupError as error:
             raise ValueError(f"the program's results need a class: {error.args[0]}") from error
         except Exception as error:
-            raise ValueError(f"this is no program that jaxtape.export wrote: {error}") from error
+            raise ValueError(f"not a program that jaxtape.export wrote: {error}") from error
         if arrays_of(built) != places:
             raise ValueError(
-                f"this is no program that jaxtape.export wrote: it has {len(places)} results"
+                f"not a program that jaxtape.export wrote: it has {len(places)} results"
             )
 
     @property
     def name(self) -> str:
-        """The digest of the program's inputs, if it is in a store."""
+        """The digest of the program's inputs, if the program is in a store."""
         return self._header["name"]
 
     @property
     def takes(self) -> str:
-        """The arguments that it was exported for."""
+        """A description of the arguments that it was exported for."""
         return self._header["signature"]
 
     @property
@@ -102,7 +103,7 @@ class Program:
         """Return the function's results.
 
         Raises:
-            TypeError: The arguments are not of the structure, shapes and types that it was exported for.
+            TypeError: If the arguments do not have the structure, shapes and types that it was exported for.
         """
         if PytreeSpec((args, kwargs), shape_of).json != self._header["inputs"]:
             raise TypeError(
@@ -112,7 +113,7 @@ class Program:
         return self.run(arrays_of((args, kwargs)))
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """Return the results for the arrays of arguments that are known to be right."""
+        """Return the results for the arrays of arguments already checked."""
         if any(isinstance(array, Tracer) for array in arrays):
             results = self._exported.call(*arrays)
         else:
@@ -125,9 +126,7 @@ class Program:
         """Return the function of arrays, compiled for the devices where these are."""
         places = tuple(map(place_of, arrays))
         if places not in self._compiled:
-            is_quick = self._header.get(
-                "quick_to_compile", False
-            )  # files of before have no word on it
+            is_quick = self._header.get("quick_to_compile", False)  # older files lack the entry
             options = quick_options() if is_quick else None
             lowered = without_names(jax.jit(self._exported.call).lower(*arrays))
             self._compiled[places] = lowered.compile(compiler_options=options)
@@ -138,8 +137,7 @@ def export(function: Callable, *args: Any, platforms: Sequence[str] | None = Non
     """Export a function of pytrees for arguments like these, as `jax.export` does for arrays.
 
     `load` needs neither the function nor its source. Values that the function closes over are part of the
-    program.
-    Only packages whose classes the results have must be imported.
+    program. Only the packages that define the classes of the results must be imported.
 
     Args:
         function: A function that `equinox.filter_jit` can compile. Its program must have no callbacks to
@@ -149,8 +147,8 @@ def export(function: Callable, *args: Any, platforms: Sequence[str] | None = Non
             current one.
 
     Returns:
-        The program, to be written to a file. An argument or a result that no other process would understand,
-        such as an open file, raises TypeError.
+        The program, to be written to a file. TypeError is raised if an argument or a result means nothing to
+        another process, such as an open file.
 
 
     Examples:
@@ -174,7 +172,8 @@ def exported(
     """Return the program of a function for arguments like these.
 
     Raises:
-        TypeError: The results hold an object that cannot be built again from words, such as a function.
+        TypeError: If the results hold an object that cannot be rebuilt from its description, such as a
+            function.
     """
     flat, leaves, parts = flattened(function, args, kwargs, eqx.is_array)
     current = current_platform()
@@ -196,16 +195,18 @@ def exported(
     }
     built = from_json(header["outputs"], iter(places))
     if jax.tree.structure(built) != jax.tree.structure(results) or arrays_of(built) != places:
-        raise TypeError(f"the results cannot be built from words: {eqx.tree_pformat(results)}")
+        raise TypeError(
+            f"the results cannot be rebuilt from a description: {eqx.tree_pformat(results)}"
+        )
     return _packed(header, bytes(program.serialize()))
 
 
 def flattened(
     function: Callable, args: tuple, kwargs: dict[str, Any], is_array: Callable[[Any], bool]
 ) -> tuple[Callable, list[Any], list[Any]]:
-    """Return a function of arrays alone, the leaves of its arguments that are arrays, and a list.
+    """Return a function of arrays only, the arrays among the leaves of its arguments, and a list.
 
-    Once it is traced, the list has the structure of the arrays in its results, and the rest of the results.
+    After tracing, the list holds the structure of the arrays in the results, and the rest of the results.
     """
     arrays, static = eqx.partition((args, kwargs), is_array)
     leaves, structure = jax.tree.flatten(arrays)
@@ -228,8 +229,8 @@ def load(program: bytes | str | os.PathLike) -> Program:
         program: The file, or its content.
 
     Returns:
-        The program, which is called like the function that was exported. It is a ValueError if there is none,
-        if it is damaged, or needs a class of a package that is not imported.
+        The program, called like the exported function. ValueError is raised if the content is not a program, is
+        damaged, or needs a class of a package that is not imported.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -245,11 +246,13 @@ def read(path: Path) -> bytes:
     """Return the content of a file that may be a program.
 
     Raises:
-        ValueError: It is no plain file, or too large to be one.
+        ValueError: If it is not a regular file, or is too large.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-        raise ValueError(f"{path} is no program: it is no file, or of more than {_MAX_BYTES} bytes")
+        raise ValueError(
+            f"{path} is not a program: it is not a file, or has more than {_MAX_BYTES} bytes"
+        )
     return path.read_bytes()
 
 
@@ -264,14 +267,14 @@ def place_of(array: Any) -> jax.sharding.Sharding | None:
 
 
 def _movable(array: Any) -> jax.Array:
-    """Return an array free to be computed with anywhere, as jitted functions return it and programs do not."""
+    """Return an uncommitted array, as jitted functions return it and programs do not."""
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) or len(array.devices()) > 1:
         return array
     return uncommitted(array)
 
 
 def shape_of(array: Any) -> list:
-    """Return the words for an array of which only shape and type matter."""
+    """Return the description of an array of which only shape and type matter."""
     return ["leaf", str(jax.typeof(array))]
 
 
@@ -289,6 +292,6 @@ def _unpacked(file: bytes) -> tuple[dict[str, Any], bytes]:
     start = len(_MARK) + _DIGEST
     mark, digest, content = file[: len(_MARK)], file[len(_MARK) : start], file[start:]
     if mark != _MARK or hashlib.sha256(content).digest() != digest:
-        raise ValueError("its mark or its digest is another")
+        raise ValueError("its magic number or its digest does not match")
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "big")
     return json.loads(content[_LENGTH:end]), content[end:]

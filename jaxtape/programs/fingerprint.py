@@ -20,18 +20,18 @@ _IMPORTS = re.compile(r"^(?:from|import)[ \t]+([a-zA-Z_]\w*)", re.MULTILINE)
 
 
 def settings() -> tuple:
-    """Return JAX's settings of this moment and thread, without the settings of its cache."""
+    """Return the current JAX settings of this thread, except those of its cache."""
     held = jax.config.values.items()
     return tuple((name, value) for name, value in held if "cache" not in name)
 
 
 def fingerprint(packages: Iterable[str]) -> dict[str, object]:
-    """Return all that identifies a program beside its function and arguments.
+    """Return everything that identifies a program besides its function and arguments.
 
     Args:
         packages: The packages whose code the program uses. The packages that they import at the top of their
-            modules count as well, by their sources or, if they were installed, by their record. A package whose
-            sources are not known, or are newer than this process, raises TypeError.
+            modules count as well, by their sources or, if installed, by their record. TypeError is raised if a
+            package's sources are unknown, or newer than this process.
     """
     code, waiting = {}, [*packages]
     while waiting:
@@ -52,7 +52,7 @@ def fingerprint(packages: Iterable[str]) -> dict[str, object]:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages that compute."""
+    """Return the versions of the packages that do the computing."""
     return {name: metadata.version(name) for name in _NUMERICS}
 
 
@@ -61,7 +61,7 @@ def _code_of(package: str) -> tuple[str, tuple[str, ...]]:
     """Return a digest of a package's code, and its imports, unless it was installed under its own name.
 
     Raises:
-        TypeError: There are no sources, or they have changed since this process began.
+        TypeError: If there are no sources, or they have changed since this process began.
     """
     spec = None if package == "__main__" else util.find_spec(package)
     if spec is None or spec.origin in ("built-in", "frozen"):
@@ -74,7 +74,7 @@ def _code_of(package: str) -> tuple[str, tuple[str, ...]]:
     for file in files or [Path(spec.origin or "")]:
         text = file.read_bytes()
         if file.stat().st_mtime > _STARTED:
-            raise TypeError(f"{file} is newer than this process, which may run what it was before")
+            raise TypeError(f"{file} is newer than this process, which may run an earlier version")
         digest.update(f"{file.parent.name}/{file.name} {len(text)} ".encode() + text)
         imported |= set(_IMPORTS.findall(text.decode(errors="replace")))
     installed = (name for name in imported if util.find_spec(name))

@@ -1,4 +1,4 @@
-"""Compile a function as a call that XLA does not inline, so that its readers share its results."""
+"""Compile a function as a call that XLA does not inline, so that all uses share its results."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -21,18 +21,19 @@ def no_inline(*, static_argnames: str | Sequence[str]) -> Callable[[Function], F
 
 
 def no_inline(function: Any = None, *, static_argnames: str | Sequence[str] = ()) -> Any:
-    """Compile a function apart from its callers, on CPUs; elsewhere it is `jax.jit(function)`.
+    """Compile a function separately from its callers, on CPUs; elsewhere it is `jax.jit(function)`.
 
-    XLA for CPUs fuses sums and products into each of their readers, and so computes again, in every kernel, an
-    expression that many results share: a program of 2,000 operations became one of 15,000. Such a function
-    is a call that is not inlined. Use it for functions of many operations whose results have several readers.
+    On CPUs, XLA fuses sums and products into each of their uses, and so recomputes in every kernel an
+    expression that many results share: a program of 2,000 operations became one of 15,000. A `no_inline`
+    function stays a call. Use it for functions of many operations whose results are used several times.
 
     Args:
         function: A function of pytrees of arrays. Without it, a decorator.
-        static_argnames: The names of arguments that are no arrays, as for `jax.jit`.
+        static_argnames: The names of static arguments, as for `jax.jit`.
 
     Returns:
-        The function, to be differentiated and batched like any other: its derivatives are not inlined either.
+        The function, which can be differentiated and batched like any other; its derivatives are not inlined
+        either.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -46,7 +47,7 @@ def no_inline(function: Any = None, *, static_argnames: str | Sequence[str] = ()
 
     @functools.wraps(function)
     def inside(*args, **kwargs):
-        # functions called in here are inlined, also where transformations trace them again
+        # functions called in here are inlined, also when transformations trace them again
         with set_xla_metadata(inlineable="true"):
             return function(*args, **kwargs)
 

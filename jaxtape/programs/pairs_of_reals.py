@@ -1,7 +1,7 @@
-"""Complex numbers of double precision as pairs of reals: a TPU's compiler has no complex128.
+"""Represent complex128 as pairs of reals, because a TPU's compiler lacks it.
 
-A traced function is rewritten after it was differentiated, so that every derivative is that of the function
-itself. Where a platform has complex numbers, nothing is rewritten.
+A traced function is rewritten after differentiation, so derivatives are those of the function itself. For a
+platform with complex128, nothing is rewritten.
 """
 
 import functools
@@ -28,16 +28,16 @@ _PLATFORM = "tpu"
 
 
 class _Pair(NamedTuple):
-    """A complex number as its real and imaginary part."""
+    """A complex number: its real and imaginary parts."""
 
     real: Array
     imag: Array
 
 
 def rewritten_for(platform: str, function: Callable) -> Callable:
-    """Return a function of arrays whose program has no complex128, for a TPU; for others the function itself.
+    """Return a function of arrays whose program has no complex128, for a TPU; otherwise the function itself.
 
-    `NotImplementedError` is raised, as it is traced, for an operation that has no rule here.
+    While it is traced, `NotImplementedError` is raised for an operation without a rule here.
     """
     if platform != _PLATFORM:
         return function
@@ -71,7 +71,7 @@ def _is_rewritten(eqn: JaxprEqn) -> bool:
 
 
 def _evaluated(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
-    """Return the outputs of a jaxpr; complex numbers, also among the arguments, are pairs."""
+    """Return the outputs of a jaxpr; complex numbers, including arguments, are pairs."""
     jaxpr = closed.jaxpr
     known = dict(zip(jaxpr.constvars, map(_split, closed.consts), strict=True))
     known.update(zip(jaxpr.invars, map(_split, arguments), strict=True))
@@ -104,10 +104,10 @@ def _split(x: Any) -> Any:
 
 
 def _applied(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
-    """Return the outputs of an operation on pairs, or of one that calls some.
+    """Return the outputs of an operation on pairs, or of one that contains such operations.
 
     Raises:
-        NotImplementedError: There is no rule for it.
+        NotImplementedError: If there is no rule for it.
     """
     name = eqn.primitive.name
     if name in _CALLS:
@@ -137,7 +137,7 @@ _BY_PART = frozenset({
     "dynamic_update_slice", "expand_dims", "gather", "neg", "pad", "reduce_sum", "reshape", "rev", "select_n",
     "slice", "split", "squeeze", "stack", "stop_gradient", "sub", "tile", "transpose", "unstack",
 })  # fmt: skip
-"""Operations that are linear, and do to the real part what they do to the imaginary one."""
+"""Linear operations that act alike on the real and the imaginary part."""
 
 
 def _product(x: _Pair, y: _Pair) -> _Pair:
@@ -172,7 +172,7 @@ def _exp(_: dict[str, Any], x: _Pair) -> _Pair:
 
 
 def _as_pair(x: Any) -> _Pair:
-    """Return a real number, or one of complex64, as a pair of double precision."""
+    """Return a real or complex64 number as a pair in double precision."""
     return _Pair(*(lax.convert_element_type(part(x), float) for part in (jnp.real, jnp.imag)))
 
 
@@ -182,7 +182,7 @@ def _converted(params: dict[str, Any], x: Any) -> Any:
         return x if isinstance(x, _Pair) else _as_pair(x)
     if jnp.issubdtype(dtype, np.complexfloating):
         return lax.complex(*(lax.convert_element_type(part, np.float32) for part in x))
-    return lax.convert_element_type(x.real, dtype)  # as JAX does it: without the imaginary part
+    return lax.convert_element_type(x.real, dtype)  # like JAX: drop the imaginary part
 
 
 _RULES: dict[str, Callable] = {
@@ -239,6 +239,6 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 
 _FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
-"""Calls of one function, which is inserted: derivatives are taken by now."""
+"""Calls of one function, which is inlined: derivatives have been taken by now."""
 
 _CALLS: dict[str, Callable] = {"while": _while, "scan": _scan, "cond": _cond}

@@ -1,11 +1,11 @@
-"""Describe a pytree without its numbers, as lists and strings of JSON that any process understands.
+"""Describe a pytree without its numbers, as JSON lists and strings that any process understands.
 
 Two trees have the same description if `jax.jit` would run one program for both: classes and functions are
 described by their names, a closure by its code and the values it holds, static fields by value. Anything that
 another process could not understand raises TypeError. The serialization of `jax.export` does less (up to JAX
-0.12): every class must be registered for the whole process, keys of dictionaries must be strings, and words and
-numbers of results must be arrays. `from_json` is the inverse, for trees of plain data,
-modules and named tuples; it looks classes up among the modules that are already imported, and runs no code.
+0.12): every class must be registered for the whole process, keys of dictionaries must be strings, and strings
+and numbers in results must be arrays. `from_json` is the inverse, for trees of plain data, modules and named
+tuples; it looks classes up in the modules already imported, and runs no code.
 """
 
 import dataclasses
@@ -24,15 +24,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_PLAIN = type(None), bool, int, str, float, complex  # a user's class may behave otherwise
+_PLAIN = type(None), bool, int, str, float, complex  # a user's subclass may behave differently
 
 
 class PytreeSpec:
-    """The description of a tree, in `words`, with the `objects`, classes and functions, that it names.
+    """The description of a tree, `json`, and the classes and functions that it names, `objects`.
 
-    packages: The top-level packages of these objects.
-    array: A function that describes an array of the tree; arrays in static fields and closures are described by
-        value.
+    `packages` are the top-level packages of these objects. `array` describes an array of the tree; arrays in
+    static fields and closures are described by value.
     """
 
     def __init__(self, tree: Any, array: Callable[[Any], Any] = lambda _: ["leaf"]):
@@ -78,7 +77,7 @@ class PytreeSpec:
         return found
 
     def _opaque(self, x: Any) -> Any:
-        """Return the words for an object known by its name or its parts, which is not rebuilt from them."""
+        """Return the description of an object by its name or its parts, from which it cannot be rebuilt."""
         x = _without_type_checks(x)
         match x:
             case types.FunctionType() if not has_name(x):
@@ -114,7 +113,9 @@ class PytreeSpec:
         module, name = _place(x)
         if not what and not has_name(x):
             kind = f"{type(x).__module__}.{type(x).__qualname__}"
-            raise TypeError(f"{x!r} ({kind}) is no class or function that {module} has by a name")
+            raise TypeError(
+                f"{x!r} ({kind}) is not a class or function that {module} has under a name"
+            )
         self.packages.add(module.partition(".")[0])
         self.objects.append(x)
         return [module, name]
@@ -124,8 +125,8 @@ def from_json(words: Any, leaves: Iterator[Any]) -> Any:
     """Return the tree of a description, with these leaves.
 
     Raises:
-        LookupError: It has a class that no imported module has, or more leaves than there are.
-        TypeError: The description is of something that is not built from words, such as a function.
+        LookupError: If no imported module has one of its classes, or there are too few leaves.
+        TypeError: If it describes something that cannot be rebuilt, such as a function.
     """
     again = functools.partial(from_json, leaves=leaves)
     match words:
@@ -157,17 +158,17 @@ def from_json(words: Any, leaves: Iterator[Any]) -> Any:
             return _found(module, name)  # such as the activation of a network
         case ["module", name, list(fields)]:
             return _module(_class(name, eqx.Module), {field: again(x) for field, x in fields})
-    raise TypeError(f"{str(words)[:80]} is not built from words")
+    raise TypeError(f"{str(words)[:80]} cannot be rebuilt from its description")
 
 
 def _module(kind: type, values: dict[str, Any]) -> Any:
-    """Return a module with these fields, as JAX makes it: not by its constructor.
+    """Return a module with these fields, made like JAX does, without its constructor.
 
     Raises:
-        LookupError: The class has other fields.
+        LookupError: If the class has other fields.
     """
     if not {field.name for field in dataclasses.fields(kind)} >= set(values):
-        raise LookupError(f"{kind.__name__} has other fields: it is of another version")
+        raise LookupError(f"{kind.__name__} has other fields: it is from another version")
     built = object.__new__(kind)
     for field, value in values.items():
         object.__setattr__(built, field, value)
@@ -185,7 +186,7 @@ def _without_type_checks(function: Any) -> Any:
 
 
 def by_value(array: Any) -> list:
-    """Return the words for an array in a static field or a closure: a number of it makes another program."""
+    """Describe an array in a static field or a closure by value: another value makes another program."""
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     numbers = np.asarray(jax.random.key_data(array) if is_key else array)
     digest = hashlib.sha256(numbers.tobytes()).hexdigest()
@@ -193,7 +194,7 @@ def by_value(array: Any) -> list:
 
 
 def code_of(code: types.CodeType) -> list:
-    """Describe a function's code, wherever it is in a file."""
+    """Describe a function's code, whatever its position in a file."""
     constants = []
     for x in code.co_consts:
         if isinstance(x, frozenset):  # whose order differs between processes

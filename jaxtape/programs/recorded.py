@@ -1,4 +1,4 @@
-"""Record the programs that a block runs, to compile them for a target."""
+"""Record the programs that a block of code runs, to compile them for a target."""
 
 import contextlib
 import dataclasses
@@ -15,13 +15,13 @@ from ..jax_settings.single_on_devices import is_on_host
 
 @dataclasses.dataclass
 class RecordedProgram:
-    """A program that a block has run.
+    """A program that was run while programs were recorded.
 
     Attributes:
         function: The function.
         args: Its arguments, with shapes in place of arrays.
         kwargs: Its keyword arguments likewise.
-        calls: The number of times that it was run.
+        calls: The number of runs.
     """
 
     function: Callable
@@ -36,7 +36,7 @@ _recorded: dict[Any, RecordedProgram] | None = None
 
 @contextlib.contextmanager
 def recorded_programs() -> Iterator[dict[Any, RecordedProgram]]:
-    """Yield a dictionary that the programs of `stored_jit` that the block runs enter, in all threads."""
+    """Yield a dictionary that collects the `stored_jit` programs run within the block, in all threads."""
     global _recorded
     before, _recorded = _recorded, {}
     try:
@@ -46,7 +46,7 @@ def recorded_programs() -> Iterator[dict[Any, RecordedProgram]]:
 
 
 def record(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Note a run of a program of the devices, if programs are recorded."""
+    """Note the run of a device program, if programs are being recorded."""
     if (programs := _recorded) is None or is_on_host():
         return
     args, kwargs = jax.tree.map(lambda leaf: shape_of_leaf(leaf), (args, kwargs))
@@ -57,12 +57,12 @@ def record(function: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
 
 
 def is_array_or_shape(leaf: Any) -> bool:
-    """Return True for an array, of NumPy too, and for the shape and type of one."""
+    """Return True for an array, including NumPy's, and for a `jax.ShapeDtypeStruct`."""
     return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
 def shape_of_leaf(leaf: Any) -> Any:
-    """Return the shape, type and sharding over several devices of an array; other leaves stay."""
+    """Return an array's shape, type and sharding over several devices; return other leaves unchanged."""
     if not is_array_or_shape(leaf):
         return leaf
     place = getattr(leaf, "sharding", None)

@@ -1,4 +1,4 @@
-"""The registers of a GPU's kernels, as NVIDIA's assembler reports them."""
+"""The register use of GPU kernels, as reported by NVIDIA's assembler."""
 
 import importlib.util
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TRITON = "__gpu$xla.gpu.triton"
-"""The name in a program of a kernel that Triton compiles."""
+"""The name of a Triton kernel in a program."""
 
 _NAME = re.compile(r'\bname = "(\w+)"')
 _ENTRY = re.compile(rb"\.entry (\w+)\(")
@@ -24,8 +24,8 @@ class Registers(NamedTuple):
     """The registers of a kernel.
 
     Attributes:
-        used: The number that each thread has, of 32 bits each.
-        spilled_bytes: The bytes that a thread writes to memory and reads again for want of registers.
+        used: The number of 32-bit registers per thread.
+        spilled_bytes: The bytes that each thread spills to memory and reads back.
     """
 
     used: int
@@ -33,16 +33,16 @@ class Registers(NamedTuple):
 
 
 def dump_options(folder: str) -> dict[str, str | bool]:
-    """Return options by which XLA writes the assembler's sources of a program to a folder."""
+    """Return options that make XLA write a program's PTX to a folder."""
     return {"xla_dump_to": folder, "xla_dump_emitter_re": "ptx"}
 
 
 def registers_of(text: str, folder: Path) -> Mapping[str, Registers]:
-    """Return the registers of a program's Triton kernels by name; none where there is no assembler.
+    """Return the registers of a program's Triton kernels by name; empty if there is no assembler.
 
     Args:
         text: XLA's text of the program.
-        folder: The folder with its sources.
+        folder: The folder with its PTX.
     """
     names = {name for line in text.splitlines() if TRITON in line for name in _NAME.findall(line)}
     assembler, found = _assembler(), {}
@@ -59,7 +59,7 @@ def registers_of(text: str, folder: Path) -> Mapping[str, Registers]:
 
 
 def registers_in(said: str) -> dict[str, Registers]:
-    """Return the registers of kernels by name, from the words of the assembler."""
+    """Return the registers of kernels by name, from the assembler's output."""
     return {
         name: Registers(int(used), int(stored) + int(loaded))
         for name, stored, loaded, used in _USED.findall(said)
@@ -67,7 +67,7 @@ def registers_in(said: str) -> dict[str, Registers]:
 
 
 def _assembler() -> str | None:
-    """Return the path of NVIDIA's assembler: that of the extra `cuda`, or the machine's."""
+    """Return the path of NVIDIA's assembler: from the extra `cuda`, or the system's."""
     spec = importlib.util.find_spec("nvidia")
     for place in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(place).glob("*/bin/ptxas")):

@@ -1,4 +1,4 @@
-"""Read the loops, kernels and collectives of a compiled program from XLA's text of it."""
+"""Read the loops, kernels and collectives of a compiled program from its HLO text."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _NO_KERNELS = frozenset(
             "domain",
         ),
     )
-)  # operations of a scheduled program that run nothing of their own
+)  # operations of a scheduled program that launch no kernel
 _COLLECTIVES = (
     "all-reduce",
     "all-gather",
@@ -29,7 +29,7 @@ _COLLECTIVES = (
     "ragged-all-to-all",
     "collective-broadcast",
 )
-_BITS = {"pred": 8}  # of types whose names do not say
+_BITS = {"pred": 8}  # of types whose names do not contain it
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.M | re.S)
 _OPERATION = re.compile(
     r"^\s+(?P<root>(?:ROOT )?)%?(?P<name>[\w.\-]+) = (?P<type>.*?) (?P<kind>[a-z][a-z0-9\-]*)\((?P<rest>.*)$",
@@ -42,9 +42,9 @@ class Loop(NamedTuple):
     """A loop of a compiled program.
 
     Attributes:
-        turns: The number of turns, if the compiler knows it. A GPU copies the condition of any other loop to
-            the host at every turn.
-        kernels: The number of kernels that a turn starts, without those of loops in it.
+        turns: The number of iterations, if the compiler knows it. For any other loop, a GPU copies the
+            condition to the host at every iteration.
+        kernels: The number of kernels that an iteration launches, without those of inner loops.
         copies: The number of copies among them.
     """
 
@@ -66,13 +66,13 @@ class Collective(NamedTuple):
 
 
 class ScheduledProgram:
-    """The loops, kernels, cycles and collectives of a scheduled program, read from XLA's words.
+    """The loops, kernels, cycles and collectives of a scheduled program, read from its HLO text.
 
     Attributes:
         loops: The loops.
         collectives: The collectives by kind.
-        kernels: The number of kernels that a run starts; None if it is unknown.
-        cycles: The number of cycles that they take on a TPU; None if it is unknown.
+        kernels: The number of kernels that a run launches; None if unknown.
+        cycles: The number of cycles that they take on a TPU; None if unknown.
     """
 
     def __init__(self, text: str):
@@ -111,7 +111,7 @@ class ScheduledProgram:
         return float(_runs(operation)), _cycles(operation)
 
     def _turns(self, name: str, rest: str) -> int | None:
-        """Return a loop's number of turns: the compiler's, or of a counter that constants bound and move."""
+        """Return a loop's number of iterations: the compiler's, or that of a counter with constant bounds."""
         if found := re.search(r"known_trip_count[^0-9]*(\d+)", rest):
             return int(found[1])
         (condition,), (body,) = _called(rest, "condition"), _called(rest, "body")
@@ -135,7 +135,7 @@ class ScheduledProgram:
         return max(-(-(end - start) // step), 0)
 
     def _note_collective(self, operation: Mapping[str, str]) -> None:
-        """Count a collective, an asynchronous one where it ends."""
+        """Count a collective; count an asynchronous one at its end."""
         kind = operation["kind"].removesuffix("-done")
         if kind in _COLLECTIVES:
             count, size = self.collectives.get(kind, (0, 0))
@@ -144,14 +144,14 @@ class ScheduledProgram:
 
 
 def _runs(operation: Mapping[str, str]) -> bool:
-    """Return True for an operation that is a kernel of its own."""
+    """Return True for an operation that launches a kernel."""
     is_buffer = 'custom_call_target="AllocateBuffer"' in operation["rest"]
     is_end = operation["kind"].endswith(("-done", "-update"))
     return operation["kind"] not in _NO_KERNELS and not is_end and not is_buffer
 
 
 def _cycles(operation: Mapping[str, str]) -> float:
-    """Return the cycles that a TPU's compiler estimates; NaN for a kernel of which it says nothing."""
+    """Return the cycles that a TPU's compiler estimates; NaN for a kernel without an estimate."""
     if found := re.search(r'"estimated_cycles":"(\d+)"', operation["rest"]):
         return float(found[1])
     return math.nan if operation["kind"] in ("fusion", "custom-call") and _runs(operation) else 0.0
@@ -175,7 +175,7 @@ def _index(operation: Mapping[str, str]) -> int | None:
 
 
 def _constant(body: Mapping[str, Mapping[str, str]], name: str) -> int | None:
-    """Return the integer that an operation of a computation is, or copies."""
+    """Return the integer that an operation of a computation defines or copies."""
     operation = body[name]
     if operation["kind"] == "copy":
         return _constant(body, _operands(operation)[0])

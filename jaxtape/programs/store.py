@@ -1,9 +1,9 @@
 """A folder of programs that outlive the process.
 
-A program's file is named by a digest of the program's inputs. A file appears whole, by a rename, and is
-otherwise never changed: processes need no locks. A process that is killed leaves at most a part of a file under
-another name, which is removed with the least recently used programs. If anything is wrong with a file, or with
-the folder, the function is compiled as it would be without the store.
+A program's file is named by a digest of the program's inputs. A file appears whole, by a rename, and never
+changes afterwards: processes need no locks. A killed process leaves at most a partial file under another name,
+which is removed along with the least recently used programs. If anything is wrong with a file or the folder,
+the function is compiled as without the store.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ from .exported import Program, load, read
 
 _LOGGER = logging.getLogger("jaxtape")
 _SUFFIX = ".jaxtape"
-_NOTE = f"{_SUFFIX}-last"  # the programs that a job used
+_NOTE = f"{_SUFFIX}-last"  # lists the programs that a job used
 _MAX_PREFETCHED, _READERS = 64, 2
-PROGRAMS = f"*{_SUFFIX}*"  # whole, or on their way, or notes of them
+PROGRAMS = f"*{_SUFFIX}*"  # whole or partial, and notes
 _OURS = re.compile(
     rf"[0-9a-f]+{re.escape(_SUFFIX)}(\..+)?|.+{re.escape(_NOTE)}(\..+)?|(jit|pmap)_.+-[0-9a-f]+-cache"
 )
-"""The names of programs, notes and JAX's executables; other names are of a user's files."""
+"""The names of programs, notes and JAX's executables; all other files are the user's."""
 
 
 class ProgramStore:
-    """The programs in a folder, of `budget` bytes at most together."""
+    """The programs in a folder, at most `budget` bytes in all."""
 
     def __init__(self, folder: Path, budget: int):
         self.folder, self.budget = folder, budget
@@ -42,18 +42,18 @@ class ProgramStore:
         self._prefetched: dict[str, Future[Program | None]] = {}
 
     def find(self, name: str, arrays: Sequence[Any]) -> Program | None:
-        """Return the program of that name, compiled for the arrays; None if there is none that can be."""
+        """Return the program of that name, compiled for the arrays; None if there is no usable one."""
         self._used[name] = None
         ahead = self._prefetched.pop(name, None)
         return self._compiled(name, arrays, ahead and ahead.result())
 
     def _compiled(self, name: str, arrays: Sequence[Any], found: Program | None) -> Program | None:
-        """Read a program, unless it was read ahead, and compile it for the arrays."""
+        """Read a program, unless it was prefetched, and compile it for the arrays."""
         path = self.folder / f"{name}{_SUFFIX}"
         try:
             if found is None:
                 found = load(path)
-            else:  # read ahead, before its classes were imported
+            else:  # prefetched, before its classes were imported
                 found.check_results()
             if found.name != name:  # it was renamed
                 return None
@@ -62,34 +62,34 @@ class ProgramStore:
         except FileNotFoundError:
             return None
         except Exception as error:  # a file can be wrong in countless ways
-            _LOGGER.debug("%s is made again: %s", path, error)
+            _LOGGER.debug("%s is rebuilt: %s", path, error)
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # it was used
+            os.utime(path)  # mark it as used
         return found
 
     def _ahead(self, name: str) -> Program | None:
-        """Read a program, and compile it for arrays such as it takes, before its classes are imported."""
+        """Read a program and compile it for the arrays it takes, before its classes are imported."""
         try:
             found = Program.before_imports(read(self.folder / f"{name}{_SUFFIX}"))
-            with every_program_kept(), jax.enable_x64(True):  # programs say their own types
+            with every_program_kept(), jax.enable_x64(True):  # programs state their own types
                 found.compiled(found.shapes)
-        except Exception as error:  # `find` tries again, and says why
-            _LOGGER.debug("%s is not read ahead: %s", name, error)
+        except Exception as error:  # `find` tries again and reports the reason
+            _LOGGER.debug("%s is not prefetched: %s", name, error)
             return None
         return found
 
     def has_note_of(self, job: str) -> bool:
-        """Return True if a job of this name has noted the programs that it used."""
+        """Return True if a job of this name has noted the programs it used."""
         return (self.folder / f"{job}{_NOTE}").is_file()
 
     def prefetch(self, job: str) -> Callable[[], None]:
-        """Read the programs that the last job of this name used, in threads, before this one needs them.
+        """Read the programs that the last job of this name used, in threads, before this job needs them.
 
         A second call continues the first.
 
         Returns:
-            A function that ends the job: it stops reading ahead, and notes the programs used for the next job.
+            A function that ends the job: it stops prefetching, and notes the programs used, for the next job.
         """
         note, before = self.folder / f"{job}{_NOTE}", tuple(self._used)
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -116,7 +116,7 @@ class ProgramStore:
         return end
 
     def keep(self, name: str, content: bytes) -> None:
-        """Write a program, if that can be done; another process finds all of it or nothing."""
+        """Write a program, if possible; another process finds all of it or nothing."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(self.folder / f"{name}{_SUFFIX}", content)
@@ -127,10 +127,10 @@ class ProgramStore:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that others find whole or not at all.
+    """Write a file atomically.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: If it cannot be written.
     """
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as file:
         aside = Path(file.name)
@@ -144,9 +144,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def stored_files(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]]:
-    """Return the files of a store, the most recently used first; another process may remove some meanwhile."""
+    """Return the files of a store, the most recently used first; another process may be removing some."""
     found = []
-    with contextlib.suppress(OSError):  # of a folder that cannot be read nothing is known
+    with contextlib.suppress(OSError):  # an unreadable folder counts as empty
         for path in folder.glob(pattern):
             with contextlib.suppress(OSError):
                 if _OURS.fullmatch(path.name) and path.is_file():
@@ -155,7 +155,7 @@ def stored_files(folder: Path, pattern: str) -> list[tuple[Path, os.stat_result]
 
 
 def trim(folder: Path, budget: int, pattern: str = PROGRAMS) -> None:
-    """Remove the files that were not used for the longest time, until they take `budget` bytes at most."""
+    """Remove the least recently used files until the rest take at most `budget` bytes."""
     total = 0
     for path, status in stored_files(folder, pattern):
         total += status.st_size

@@ -1,4 +1,4 @@
-"""Functions that are jitted with the programs of a store."""
+"""Jit functions with programs from a store."""
 
 import functools
 import hashlib
@@ -35,7 +35,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class _Setting:
-    """The store of this process; the default one is opened by the first function that asks for it."""
+    """The store of this process; the first function that needs it opens the default one."""
 
     def __init__(self):
         self.store: ProgramStore | None = None
@@ -47,21 +47,20 @@ _setting = _Setting()
 
 
 def set_program_store(folder: str | os.PathLike | None, *, budget: int = 2**29) -> None:
-    """Keep the programs of this library in a folder, where other processes find them; None: do not.
+    """Keep the programs of this library in a folder, where other processes find them; None turns this off.
 
-    Without this call they are kept in `$JAXTAPE_CACHE`, else in `$XDG_CACHE_HOME/jaxtape`, else in
-    `~/.cache/jaxtape`, and JAX keeps what it compiles there as well; `JAXTAPE_CACHE=off` keeps nothing. If JAX
-    has a folder of its own for compiled programs (`jax_compilation_cache_dir`), nothing is kept by default. If
-    it is given one later, it keeps programs there from the next call of a function of this library.
+    By default they are kept in `$JAXTAPE_CACHE`, else in `$XDG_CACHE_HOME/jaxtape`, else in `~/.cache/jaxtape`,
+    where JAX also keeps what it compiles; `JAXTAPE_CACHE=off` turns this off. If JAX already has its own folder
+    for compiled programs (`jax_compilation_cache_dir`), nothing is kept by default. If JAX is given one later,
+    it uses it from the next call of a function of this library.
 
-    A program is found again if its function, the structure and shapes of its arguments, the sources of its
-    packages, and the versions, settings and flags of JAX are the same; it is then not traced. A function with
-    an argument that another process could not distinguish from others, such as a closure over one, is jitted as
-    usual.
+    A stored program is reused, without tracing, if its function, the structure and shapes of its arguments, the
+    sources of its packages, and the versions, settings and flags of JAX are the same. A function with an
+    argument that another process cannot identify, such as an open file, is jitted as usual.
 
     Args:
         folder: The folder of the programs. Give one that only you can write: programs are run.
-        budget: The bytes of all programs; the least recently used are removed.
+        budget: The maximum bytes of all programs; beyond it, the least recently used are removed.
 
     Examples:
         >>> import jaxtape as jt
@@ -77,7 +76,7 @@ def set_program_store(folder: str | os.PathLike | None, *, budget: int = 2**29) 
 
 
 def store_in_use() -> ProgramStore | None:
-    """Return the store of `set_program_store`, by default that of `default_store`."""
+    """Return the store set by `set_program_store`, by default that of `default_store`."""
     with _setting.lock:
         if not _setting.is_chosen:
             _setting.store, _setting.is_chosen = default_store(announce=True), True
@@ -88,7 +87,7 @@ def store_in_use() -> ProgramStore | None:
 def use_default_store() -> ProgramStore | None:
     """Open the default store again, without announcement, and return it.
 
-    A store of the same folder stays open, with the programs that this process has loaded.
+    If the store in use has the same folder, it stays open, with the programs already loaded.
     """
     found, current = default_store(announce=False), _setting.store
     is_same = (
@@ -119,8 +118,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     Args:
         function: A function of a module, whose results are made of arrays, modules, named tuples,
             dictionaries, lists and plain data. Without it, a decorator.
-        quick_to_compile: Whether programs for CPUs are compiled without XLA's fusion emitters (jaxlib 0.10):
-            half of the time for a program of hundreds of kernels, of which some may run slower.
+        quick_to_compile: Whether programs for CPUs are compiled without XLA's fusion emitters (jaxlib 0.10),
+            which halves the time for a program of hundreds of kernels, some of which may run slower.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -183,7 +182,7 @@ def _in_pairs_of_reals(function: Callable) -> Callable:
 
 
 def _signature(tree: Any) -> tuple:
-    """Return a key that distinguishes calls of different programs, in this process."""
+    """Return a key that identifies the program of a call within this process."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, tuple(
         _type(leaf) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves
@@ -196,7 +195,7 @@ def _type(array: Any) -> tuple:
 
 
 def _place(array: Any) -> jax.sharding.Sharding | None:
-    """Return the sharding of an array if it changes the program, else None: the choice of device does not."""
+    """Return an array's sharding if it changes the program, else None: which single device does not matter."""
     place = place_of(array)
     if isinstance(place, jax.sharding.SingleDeviceSharding):
         (device,) = place.device_set
@@ -206,7 +205,7 @@ def _place(array: Any) -> jax.sharding.Sharding | None:
 
 
 def _words_of(array: Any) -> list:
-    """Return the words for an array whose shape, type and place identify the program."""
+    """Return the description of an array whose shape, type and sharding identify the program."""
     *_, weak, sharding = _type(array)
     return [*shape_of(array), weak, sharding and PytreeSpec(sharding).json]
 
@@ -219,7 +218,7 @@ def _program(
     kwargs: dict,
     quick_to_compile: bool,
 ) -> Program | None:
-    """Return the program of a call: the one in the store, or a new one; None if there can be none."""
+    """Return the program of a call, from the store or new; None if none can be made."""
     try:
         described = PytreeSpec((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
@@ -237,6 +236,6 @@ def _program(
             made.compiled(arrays)
         store.keep(name, content)
         return made
-    except Exception as error:  # the function's own are raised once more where it is jitted
+    except Exception as error:  # the function's own errors are raised again when it is jitted
         _LOGGER.debug("%s is jitted without the store: %s", function.__name__, error)
         return None

@@ -1,4 +1,4 @@
-"""Accelerators that programs are compiled for and that need not be here, by name."""
+"""Named accelerators that programs can be compiled for without being attached."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -15,18 +15,18 @@ _TPUS = {
     "v5p": (95, 1.75e9, 2.8e12, 8),
     "v6e": (32, 1.75e9, 1.6e12, 0),
 }
-"""A device's memory in GiB, its clock rate in Hz, the bytes a second of its memory, and the results that a lane
-of the vector units of all its cores gives in a cycle; 0 if nothing is published.
+"""A device's memory in GiB, its clock rate in Hz, its memory bandwidth in bytes a second, and the results per
+cycle of one lane of the vector units of all its cores; 0 if unpublished.
 
 Source: the pages of Cloud TPU's versions, and for the last two J. Austin et al., "How to Scale Your Model"
-(2025), chapter 2. The rate is that at which the matrix units reach their peak. A device of version 3 is half a
-chip.
+(2025), chapter 2. The clock rate is the one at which the matrix units reach their peak. A device of version 3
+is half a chip.
 """
 _LANES = 8 * 128  # of a TPU's vector units
 
 
 class _Gpu(NamedTuple):
-    """The figures of an NVIDIA GPU that XLA compiles by.
+    """The figures of an NVIDIA GPU that XLA needs to compile for it.
 
     Source: `xla/backends/gpu/target_config/specs/` of OpenXLA (h100_sxm, h200, a100_sxm_80, b200). The versions
     of CUDA and cuDNN in the description are those of XLA's own tests.
@@ -45,11 +45,11 @@ class _Gpu(NamedTuple):
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """The peaks of its data sheet, from the units of a multiprocessor.
+        """The peaks of its data sheet, derived from the units of a multiprocessor.
 
         Source: NVIDIA's white papers of the A100 and the H100: half as many units for doubles as for floats, 64
-        for integers and 16 for special functions. Nothing is known of the B200's integer units, which count as
-        many as those for floats.
+        for integers and 16 for special functions. The number of the B200's integer units is unknown, and taken
+        to be that of its float units.
         """
         hertz = self.cores * self.clock_ghz * 1e9
         integers = self.units_per_core if self.compute_capability >= 10 else 64
@@ -101,11 +101,11 @@ class Target(NamedTuple):
         platform: The platform of JAX: "tpu" or "cuda".
         topology: Arguments of `jax.experimental.topologies.get_topology_desc`.
         device_bytes: The memory of one device.
-        clock: The clock rate in Hz, by which estimated cycles are a time; 0 if the compiler estimates none.
+        clock: The clock rate in Hz, which converts estimated cycles to time; 0 if the compiler estimates none.
         extra: The extra of this package that installs the compiler.
-        modules: The modules of which the compiler needs one.
-        limits: The most that one device does in a second.
-        kind: The name of a device, and its number of cores, if programs are lowered by them.
+        modules: The compiler needs one of these modules.
+        limits: The peak rates of one device.
+        kind: The name of a device and its number of cores, if lowering depends on them.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Target(NamedTuple):
     def described(self) -> AbstractContextManager:
         """Lower programs for such a device within the block.
 
-        Since JAX 0.11, Pallas' Triton backend asks for the name of a GPU: of one that is here, or that a mesh
+        Since JAX 0.11, Pallas' Triton backend asks for the name of a GPU: an attached one, or one that a mesh
         describes.
         """
         if self.kind is None:
@@ -134,7 +134,7 @@ def target_of(name: str) -> Target:
     """Return the accelerators of a name: "tpu:v5e:2x2", "gpu:h100" or, for eight of them, "gpu:h100:8".
 
     Raises:
-        ValueError: There are none of that name.
+        ValueError: If the name is unknown.
     """
     kind, version, size = [*name.split(":"), "", ""][:3]
     if kind == "tpu" and version in _TPUS and size and name.count(":") == 2:

@@ -371,8 +371,8 @@ REASONS = {
         NOISE,
     ),
     "two axes": (lambda s, x: (x @ s, None), ONES, jnp.ones((7, 256, 256))),
-    "255 paths are no multiple of the 128": (lambda s, x: (s * x, None), ONES[1:], NOISE[:, 1:]),
-    "1 paths are no multiple": (lambda s, x: (s * x, None), jnp.float64(1.0), NOISE[:, 0]),
+    "255 paths are not a multiple of the 128": (lambda s, x: (s * x, None), ONES[1:], NOISE[:, 1:]),
+    "1 paths are not a multiple": (lambda s, x: (s * x, None), jnp.float64(1.0), NOISE[:, 0]),
     "a state or y that all paths share": (
         lambda s, x: ((s[0] * s[1], s[1] + x), None),
         (ONES, jnp.float64(1.0)),
@@ -637,7 +637,7 @@ def test_checked(interpreted):
 def test_a_chain_without_kernels_agrees(interpreted):
     decisions = interpreted("gpu")
     found = value_and_gradients(mixed_loss(jt.Revolve(3)))
-    assert set(decisions) == {"4 paths are no multiple of the 128 of a tile"}
+    assert set(decisions) == {"4 paths are not a multiple of the 128 of a tile"}
     assert_close(found, lax_value_and_gradients(False))
 
 

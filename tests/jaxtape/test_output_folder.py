@@ -155,7 +155,7 @@ def test_a_folder_of_the_user_that_is_hidden_stays(tmp_path):
 def test_a_url_is_no_path(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given in (text, Path(text)):
-        with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
+        with pytest.raises(ValueError, match="is a URL; give a local path"):
             local_path(given)
     with pytest.raises(ValueError, match="is a URL"):
         AtomicOutput(Path("file:///tmp/out"))

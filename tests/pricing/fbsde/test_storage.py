@@ -47,7 +47,7 @@ def test_a_solution_takes_the_place_of_a_solution_alone(solution, tmp_path):
     (tmp_path / "mine.v2").write_text("mine")
     with pytest.raises(ValueError, match="holds no solution, and is left as it is"):
         save(solution, tmp_path / "mine.v2")
-    with pytest.raises(ValueError, match="is a URL; give a path of this machine"):
+    with pytest.raises(ValueError, match="is a URL; give a local path"):
         save(solution, Path("gs://bucket/first.eqx"))
     assert (tmp_path / "mine.v2").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.eqx", "mine.v2"]
