@@ -11,18 +11,19 @@ import jax.numpy as jnp
 def hvp(f: Callable, primals: Any, tangents: Any) -> tuple:
     """Return the Hessian of `f` times a vector, `H(x) v = d/de grad f(x + e v)` at e = 0.
 
-    The product is taken forward over reverse, so a scan inside `f` keeps to its schedule; it takes about twice
-    the memory of a gradient. `TypeError` is raised where `primals` or `tangents` is no tuple or `f` returns no
-    real scalar, and `ValueError` where a tangent has not the structure, shape or dtype of its primal.
+    The product is computed forward over reverse, so a scan inside `f` keeps to its schedule; it takes about
+    twice the memory of a gradient. `TypeError` is raised if `primals` or `tangents` is not a tuple or `f` does
+    not return a real scalar, and `ValueError` if a tangent's structure, shape or dtype is not that of its
+    primal.
 
     Args:
         f: A function of pytrees that returns a scalar.
         primals: The point x, a tuple with one pytree for each argument of `f`.
-        tangents: The vector v, with the structure, shapes and dtypes of `primals`; integer and key leaves are
-            held, and whatever stands there, None included, is ignored.
+        tangents: The vector v, with the structure, shapes and dtypes of `primals`. Integer and key leaves are
+            held fixed; their entries, which may be None, are ignored.
 
     Returns:
-        The product H v in the structure of `primals`, with None for the leaves that are held.
+        The product H v in the structure of `primals`, with None for the leaves held fixed.
 
     Examples:
         >>> import jaxtape as jt
@@ -50,7 +51,7 @@ def check_arguments(name: str, arguments) -> None:
 
 
 def partition(arguments: tuple) -> tuple[tuple, tuple]:
-    """Return the leaves that vary, as arrays, and the held leaves; each with None in place of the others."""
+    """Return the leaves that vary, as arrays, and those held fixed; each with None in place of the others."""
     varied, held = eqx.partition(arguments, _varies)
     return jax.tree.map(jnp.asarray, varied), held
 
@@ -68,7 +69,7 @@ def _tangents(varied, primals, tangents):
     try:
         tangents = jax.tree.map(lambda x, v: v if _varies(x) else None, primals, tangents)
     except ValueError as error:
-        raise ValueError(f"tangents has not the structure of primals: {error}") from None
+        raise ValueError(f"tangents does not have the structure of primals: {error}") from None
 
     def check(path, x, v):
         v = jnp.asarray(v, x.dtype) if isinstance(v, float) else jnp.asarray(v)

@@ -1,4 +1,4 @@
-"""Schedules, which choose the states to keep and to recompute, and the tables that they lay out."""
+"""Schedules, which choose the states to keep and to recompute, and their tables."""
 
 from .table import ScheduleTable as ScheduleTable
 from .table import block_table as block_table

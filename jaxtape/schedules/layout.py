@@ -1,4 +1,4 @@
-"""A table as data: the nodes of its chain can be edited without compiling again."""
+"""Tables as data: the nodes of a chain can be edited without recompilation."""
 
 import dataclasses
 
@@ -13,11 +13,11 @@ _PER_ROW = "store_position", "store_slot"
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """The static part of a table that comes as data: its numbers of nodes and slots.
+    """The static part of a table passed as data: its numbers of nodes and slots.
 
     Attributes:
-        capacity: The most live nodes.
-        slots: The most states kept at a time; the first `host_slots` of them are in the host's memory.
+        capacity: The maximum number of live nodes.
+        slots: The maximum number of states kept at a time; the first `host_slots` are in the host's memory.
         mark_slots: The number of slots for marked states.
     """
 
@@ -33,7 +33,7 @@ class TableLayout:
     def of(
         cls, schedule: AbstractSchedule, capacity: int, length: int, marks: tuple, mark_slots: int
     ) -> "TableLayout":
-        """Take the schedule's slots at any length within the capacity, and `mark_slots` for marks."""
+        """Reserve the schedule's slots for any length within the capacity, and `mark_slots` for marks."""
         longest = int(np.diff([0, *marks, length]).max())
         slots = schedule.most_slots(capacity, longest) + mark_slots
         return cls(capacity, slots, mark_slots, schedule.host_slots(capacity))
@@ -67,7 +67,7 @@ def _padded(
 def marked_table(
     length: int, schedule: AbstractSchedule, marks: tuple[int, ...], own: int | None = None
 ) -> ScheduleTable:
-    """Join the tables of the chunks between marks, one after the other, to one.
+    """Join the tables of the chunks between marks, in order, into one.
 
     The first slot of each chunk holds the state where it starts, and belongs to its mark. The chunks share
     the other slots: `own` of the schedule, or the number that they need if that is None. The first sweep
@@ -86,7 +86,7 @@ def marked_table(
         name: np.concatenate([getattr(chunk, name) for chunk in chunks])
         for name in (*_PER_NODE, *_PER_ROW)
     }
-    # the rows of the last node come last: the marked states are kept just before
+    # the last node's rows come last, after those of the marked states
     first, last = chunks[-1].sweep_rows
     kept = np.asarray(starts[1:], np.int64)
     whole["store_position"] = np.insert(whole["store_position"], first, kept)
@@ -96,9 +96,9 @@ def marked_table(
 
 
 def _placed(table: ScheduleTable, start: int, first_slot: int, rows: int) -> ScheduleTable:
-    """Return the table of a chunk in the numbers of the whole: nodes from `start`, `rows` store rows before.
+    """Return a chunk's table numbered within the whole: its nodes start at `start`, its store rows at `rows`.
 
-    Where the chunk starts is held in `first_slot` instead of slot 0.
+    The state where the chunk starts is in `first_slot` instead of slot 0.
     """
     in_own = lambda slot: np.where(slot == 0, first_slot, slot)
     first, last = table.sweep_rows

@@ -1,12 +1,12 @@
-"""Reverse sweeps of static length: beside each pullback, a step is taken for a node that is pulled back later.
+"""Reverse sweeps of static length: each pullback is paired with a step for a node that is pulled back later.
 
 Revolve's table for two sweeps cuts a chain into blocks whose sizes fall by one. While a block of b nodes is
-pulled back, the block before it needs b steps: one for each node. The state that a step gives goes to the slot
-that the pulled node has left. So every node does the same: read a slot, pull back, read a slot, take a step,
-write a slot. A loop over the nodes has a known length, in which no loop of another length lies.
+pulled back, the block before it needs b steps: one for each node. The state after a step goes to the slot that
+the pulled-back node has freed. So every node does the same: read a slot, pull back, read a slot, take a step,
+write a slot. The loop over the nodes has a known length, and no inner loop.
 
 Schoenmakers, *Explicit optimal binary pebbling for one-way hash chain reversal*, Financial Cryptography 2016,
-takes more than one step a node in the same way, with a logarithmic number of slots.
+takes more than one step per node in the same way, with a logarithmic number of slots.
 """
 
 import functools
@@ -18,16 +18,16 @@ from .table import cached_by_length
 
 
 class LockstepRun(NamedTuple):
-    """Consecutive nodes, whose first sweep keeps some states; the others are computed again on the way back.
+    """Consecutive nodes whose first sweep keeps some states; the others are recomputed on the way back.
 
     Attributes:
         keep: For each node, the slot to which the first sweep writes the state before it. A state that is not
-            kept goes to the slot of the next one that is.
+            kept goes to the slot of the next kept state, which overwrites it.
         slot: For each node, the slot that holds the state before it when it is pulled back.
-        source: For each node, the node whose step is taken beside its pullback. The state before that one is in
-            `slot[source]`, and the new one goes to the slot that the pulled node leaves.
-        late: The number of nodes at the end that are pulled back without a step beside them.
-        first: The same at the start.
+        source: For each node, the node whose step is paired with its pullback. The state before that one is in
+            `slot[source]`, and the new one goes to the slot that the pulled-back node frees.
+        late: The number of nodes at the end that are pulled back without a paired step.
+        first: The number of nodes at the start that are pulled back without a paired step.
     """
 
     keep: np.ndarray
@@ -40,15 +40,15 @@ class LockstepRun(NamedTuple):
         return len(self.keep)
 
     def count_steps(self) -> int:
-        """Count the steps that are taken beside pullbacks."""
+        """Count the steps paired with pullbacks."""
         return len(self) - self.late - self.first
 
 
 class LockstepPlan(NamedTuple):
-    """A chain as equal blocks and a tail.
+    """A chain cut into equal blocks and a tail.
 
-    The first sweep keeps the states before the blocks, and in the tail the states that `tail.keep` says. The
-    tail is pulled back first, and then the blocks, the last one first: each is run again and pulled back.
+    The first sweep keeps the states before the blocks, and in the tail those given by `tail.keep`. The tail is
+    pulled back first, then the blocks, the last one first: each is run again and pulled back.
 
     Attributes:
         starts: The number of blocks. A slot for each holds the state before it.
@@ -71,7 +71,7 @@ class LockstepPlan(NamedTuple):
 def lockstep_plan(length: int, slots: int, host_slots: int) -> LockstepPlan | None:
     """Return the plan with the fewest blocks for a number of slots; None if three sweeps do not suffice.
 
-    Where some slots are in the host's memory, they alone hold the states before blocks.
+    If some slots are in the host's memory, exactly those hold the states before blocks.
     """
     for starts in range(1 if host_slots else 0, (host_slots or slots - 1) + 1):
         free = slots - (host_slots or starts)
@@ -85,7 +85,7 @@ def lockstep_plan(length: int, slots: int, host_slots: int) -> LockstepPlan | No
 
 @functools.lru_cache(maxsize=64)
 def lockstep_run(length: int, slots: int) -> LockstepRun:
-    """Return the nodes of a run, of which two sweeps with these slots must suffice."""
+    """Return the run of `length` nodes, for which two sweeps with these slots must suffice."""
     slot, source, keep = (np.zeros(length, np.int32) for _ in range(3))
     sizes = _falling_sizes(length, slots)
     if len(sizes) < 2:
@@ -107,7 +107,7 @@ def lockstep_run(length: int, slots: int) -> LockstepRun:
 
 
 def _capacity(slots: int) -> int:
-    """Return the most nodes that two sweeps reverse: blocks of `slots`, `slots` - 1, ..., 1 nodes."""
+    """Return the most nodes that two sweeps can reverse: blocks of `slots`, `slots` - 1, ..., 1 nodes."""
     return slots * (slots + 1) // 2
 
 

@@ -1,11 +1,11 @@
 """Online checkpointing: the table that the sweeps of a chain of unknown length follow.
 
-Every state is kept while a slot is free. After that, a new state takes the slot of another. While no step need
-be advanced more than twice, the best choice is known in closed form (Stumm & Walther, *New algorithms for
-optimal online checkpointing*, SIAM J. Sci. Comput. 32(2), 2010, algorithm I). Beyond that, evict the state
-whose loss costs the fewest steps on the way back from the next position; if not storing the new state costs
-fewer still, store nothing. Beyond a million steps, the last state moves along with the chain, and another is
-evicted at longer and longer intervals: the table stays short.
+Every state is kept while a slot is free. After that, a new state replaces another. While no step need be
+advanced more than twice, the optimal choice has a closed form (Stumm & Walther, *New algorithms for optimal
+online checkpointing*, SIAM J. Sci. Comput. 32(2), 2010, algorithm I). Beyond that, evict the state whose loss
+costs the fewest steps on the way back from the next position; if not storing the new state costs fewer still,
+store nothing. Beyond a million steps, the last state moves along with the chain, and another is evicted at
+longer and longer intervals: the table stays short.
 """
 
 import dataclasses
@@ -18,22 +18,21 @@ import numpy as np
 
 from .table import advances, beta, cached_by_length, check_slots, repetition
 
-_GRAIN = 4096  # beyond it, positions are looked at in steps of this part of them
-REFRESH = 256  # beyond position `REFRESHED`, steps after which the last state is kept again
+_GRAIN = 4096  # beyond it, positions are tried in steps of this fraction
+REFRESH = 256  # steps between refreshes of the last state, beyond position `REFRESHED`
 REFRESHED = REFRESH * _GRAIN
-MOST_STEPS = 2**31 - 1  # of a loop, which counts them in 32 bits
+MOST_STEPS = 2**31 - 1  # a loop counts its steps in 32 bits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OnlineTable:
-    """The states that a chain of at most `length` nodes, which may stop at any of them, keeps in its slots.
+    """The states that a chain keeps in its slots if it may stop at any of at most `length` nodes.
 
     The state before each of the first `dense_rows` nodes is kept in the slot given by `dense_slot`. After
-    those, the state at `position[i]` is kept in `slot[i]`, and overwrites that slot; beyond `REFRESHED`, that
-    slot takes the state again every `REFRESH` steps until the next row. Wherever the chain stops, the states
-    then held, and Revolve with the free slots, reach every other state. `betas[s, r]` is `beta(s, r)`, or
-    `length` if that is less, for all r that Revolve then meets. The number of rows grows with the logarithm of
-    `length`.
+    those, the state at `position[i]` is written to `slot[i]`; beyond `REFRESHED`, the current state is written
+    to that slot every `REFRESH` steps until the next row. Wherever the chain stops, the states then held, and
+    Revolve with the free slots, reach every other state. `betas[s, r]` is `min(beta(s, r), length)`, for all r
+    that Revolve then needs. The number of rows grows with the logarithm of `length`.
     """
 
     length: int
@@ -48,25 +47,25 @@ class OnlineTable:
 
     @property
     def dense_rows(self) -> int:
-        """The number of states, from the first, that are all kept as they are passed."""
+        """The number of first states that are all kept when they are passed."""
         return min(_most_twice(self.slots), self.length)
 
     @property
     def dense(self) -> bool:
-        """Whether each state is kept as it is passed; then no step is advanced more than twice."""
+        """Whether every state is kept when it is passed; then no step is advanced more than twice."""
         return self.dense_rows == self.length
 
     @property
     def refreshes(self) -> bool:
-        """Whether there is a row whose state is kept again every `REFRESH` steps."""
+        """Whether there is a row whose state is refreshed every `REFRESH` steps."""
         return bool(np.any(self.position >= REFRESHED))
 
     def dense_slot(self, turn, part):
         """Return the slot of the state before node `part` of a turn, arrays of integers.
 
         Turn j = 0, 1, ... has `slots + 1 - j` nodes, the last one a single node. Turn 0 fills the slots. Each
-        later turn keeps its first state for good, in slot `slots - j`, and each of those after it for a while,
-        in the slots from 1 up to that of the next turn, and there the last again.
+        later turn keeps its first state permanently, in slot `slots - j`, and each later state temporarily, in
+        the slots from 1 up to that of the next turn, to which the last state goes again.
         """
         flag = lambda holds: holds.astype(part.dtype)
         last = self.slots - 1 - turn
@@ -79,7 +78,7 @@ class OnlineTable:
         turns = np.arange(self.slots)
         first = turns * (self.slots + 1) - turns * (turns - 1) // 2
         first = first[first < kept]
-        # of the turns before the last two only the first states are still there
+        # of the turns before the last two, only the first states remain
         recent = np.arange(first[-2:].min(initial=kept), kept)
         turn = np.searchsorted(first, recent, side="right") - 1
         starts = turns[: len(first)]
@@ -92,7 +91,7 @@ class OnlineTable:
         return np.sort(held[held >= 0])
 
     def count_advances(self, n: int) -> int:
-        """Count the forward steps of a gradient through n steps: the value's, and the repeated ones."""
+        """Count the forward steps of a gradient through n steps: those of the value and the repeated ones."""
         sizes = np.diff(np.append(self.held(n), n)).tolist()
         return n + sum(advances(m, self.slots - i) for i, m in enumerate(sizes) if m > 1)
 
@@ -100,8 +99,8 @@ class OnlineTable:
 def loop_advances(n: int, slots: int) -> int:
     """Return the forward steps of the gradient of a `while_loop` that takes n steps and has `slots` slots.
 
-    If no pullback reads a state, the result is n, because no step is run again. The steps of the value are
-    counted, the n taped steps are not. No algorithm that knows n beforehand needs fewer than
+    The result counts the steps of the value, but not the n taped steps. It is n if no pullback reads a state,
+    because no step is run again. Even an algorithm that knows n beforehand needs at least
     `advances(n, slots) + 1`. `max_steps` does not matter.
 
     Args:
@@ -124,12 +123,12 @@ def loop_advances(n: int, slots: int) -> int:
     if n < 0:
         raise ValueError(f"A loop does not take {n} steps: give n >= 0.")
     check_steps("n", n)
-    longest = min(1 << n.bit_length(), MOST_STEPS)  # one table for many n
+    longest = min(1 << n.bit_length(), MOST_STEPS)  # many n share a table
     return online_table(longest, int(slots)).count_advances(n)
 
 
 def two_sweeps(length: int) -> int:
-    """Return the fewest slots with which no step of at most `length` is advanced more than twice."""
+    """Return the fewest slots with which none of at most `length` steps is advanced more than twice."""
     slots = max(1, math.isqrt(2 * length) - 2)
     while _most_twice(slots) < length:
         slots += 1
@@ -138,7 +137,7 @@ def two_sweeps(length: int) -> int:
 
 @cached_by_length
 def online_table(length: int, slots: int) -> OnlineTable:
-    """Return the table of a chain of at most `length` nodes with `slots` slots."""
+    """Return the table of a chain of at most `length` nodes, with `slots` slots."""
     slots = min(slots, length)
     rows, betas = np.zeros((2, 0)), np.ones((slots + 1, 1))
     if slots > 1 and _most_twice(slots) < length:
@@ -150,7 +149,7 @@ def online_table(length: int, slots: int) -> OnlineTable:
 
 @cached_by_length
 def revolve_sizes(length: int, slots: int) -> np.ndarray:
-    """Return `beta(s, r)`, or `length` if that is less, for the s and r of at most `length` nodes, s > 1."""
+    """Return `min(beta(s, r), length)` for the s > 1 and the r of at most `length` nodes."""
     most = repetition(length, 2)
     sizes = [[min(beta(s, r), length) for r in range(most + 1)] for s in range(slots + 1)]
     return np.asarray(sizes, np.int32)
@@ -160,7 +159,7 @@ def check_steps(name: str, steps: int) -> None:
     """Check that a loop can count its steps.
 
     Raises:
-        ValueError: If they need more than 32 bits.
+        ValueError: If the count needs more than 32 bits.
     """
     if steps > MOST_STEPS:
         raise ValueError(
@@ -169,12 +168,12 @@ def check_steps(name: str, steps: int) -> None:
 
 
 def _most_twice(slots: int) -> int:
-    """Return the largest number of nodes of which none is advanced more than twice."""
+    """Return the maximum number of nodes with no step advanced more than twice."""
     return beta(slots, 2) - 2
 
 
 def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
-    """Return the rows that follow, and the number of times that the busiest step is run again."""
+    """Return the rows after the dense ones, and how often the busiest step is run again."""
     held = _Held.at_first(slots, BinomialForms(length, slots))
     end = min(length, REFRESHED)
     n = int(held.position[-1]) + 2
@@ -193,9 +192,9 @@ def _more_often(length: int, slots: int) -> tuple[np.ndarray, int]:
 
 
 def _refreshed(held: "_Held", length: int) -> tuple[np.ndarray, int]:
-    """Continue from position `REFRESHED`, where the last state is refreshed every `REFRESH` steps.
+    """Continue from position `REFRESHED`, with the last state refreshed every `REFRESH` steps.
 
-    So there are few nodes after it, and an exchange need be looked for only at long intervals.
+    Few nodes then follow the last state, so exchanges are considered only at long intervals.
     """
     n = REFRESHED + _stride(REFRESHED)
     while n < length:
@@ -213,19 +212,19 @@ def _stride(n: int) -> int:
 
 
 def _passed(steps):
-    """Return the steps by which the last state has moved after this number of steps."""
+    """Return the distance that the last state has moved after this number of steps."""
     return steps - steps % REFRESH
 
 
 def _with_two_slots(n: int) -> int:
-    """Return `advances(n, 2)` of n >= 1 nodes, at once."""
+    """Return `advances(n, 2)` for n >= 1 nodes, in closed form."""
     r = (math.isqrt(8 * n) - 1) // 2
     r += (r + 1) * (r + 2) < 2 * n
     return r * n - r * (r + 1) * (r + 2) // 6
 
 
 class BinomialForms:
-    """The closed forms of many chains at once, of up to `longest` nodes and with 2 … `most` slots each."""
+    """Closed forms for many chains at once, of up to `longest` nodes and with 2 … `most` slots each."""
 
     def __init__(self, longest: int, most: int):
         rows = [_until(longest, s) for s in range(2, most + 1)]
@@ -245,11 +244,11 @@ class BinomialForms:
         return r * size - self._less[self._first[slots] + r]
 
 
-_APART = 2**40  # between the keys of one number of slots and of the next
+_APART = 2**40  # between the keys of consecutive numbers of slots
 
 
 def _until(longest: int, s: int) -> list[int]:
-    """Return `beta(s, r)` for r = 0, 1, … up to the first that is no less than `longest`."""
+    """Return `beta(s, r)` for r = 0, 1, … up to the first that is at least `longest`."""
     short = itertools.takewhile(lambda n: n < longest, (beta(s, r) for r in itertools.count()))
     found = list(short)
     return [*found, beta(s, len(found))]
@@ -257,7 +256,7 @@ def _until(longest: int, s: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """The states that are held, by position, and the rows that led there."""
+    """The held states, by position, and the rows that led to them."""
 
     position: np.ndarray
     slot: np.ndarray
@@ -267,23 +266,21 @@ class _Held:
 
     @classmethod
     def at_first(cls, slots: int, sums: BinomialForms) -> "_Held":
-        """Return the states held at the last position where no step need be advanced more than twice."""
+        """Return the states held at the last position up to which no step need be advanced more than twice."""
         position = np.cumsum([0, *range(slots + 1, 2, -1)])
         return cls(position, np.append(0, np.arange(slots - 1, 0, -1)), [], sums)
 
     @functools.cached_property
     def costs(self) -> tuple[int, int | float, int, int]:
-        """The cheapest state to give up between the first and the last, and what it costs.
+        """Find the cheapest state to evict between the first and the last, and its cost.
 
-        Returns its index, the steps more that the way back then takes, the steps of the nodes before the last
-        state, and the most repetitions of a step.
+        Returns its index, the extra steps of the way back without it, the steps of the nodes before the last
+        state, and the maximum repetitions of a step.
         """
         size, free = np.diff(self.position), np.arange(len(self.position), 1, -1)
         steps = self.sums.advances(size, free)
         joined = self.sums.advances(size[:-1] + size[1:], free[:-1]) - steps[:-1] - steps[1:]
-        saved = steps[1:] - self.sums.advances(
-            size[1:], free[:-1]
-        )  # with the slot that is given up
+        saved = steps[1:] - self.sums.advances(size[1:], free[:-1])  # with the freed slot
         more = joined - (saved.sum() - saved.cumsum())
         index = int(more.argmin()) if more.size else -1
         least = int(more[index]) if more.size else math.inf
@@ -296,11 +293,11 @@ class _Held:
 
     @property
     def most(self) -> int:
-        """The most repetitions of a step so far."""
+        """The maximum repetitions of a step so far."""
         return max(self.most_before, self.costs[-1])
 
     def last_instead(self, since: int) -> int:
-        """Return the extra steps of having the last state `since` nodes later, with two slots.
+        """Return the extra steps of moving the last state `since` nodes later, with two slots.
 
         The nodes before it and all nodes since are then run together.
         """
@@ -308,7 +305,7 @@ class _Held:
         return _with_two_slots(gap + since) - self.costs[2]
 
     def next_exchange(self, n: int, end: int) -> tuple[int, int]:
-        """Return the next position worth an exchange, from n on and before `end`, and the state to give up.
+        """Return the next position in [n, end) worth an exchange, and the state to evict.
 
         The nodes since the last state then have two slots.
         """
@@ -324,14 +321,14 @@ class _Held:
         return n, 0
 
     def exchanged(self, index: int, n: int) -> "_Held":
-        """Give up state `index` for the one at position n."""
+        """Replace state `index` by the one at position n."""
         slot = self.slot[index]
         self.rows.append((n, slot))
         position = np.concatenate([self.position[:index], self.position[index + 1 :], [n]])
         return self._with(position, np.append(np.delete(self.slot, index), slot))
 
     def refreshed(self, n: int) -> "_Held":
-        """Return the states that are held just before position n."""
+        """Return the states held just before position n."""
         position = self.position.copy()
         position[-1] += _passed(n - 1 - position[-1])
         return self._with(position, self.slot)

@@ -1,4 +1,4 @@
-"""Schedules: which states of a chain are kept, and which are computed again."""
+"""Schedules choose which states of a chain are kept, and which are recomputed."""
 
 import abc
 import dataclasses
@@ -30,16 +30,16 @@ def _count(why: str) -> Any:
 class AbstractSchedule(abc.ABC):
     """The states that a chain keeps for its reverse sweep. A schedule is a hashable value, not an array.
 
-    A step repeats its side effects (`jax.debug.print`, `io_callback`) whenever it is run again; `jt.plan` gives
-    the number of times.
+    A step repeats its side effects (`jax.debug.print`, `io_callback`) whenever it is run again; `jt.plan` shows
+    how often.
 
     Attributes:
         checkpoint_dtype: The dtype of real floating-point leaves in slots, such as `jnp.float32`; None leaves
             them as they are. The reverse sweep then starts from rounded states, so gradients carry that
             rounding; values do not.
-        budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
-        keeps_residuals: Whether `lax.scan` runs the chain, and keeps all that the pullbacks read.
-        policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all.
+        budget: The maximum bytes of a gradient's temporaries, if the schedule is chosen by bytes; else None.
+        keeps_residuals: Whether `lax.scan` runs the chain and keeps the residuals: all that pullbacks read.
+        policy: One of `jax.checkpoint_policies`, which chooses the residuals to keep; None keeps all.
     """
 
     checkpoint_dtype: Any = dataclasses.field(default=None, kw_only=True)
@@ -66,22 +66,22 @@ class AbstractSchedule(abc.ABC):
 
     @abc.abstractmethod
     def table(self, length: int) -> ScheduleTable:
-        """Lay out the slots of the kept states of `length` >= 1 nodes, and the way to recompute the others."""
+        """Lay out the slots of the kept states of `length` >= 1 nodes, and how to recompute the others."""
 
     def checkpointed(self, step: Callable, prevent_cse: bool = False) -> Callable:
-        """Return a step whose pullback keeps what the schedule says, where `keeps_residuals`.
+        """Return a step whose pullback keeps the residuals chosen by the schedule, if it `keeps_residuals`.
 
         Args:
             step: The step.
-            prevent_cse: The argument of `jax.checkpoint`, True outside of a loop.
+            prevent_cse: The argument of `jax.checkpoint`; True outside a loop.
         """
         del prevent_cse
         return step
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Return slots enough for every chain of up to `capacity` nodes.
+        """Return enough slots for every chain of up to `capacity` nodes.
 
-        The most nodes between two marks are `longest` now.
+        At present, at most `longest` nodes lie between two marks.
         """
         del longest
         return self.table(capacity).slots + 1 if capacity else 0
@@ -97,11 +97,10 @@ class StoreAll(AbstractSchedule):
     """Keep the residuals of every step: `lax.scan` itself. No step is run twice; memory grows with n.
 
     Attributes:
-        policy: The choice of those values that are kept, one of `jax.checkpoint_policies`; None keeps all. The
-            pullback computes the others again from those and from the state. In a network, the products with
-            the weights are most of the work and few of the bytes: see
-            `dots_with_no_batch_dims_saveable`.
-            An edited segment keeps states under every policy.
+        policy: One of `jax.checkpoint_policies`, which chooses the residuals to keep; None keeps all. The
+            pullback recomputes the others from those and from the state. In a network, the products with the
+            weights are most of the work and few of the bytes: see `dots_with_no_batch_dims_saveable`. An edited
+            segment keeps states under every policy.
 
     Raises:
         TypeError: If `policy` is not callable.
@@ -142,8 +141,8 @@ class StoreAll(AbstractSchedule):
 class Revolve(AbstractSchedule):
     """Keep `slots` states, recompute the others: the fewest steps possible (binomial schedule).
 
-    Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots,
-    the state before the last node is kept, which the value has to pass in any case.
+    Reversing n nodes takes `advances(n, slots)` forward steps and n taped ones. Besides the slots, the state
+    before the last node is kept, which the value passes anyway.
 
     Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000.
 
@@ -173,25 +172,24 @@ class Revolve(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Weighted(AbstractSchedule):
-    """`Revolve` for nodes that cost unequally: keep `slots` states, with the least work run again.
+    """`Revolve` for nodes of unequal cost: keep `slots` states, and minimize the work run again.
 
-    It is for a segment of one step whose nodes take more or less time: a solver that iterates, a date with more
-    trades. Between segments with different steps, `jt.plan` and `Budget` share slots by the costs of the steps.
-    Dynamic programming finds the cuts; beyond 512 nodes, it chooses them among 512 positions.
+    Use it for a segment whose nodes share a step but take different times: a solver that iterates, a date with
+    more trades. Between segments with different steps, `jt.plan` and `Budget` divide slots by the costs of the
+    steps. Dynamic programming finds the cuts; beyond 512 nodes, it chooses them among 512 positions.
 
     Source: Beaumont, Eyraud-Dubois, Herrmann, Joly & Shilova, *Optimal checkpointing for heterogeneous chains*,
     INRIA RR-9302, 2019, without the option of keeping a node's own intermediate values.
 
     Attributes:
         slots: The number of states kept at a time.
-        costs: The cost of each node, in any unit, one entry for each node of the segment; so the segment cannot
-            be edited or marked.
+        costs: The cost of each node of the segment, in any unit. The segment cannot be edited or marked.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
         TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
-        ValueError: If `slots` is below 1, or a cost is negative or not finite; or, when the chain is run, if
-            its number of nodes is not the number of costs.
+        ValueError: If `slots` is below 1, or a cost is negative or not finite; when the chain is run, if it has
+            another number of nodes.
 
     Examples:
         >>> import jaxtape as jt
@@ -232,9 +230,9 @@ class Weighted(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Periodic(AbstractSchedule):
-    """Keep every `every`-th state; a block between two of them is recomputed once, its states all kept.
+    """Keep every `every`-th state; recompute each block between two of them once, and keep all of its states.
 
-    At most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
+    It takes at most 2 n forward steps and ceil(n / every) + every - 1 slots, fewest at every = sqrt(n).
 
     Attributes:
         every: The number of nodes in a block.
@@ -258,10 +256,10 @@ class Periodic(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Recursive(AbstractSchedule):
-    """Blocks within blocks, `levels` deep, each cut into about the `levels`-th root of n parts.
+    """Nest blocks `levels` deep, each cut into about the `levels`-th root of n parts.
 
-    At most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint` around
-    nested loops. `Revolve` with the same number of slots takes fewer steps.
+    It takes at most levels n forward steps and about levels n^(1 / levels) slots, as with `jax.checkpoint`
+    around nested loops. `Revolve` with the same number of slots takes fewer steps.
 
     Attributes:
         levels: The depth of nesting.
@@ -285,17 +283,17 @@ class Recursive(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Marked(AbstractSchedule):
-    """Keep the marked positions; the nodes between two of them are run again once, their states all kept.
+    """Keep the states at marks; run the nodes between two marks again once, and keep all of their states.
 
     It takes at most 2 n forward steps, and a slot for each mark and for each node between two of them. It suits
-    a tape whose author knows the positions at which it will be entered: `tape.mark(k)` at every reset date.
+    a tape whose entry points are known in advance: `tape.mark(k)` at every reset date.
 
     Attributes:
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
     """
 
     def most_slots(self, capacity: int, longest: int) -> int:
-        """Return slots for the longest run between marks, doubled as it grows."""
+        """Return slots for the longest run between marks, doubled whenever it outgrows them."""
         return min(1 << max(longest - 1, 0).bit_length(), capacity)
 
     def table(self, length: int) -> ScheduleTable:
@@ -308,9 +306,9 @@ class MultiStage(AbstractSchedule):
 
     It takes the fewest steps for this number of states, with the fewest transfers: a slot of the outermost
     level is written once and read a few times, one of the innermost level at every iteration. The first state
-    is in the host's memory too. If host and device are one (a CPU), it is `Revolve`. Otherwise JAX sets two
-    limits: a step may have no ordered side effects, and no gradient goes through a `lax.cond` whose predicate
-    is batched by `jax.vmap`, because that selects between the kept states of both branches.
+    is in the host's memory too. If host and device are the same (a CPU), it is `Revolve`. Otherwise JAX imposes
+    two limits: a step must not have ordered side effects, and there is no gradient through a `lax.cond` whose
+    predicate is batched by `jax.vmap`, because that selects between the kept states of both branches.
 
     Source: Stumm & Walther, *MultiStage approaches for optimal offline checkpointing*, SIAM J. Sci.
     Comput. 31(3), 2009.
@@ -330,8 +328,8 @@ class MultiStage(AbstractSchedule):
         3
     """
 
-    device: int = _count("the state at work is on the device")
-    host: int = _count("without a slot there it is Revolve(device)")
+    device: int = _count("the current state is on the device")
+    host: int = _count("with none it would be Revolve(device)")
 
     def most_slots(self, capacity: int, longest: int) -> int:
         del longest
@@ -346,27 +344,27 @@ class MultiStage(AbstractSchedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Budget(AbstractSchedule):
-    """As many slots as fit in `bytes`, taken up as `Revolve` does: the fewest steps within a budget.
+    """`Revolve` with as many slots as fit in `bytes`: the fewest steps within a budget.
 
-    It may be `StoreAll` instead, of the products of matrices or of all: where the bytes hold that of every
-    node, and it saves at least 8 operations a byte, as in networks.
+    It becomes `StoreAll`, of all residuals or of matrix products only, if the bytes hold them for every node,
+    and that saves at least 8 operations a byte, as in networks.
 
-    The bytes are those of a gradient's temporaries: the states kept and the work of one node, which
-    the compiler is asked for. Segments of one tape share them. In `grad(vmap(f))` a batch counts with
-    all its members; in `vmap(grad(f))` each counts alone, so give the bytes of one. `jt.plan` shows the result
+    The bytes are those of a gradient's temporaries: the kept states and the work of one node, as reported by
+    the compiler. Segments of one tape share them. In `grad(vmap(f))` they cover the whole batch; in
+    `vmap(grad(f))` each member counts separately, so give the bytes of one. `jt.plan` shows the result
     beforehand.
 
     Attributes:
-        bytes: The most bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".
-        budget: The same in bytes, under the name that every schedule has.
-        residuals: Whether it may be `StoreAll`; otherwise states alone are kept.
+        bytes: The maximum bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".
+        budget: The same as an int, under the name that every schedule has.
+        residuals: Whether it may become `StoreAll`; otherwise only states are kept.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are, and
-            otherwise states alone are kept.
+            anything else excludes `StoreAll`.
 
     Raises:
         TypeError: If `bytes` is neither int nor text, or `checkpoint_dtype` no real floating-point dtype.
-        ValueError: If `bytes` is below 1, or text that is no size; at the first gradient, if they do not hold
-            two states and the work of a node.
+        ValueError: If `bytes` is below 1, or text that is not a size; at the first gradient, if they do not
+            hold two states and the work of a node.
 
     Examples:
         >>> import jaxtape as jt
@@ -385,5 +383,5 @@ class Budget(AbstractSchedule):
         object.__setattr__(self, "budget", int(self.bytes))
 
     def table(self, length: int) -> ScheduleTable:
-        """Return a slot for every state, until the bytes of one are known."""
+        """Give every state a slot, until the bytes of a state are known."""
         return revolve_table(length, length)

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them."""
+"""Parse sizes such as 512MiB."""
 
 import re
 
@@ -10,7 +10,7 @@ def bytes_of(text: str) -> int:
     """Return a number of bytes, given as 1GiB, 512MiB or 2e9.
 
     Raises:
-        ValueError: If the text is no size, or one below 1.
+        ValueError: If the text is not a size, or is below 1.
     """
     match = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?i?b?)", text.strip().lower())
     try:

@@ -17,7 +17,7 @@ _LONG = 2**14
 
 
 def cached_by_length(function):
-    """Remember the results of `function(length, ...)`: a lot of short tables, few long ones."""
+    """Cache the results of `function(length, ...)`: many short tables, few long ones."""
     short = functools.lru_cache(maxsize=256)(function)
     long = functools.lru_cache(maxsize=4)(function)
 
@@ -33,8 +33,8 @@ class ScheduleArrays(NamedTuple):
 
     Attributes:
         length: The number of live nodes, a scalar.
-        order: The index in `xs` that each node reads: the live nodes first, in execution order, then the free
-            places.
+        order: The index in `xs` that each node reads: first those of the live nodes in execution order, then
+            the free places.
         sweep_rows: The two ends of the store rows of the first sweep.
         load_position, load_slot, first_row, last_row, store_position, store_slot: Columns of `ScheduleTable`,
             padded to the capacity.
@@ -107,7 +107,7 @@ def beta(s: int, r: int) -> int:
 
     Args:
         s: The number of slots.
-        r: The most times that a step is advanced.
+        r: The maximum number of times that a step is advanced.
 
     Returns:
         The number of steps, exactly.
@@ -131,8 +131,8 @@ def repetition(n: int, s: int) -> int:
 def advances(n: int, s: int) -> int:
     """Return the fewest forward steps that reverse a chain of `n` steps with `s` slots.
 
-    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`. The first sweep, up to
-    the state before the last step, is counted; the `n` taped steps are not. The initial state occupies a slot.
+    `advances(n, s) = r n - beta(s + 1, r - 1)`, `beta(s, r - 1) < n <= beta(s, r)`. It counts the first sweep
+    up to the state before the last step, but not the `n` taped steps. The initial state occupies a slot.
 
     Source: Griewank & Walther, *Algorithm 799: revolve*, ACM TOMS 26(1), 2000, equation 4.
 
@@ -165,10 +165,10 @@ def check_slots(slots: int) -> None:
 
 
 def check_count(name: str, count: int, why: str) -> None:
-    """Check that a count is an int of at least 1; `why` explains the need for one.
+    """Check that a count is an int of at least 1; `why` explains the minimum.
 
     Raises:
-        TypeError: If it is no int.
+        TypeError: If it is not an int.
         ValueError: If it is below 1.
     """
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
@@ -180,7 +180,7 @@ def check_count(name: str, count: int, why: str) -> None:
 
 
 def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the number of nodes to advance before the next checkpoint: the greatest m of the optimal ones.
+    """Return the number of nodes to advance before the next checkpoint: the greatest optimal m.
 
     Every m in `[max(beta(s, r-2), n - beta(s-1, r)), min(beta(s, r-1), n - beta(s-1, r-1))]` is
     optimal (Griewank & Walther 2000, section 3); the greatest needs the fewest generations.
@@ -198,18 +198,18 @@ def first_part(size: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 @cached_by_length
 def revolve_table(length: int, slots: int) -> ScheduleTable:
-    """Cut the chain in two again and again, a generation of segments at a time.
+    """Bisect the chain repeatedly, one generation of segments at a time.
 
-    A segment `[start, start + size)` owns `free` slots, the first of which holds its start. It is
-    advanced by m and cut there; the right part is reversed first, with one slot fewer, then the
-    left part, with all of them. So every cut is a store row of the segment's last node, and every
-    left part reloads its start. A segment with a slot for every node but one is laid out at once.
+    A segment `[start, start + size)` owns `free` slots, the first of which holds its start. It is advanced by m
+    and cut there; the right part is reversed first, with one slot fewer, then the left part, with all of them.
+    So every cut is a store row of the segment's last node, and every left part reloads its start. A segment
+    with a slot for every node but one is laid out at once.
     """
     return table_of_cuts(length, slots, lambda start, size, free: first_part(size, free))
 
 
 def table_of_cuts(length: int, slots: int, cut: Callable) -> ScheduleTable:
-    """Return the table in which segments are advanced by `cut(start, size, free)` nodes, as above."""
+    """Return the table with segments cut after `cut(start, size, free)` nodes, as in `revolve_table`."""
     load = np.zeros((2, length), np.int32)  # position, slot
     rows = []  # (node, position, slot) of the store rows, a generation at a time
     start, size, free = (np.array([i]) for i in (0, length, slots))
@@ -229,10 +229,10 @@ def table_of_cuts(length: int, slots: int, cut: Callable) -> ScheduleTable:
 
 @cached_by_length
 def multi_stage_table(length: int, device: int, host: int) -> ScheduleTable:
-    """Return Revolve's table with the slots of both, the least used ones in the host's memory.
+    """Return Revolve's table with `device + host` slots, the least used ones in the host's memory.
 
-    Slot 0 holds the first state as ever, and the last slot, which the first sweep leaves full and the
-    reverse sweep starts from, is the device's.
+    Slot 0 still holds the first state. The last slot, which the first sweep fills and the reverse sweep starts
+    from, is on the device.
     """
     table = revolve_table(length, min(device + host, length))
     touched = np.bincount(np.append(table.load_slot, table.store_slot), minlength=table.slots)
@@ -247,8 +247,8 @@ def multi_stage_table(length: int, device: int, host: int) -> ScheduleTable:
 
 
 def _lay_flat(load, start, size, free, slots):
-    """Keep one state a slot; the nodes beyond the last slot restart from it. Returns store rows."""
-    inner = size - 1  # the last node is loaded where the segment was made
+    """Keep one state per slot; restart the nodes beyond the last slot from it. Return the store rows."""
+    inner = size - 1  # the last node is loaded when the segment is made
     offset = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
     a, n, s = (np.repeat(v, inner) for v in (start, size, free))
     held = np.minimum(offset, s - 1)
@@ -284,20 +284,20 @@ def slots_within(
     Args:
         budget: The bytes available.
         length: The number of nodes.
-        work: A function from a number of states to the bytes of the work of one node beside them. It jumps up
-            at `more_from` states.
+        work: A function from a number of states to the bytes that the work of one node takes beside them. It
+            jumps up at `more_from` states.
         state: The bytes of one state.
         more_from: The number of states from which the work takes more bytes.
 
     Raises:
-        ValueError: If not one state fits.
+        ValueError: If not even one state fits.
     """
     least, least_bytes = min(2, length), math.inf
     ranges = [(max(more_from, least), length), (least, min(more_from - 1, length))]
     ranges = [(int(first), int(last)) for first, last in ranges if first <= last]
     for first, last in ranges:
         if first > least and first * state > budget:
-            continue  # the work is not needed
+            continue  # saves computing the work
         needed = work(first)
         fit = (budget - needed) // state if state else length + 1
         if fit >= first:
@@ -314,8 +314,8 @@ def nested_blocks(length: int, sizes: tuple[int, ...]) -> tuple[int, np.ndarray,
     """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1.
 
     Returns the number of slots, the slot of the state at each position, and the start of the outermost block
-    that ends at each node. Blocks of one parent have slots of their own, which the next parent's use again; the
-    first of them starts where the parent does.
+    that ends at each node. The blocks of one parent have separate slots, which the blocks of the next parent
+    reuse; the first block starts where its parent does.
     """
     node = np.arange(length)
     start, slot, slots = np.full(length, -1), np.full(length, -1), 0

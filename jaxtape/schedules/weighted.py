@@ -1,4 +1,4 @@
-"""The table of a chain whose nodes cost unequally: the cuts that dynamic programming finds."""
+"""Tables for chains with nodes of unequal cost, cut by dynamic programming."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ from .table import (
     table_of_cuts,
 )
 
-_MOST_BLOCKS = 512  # among whose borders cuts are looked for
-_BESIDE = 4  # of where the best cut is expected, cuts are looked at, too
+_MOST_BLOCKS = 512  # cuts are chosen among their borders
+_BESIDE = 4  # cuts tried on either side of the expected best one
 
 
 @cached_by_length
@@ -48,7 +48,7 @@ def _best_cuts(costs: np.ndarray, block: int, slots: int) -> np.ndarray:
     n, before = len(border) - 1, np.append(0.0, np.cumsum(costs))
     sums = np.append(0.0, np.cumsum(before))
     work, cuts = np.full((slots + 1, n + 1, n + 1), np.inf), np.ones((slots + 1, n + 1, n + 1), int)
-    for count in range(1, n + 1):  # with one slot, every node is reached from the first
+    for count in range(1, n + 1):  # with one slot, every node is reached from the first state
         start, stop = border[: n + 1 - count], border[count:]
         again = sums[stop] - sums[start + 1] - (stop - 1 - start) * before[start]
         work[1, count, : n + 1 - count] = again

@@ -1,8 +1,8 @@
-"""A function with another body on CPUs than elsewhere; a program traces only the one that it runs.
+"""Choose between a body for CPUs and one for other platforms, and trace only the one that a program runs.
 
 `lax.platform_dependent` traces both, which takes twice the time for the gradient of a chain. Here the body for
-CPUs is traced at once, because it gives the types of the outputs, and the other one when a program is lowered
-for another platform.
+CPUs is traced at once, because it gives the types of the outputs, and the other one only when a program is
+lowered for another platform.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .leaves import inexact, instantiated, is_zero, merge, pick
 from .vmap import over_axis
 
 CPUS_ARE_OTHERS = False
-"""Whether CPUs run the other body too, as tests want it."""
+"""Whether CPUs also run the other body; for tests."""
 
 
 def by_platform(on_cpus: Callable, elsewhere: Callable, *args):
@@ -46,7 +46,7 @@ def _elsewhere(*args, jaxpr: ClosedJaxpr, other: Callable):
 
 
 def both(*args, jaxpr: ClosedJaxpr, other: Callable):
-    """Return the same from a function that traces both bodies, for transformations without a rule here."""
+    """Compute the same by tracing both bodies, for transformations without a rule here."""
     on_cpus = lambda *args: _on_cpus(*args, jaxpr=jaxpr, other=other)
     return lax.platform_dependent(*args, cpu=on_cpus, default=other)
 
@@ -56,7 +56,7 @@ def _batched(axis, args, dims, *, jaxpr: ClosedJaxpr, other: Callable):
     batched = over_axis(axis)(other, tuple(dims), 0)
 
     def other_batched(*given):
-        # a kernel of which one output has a batch axis gives one to all
+        # if one output of a kernel has a batch axis, all have
         pairs = zip(batched(*given), out_dims, strict=True)
         return [out[0] if dim is None else jnp.moveaxis(out, 0, dim) for out, dim in pairs]
 

@@ -1,4 +1,4 @@
-"""A chain: one step, traced once, and everything it reads laid out as flat tuples of arrays."""
+"""A chain: one step, traced once, and all of its inputs as flat tuples of arrays."""
 
 import abc
 import dataclasses
@@ -47,23 +47,23 @@ class Active(NamedTuple):
 class Chain:
     """`state[k+1], y[k] = step(consts, state[k], x[k])`, k = 0 … length-1; static and hashable.
 
-    The step is a jaxpr. To trace it is to convert a closure: the values that the user's function closes over
+    The step is a jaxpr. Tracing performs closure conversion: the values that the user's function closes over
     become `consts`.
 
     Attributes:
-        closed: The step, from consts, state and x to the next state and y. A derived step has constants: the
+        closed: The step, from consts, state and x to the next state and y. A derived step may have constants:
             values that rules inside it close over.
         num_state: The number of leaves of the state.
         executor: The executor, which runs and reverses the chain.
         reverse: Whether node k reads `xs[length-1-k]` and writes `ys` there.
         condition: The condition that ends the chain before `length` nodes, or None.
-        needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared to
-            be reversed.
+        needed: The mask of the leaves of the state that are kept and recomputed, once the chain is prepared for
+            reversal.
         pulled: The active leaves whose cotangents can be pulled back, once it is prepared.
         broadcasts: Whether the cotangents of shared values are added up over the nodes before they are summed
             over the entries of a state (`jaxtape/sweeps/pullback.py`).
-        in_bits: Whether stacks of floats of less than 32 bits are held as integers, which have no tangent.
-        sum_ys: The number of consecutive nodes of which `ys` has the sum of their y.
+        in_bits: Whether stacks of floats narrower than 32 bits are held as integers, which have no tangent.
+        sum_ys: The number of consecutive nodes whose y's are summed into one entry of `ys`.
     """
 
     closed: ClosedJaxpr
@@ -84,7 +84,7 @@ class Chain:
 
     @property
     def length(self) -> int:
-        """The most nodes that the chain may have."""
+        """The maximum number of nodes of the chain."""
         return len(self.executor.table)
 
     @property
@@ -93,7 +93,7 @@ class Chain:
         return [v.aval for v in self.jaxpr.outvars[self.num_state :]]
 
     def step(self, consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
-        """Run one node: the next state and this node's y."""
+        """Run one node; return the next state and this node's y."""
         out = jax.core.eval_jaxpr(self.jaxpr, self.closed.consts, *consts, *state, *x)
         return tuple(out[: self.num_state]), tuple(out[self.num_state :])
 
@@ -104,28 +104,28 @@ class Chain:
 
     @functools.partial(jax.jit, static_argnums=0, inline=True)
     def run(self, arrays: Arrays) -> tuple[tuple, tuple]:
-        """Run the chain: the last state and ys."""
+        """Run the chain; return the last state and ys."""
         return self.executor.run(self, arrays)
 
     @functools.partial(jax.jit, static_argnums=0)
     def first_sweep(self, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Run the prepared chain once while states are kept: return the last state, ys, and the kept states."""
+        """Run the prepared chain once and keep states; return the last state, ys, and the kept states."""
         return self.executor.first_sweep(self, arrays)
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
     def reverse_sweep(self, active: Active, arrays: Arrays, kept, bars: tuple) -> Arrays:
-        """Pull cotangents back through the prepared chain, from the states that its first sweep has kept."""
+        """Pull cotangents back through the prepared chain, from the states that its first sweep kept."""
         return self.executor.reverse_sweep(self, active, arrays, kept, bars)
 
     def derive(self, step: Callable, arrays: Arrays) -> "Chain":
-        """Return the chain of another flat `step(consts, state, x)`: same nodes, same executor."""
+        """Return a chain with the same nodes and executor, and another flat `step(consts, state, x)`."""
         closed = jax.make_jaxpr(step)(arrays.consts, arrays.init, first_node(arrays.xs))
         return dataclasses.replace(self, closed=closed, num_state=len(arrays.init))
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopCondition:
-    """A predicate of a chain's first shared values and of its first state leaves, as a jaxpr."""
+    """A predicate on a chain's first shared values and first state leaves, as a jaxpr."""
 
     closed: ClosedJaxpr
     num_consts: int
@@ -137,23 +137,23 @@ class LoopCondition:
         return cls(jax.make_jaxpr(holds)(consts, state), len(consts), len(state))
 
     def holds(self, consts: tuple, state: tuple):
-        """Return True if the condition is true of these values."""
+        """Return True if the condition holds for these values."""
         inputs = *consts[: self.num_consts], *state[: self.num_state]
         return jax.core.eval_jaxpr(self.closed.jaxpr, self.closed.consts, *inputs)[0]
 
 
 class AbstractExecutor(abc.ABC):
-    """An algorithm that runs a chain, runs it while states are kept, and reverses it.
+    """An algorithm that runs a chain, with or without keeping states, and reverses it.
 
-    An executor is a hashable value, and programs are compiled for it. Of every state, only the leaves in the
-    chain's `needed` mask are kept; `bars` and the returned cotangents have only the active leaves.
+    An executor is a hashable value, and programs are compiled for it. Only the leaves in the chain's `needed`
+    mask are kept of each state; `bars` and the returned cotangents have only the active leaves.
 
     Attributes:
         table: The table of kept states. Every table has a length, `slots` and `host_slots`.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
-        budget: The most bytes of a gradient's temporaries, if the schedule is chosen by bytes; otherwise None.
-        residuals: Whether a budget may keep what pullbacks read in the place of states.
-        num_consts: The number of the chain's first shared values that are the executor's own.
+        budget: The maximum bytes of a gradient's temporaries, if the schedule is chosen by bytes; else None.
+        residuals: Whether a budget may keep residuals instead of states.
+        num_consts: The number of the chain's first shared values that belong to the executor.
     """
 
     table: Any
@@ -164,19 +164,18 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-        """Run the chain: the last state and ys."""
+        """Run the chain; return the last state and ys."""
 
     @abc.abstractmethod
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, Any]:
-        """Run the chain once while states are kept: return the last state, ys, and the kept states."""
+        """Run the chain once and keep states; return the last state, ys, and the kept states."""
 
     @abc.abstractmethod
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         """Pull the cotangents of the last state and of ys back through the chain, the last node first.
 
-        Returns the sum over all nodes for `consts`, the first state's for `init`, one a node for `xs`. Of
-        `arrays.init`, it reads the leaves that no step changes and, if slots are in the host's memory, the
-        needed leaves.
+        Returns cotangents of `consts`, summed over all nodes, of `init` and of `xs`. It reads the leaves of
+        `arrays.init` that no step changes and, if slots are in the host's memory, the needed leaves.
         """
 
     @abc.abstractmethod
@@ -185,10 +184,10 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def kept_dims(self, kept, of_leaves: tuple, dim: Any):
-        """Return a value for each array that is kept, such as its batch axis: `dim` for the steps taken."""
+        """Return a value for each kept array, such as its batch axis; `dim` is that of the number of steps."""
 
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
-        """Return an executor for fewer nodes and slots whose programs need the same memory."""
+        """Return an executor for fewer nodes and slots whose programs need the same working memory."""
         raise NotImplementedError
 
 
@@ -198,7 +197,7 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
     Returns the chain, its arrays, and the tree structures of the carry and of y.
 
     Raises:
-        TypeError: If `f` returns no pair, or changes the structure, shape or dtype of the carry.
+        TypeError: If `f` does not return a pair, or changes the structure, shape or dtype of the carry.
     """
     init, xs = jax.tree.map(as_array, (init, xs))
     closed, out = jax.make_jaxpr(f, return_shape=True)(init, first_node(xs))
@@ -215,7 +214,7 @@ def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = Fal
 
 
 def with_consts_as_inputs(jaxpr) -> ClosedJaxpr:
-    """Return a jaxpr that takes its constants first; the same one again for the same jaxpr.
+    """Return a jaxpr that takes its constants as first inputs; the result is cached per jaxpr.
 
     JAX traces a function once for arguments of the same types, so an eager call compiles its chain once.
     """
@@ -230,7 +229,7 @@ _open_jaxprs = weakref.WeakKeyDictionary()
 
 
 def _strengthen(before, after):
-    """Give a weakly typed leaf (it was a Python scalar) the dtype that the step gives it."""
+    """Give a weakly typed leaf (from a Python scalar) the dtype that the step returns."""
     weak = jax.typeof(before).weak_type and not after.weak_type
     return lax.convert_element_type(before, after.dtype) if weak else before
 
@@ -250,7 +249,7 @@ def check_state(what: str, before, after) -> None:
     A weakly typed leaf may take another dtype.
 
     Raises:
-        TypeError: If it has not.
+        TypeError: If it does not.
     """
     before, after = (jax.eval_shape(lambda tree: tree, tree) for tree in (before, after))
     tree, new_tree = jax.tree.structure(before), jax.tree.structure(after)

@@ -1,7 +1,7 @@
 """Support `jax.experimental.checkify` in a chain, and in the sweeps of its gradient.
 
-A chain is checked as a scan is: the errors so far are carried with the state, and the schedule holds. The
-sweeps of a gradient are checked operation by operation.
+A chain is checked like a scan: the errors so far are carried with the state, and the schedule still applies.
+The sweeps of a gradient are checked operation by operation.
 """
 
 import functools
@@ -26,12 +26,12 @@ from .rule import Sweep
 
 
 def _checked(*args, _prim):
-    """Return the errors found by now and the outputs, from the errors before and the arguments."""
+    """Return the errors so far and the outputs, from the earlier errors and the arguments."""
     count = len(args) - len(_prim.in_avals_flat)
     head, leaves = args[:count], args[count:]
     if not isinstance(_prim, Primitive):
         return check_hi_primitive(*args, _prim=_prim)
-    *context, error, enabled = head  # JAX has a context since 0.12
+    *context, error, enabled = head  # JAX passes a context since 0.12
     given = jax.tree.unflatten(_prim.in_tree, leaves)
     if isinstance(_prim, Sweep):
         error, out = _check_chain(tuple(context), enabled, error, _prim.chain, Arrays(*given))
@@ -59,7 +59,7 @@ def _check_function(context: tuple, enabled: frozenset, error, f: Callable, *arg
 
 
 def _check_chain(context: tuple, enabled: frozenset, error, chain: Chain, arrays: Arrays) -> tuple:
-    """Return the errors, and the last state and ys of a chain whose state carries the errors."""
+    """Run a chain whose state carries the errors; return the errors, the last state and ys."""
 
     def node(consts, state, x):
         state, y = chain.step(consts, state, x)

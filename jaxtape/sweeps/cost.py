@@ -6,7 +6,7 @@ from typing import Any
 
 from ..jax_private import jaxprs_in_params
 
-_DEAR = {  # operations an entry, where it takes more than one
+_DEAR = {  # operations per entry of primitives that take more than one
     **dict.fromkeys(
         ("exp", "exp2", "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt", "logistic"), 10
     ),
@@ -28,11 +28,11 @@ _FREE = {
 
 
 def flops(jaxpr: Any, only: Collection[str] = ()) -> int:
-    """Return the operations of a jaxpr, `only` those of some primitives, if any are named.
+    """Return the number of operations of a jaxpr; if primitives are named, `only` theirs.
 
-    A product of matrices has two for each pair of factors, an elementwise operation one an entry, a
-    transcendental one 10 to 50. A `lax.scan` counts all its turns, a `lax.while_loop` one, a `lax.cond` its
-    dearest branch.
+    A matrix product counts two per multiply-add, an elementwise operation one per entry, a transcendental
+    function 10 to 50. A `lax.scan` counts all its iterations, a `lax.while_loop` one, a `lax.cond` its most
+    expensive branch.
     """
     return sum(_of_equation(eqn, only) for eqn in jaxpr.eqns)
 

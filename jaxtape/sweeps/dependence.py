@@ -1,7 +1,7 @@
-"""Activity analysis: which leaves have a tangent, and which the pullback of a node reads.
+"""Activity analysis: find the leaves that have a tangent, and those that the pullback of a node reads.
 
 A leaf that no perturbation reaches has no tangent, as in `lax.scan`. It may pass through operations without a
-derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its own cotangent.
+derivative, such as a `lax.while_loop` or a `pure_callback`, and no state is kept for its cotangent.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from .pullback import SharedValues
 def needed_state(chain: Chain, active: Active, arrays: Arrays) -> Mask:
     """Return the leaves that the pullback of a node reads, or that recomputing such a leaf reads.
 
-    It is the smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback and,
-    until nothing is added, on the jaxpr of the step. A leaf that the step passes on unchanged need not be kept:
-    it is the first state's leaf.
+    It is the smallest set closed under both, found by dead-code elimination on the jaxpr of the pullback and
+    then, to a fixpoint, on the jaxpr of the step. A leaf that the step returns unchanged need not be kept: it
+    is the first state's.
     """
     reads_state = slice(len(arrays.consts), len(arrays.consts) + chain.num_state)
     pullback = pullback_of_node(chain, active, arrays)
@@ -79,7 +79,7 @@ def zeros_like(leaf):
 
 
 def moving_jvp(f: Callable, primals: tuple, tangents: tuple):
-    """Return `jax.jvp(f, primals, tangents)`, and which leaves of the output may have a tangent but 0."""
+    """Return `jax.jvp(f, primals, tangents)`, and the mask of the outputs that may have a nonzero tangent."""
     found = []
 
     @jax.custom_jvp
@@ -100,14 +100,14 @@ def moving_jvp(f: Callable, primals: tuple, tangents: tuple):
 
     out, dots = jax.jvp(seen, primals, tangents)
     real = inexact(jax.tree.leaves(out))
-    moving = found or [False] * sum(real)  # where nothing moves JAX does not ask the rule
+    moving = found or [False] * sum(real)  # if nothing moves, JAX does not call the rule
     return out, dots, merge(real, moving, (False,) * len(real))
 
 
 def active_leaves(chain: Chain, arrays: Arrays, moving: tuple[Mask, ...]) -> Active:
-    """Return the leaves that a perturbation of some of the consts, the first state and xs reaches.
+    """Return the leaves that a perturbation of the `moving` consts, first state and xs reaches.
 
-    The smallest set that holds those and is closed under a node's step.
+    It is the smallest set that contains those and is closed under a node's step.
     """
     consts, state, xs = map(tuple, moving)
     one_node = _one_node(arrays)
@@ -136,11 +136,11 @@ def _reached_by(chain: Chain, one_node: Arrays, active: Active) -> Mask:
 
 
 def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Active:
-    """Return the leaves that depend on some of the consts, the first state and xs; the chain is linear in them.
+    """Return the leaves that depend on the `linear` consts, first state and xs, in which the chain is linear.
 
     Raises:
-        NotImplementedError: If JAX does not transpose the step as a linear function of them, or the end of the
-            chain depends on them.
+        NotImplementedError: If JAX cannot transpose the step as a linear function of them, or the chain's
+            stopping condition depends on them.
     """
     consts, state, xs = linear
     reads = inputs_of_outputs(chain.jaxpr)
@@ -156,7 +156,7 @@ def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Act
     reason = None
     try:
         _transpose_node(chain, active, arrays)
-    except Exception as error:  # whatever the rule of the first nonlinear operation raises
+    except Exception as error:  # the rule of a nonlinear operation may raise anything
         reason = error
     if reason is not None or ends_by(chain, active):
         raise NotImplementedError(
@@ -168,7 +168,7 @@ def linear_leaves(chain: Chain, arrays: Arrays, linear: tuple[Mask, ...]) -> Act
 
 
 def _stops_gradient(jaxpr: Jaxpr) -> bool:
-    """Return True if a `stop_gradient` depends on the inputs: lineax gives JAX a rule that drops its part."""
+    """Return True if a `stop_gradient` depends on the inputs: lineax adds a rule that drops such terms."""
     moving = {*jaxpr.invars}
     for eqn in jaxpr.eqns:
         if not any(isinstance(x, Var) and x in moving for x in eqn.invars):

@@ -18,9 +18,9 @@ UNDEFINED = Static("the cotangent of a leaf that cannot be differentiated")
 
 
 def pulled_leaves(chain: Chain, active: Active, arrays: Arrays) -> Active:
-    """Return the active leaves less the outputs whose cotangents cannot be pulled back.
+    """Return the active leaves except the outputs whose cotangents cannot be pulled back.
 
-    Neither can those be that pass their cotangent to such a leaf of the state.
+    That includes outputs that pass their cotangent to such a leaf of the state.
     """
     outputs = (*active.state, *active.ys)
     stuck = tuple(a and not _pulls(chain, active, arrays, i) for i, a in enumerate(outputs))
@@ -32,10 +32,10 @@ def pulled_leaves(chain: Chain, active: Active, arrays: Arrays) -> Active:
 
 
 def differentiable_leaves(chain: Chain, arrays: Arrays, state: Mask | None = None) -> Active:
-    """Return the active leaves of the gradient with respect to all that can be differentiated.
+    """Return the active leaves of the gradient with respect to everything that can be differentiated.
 
-    A leaf is left out if no cotangent can be pulled back to it: the caller holds it fixed. If nothing is left,
-    what JAX raises is raised. `state` selects the leaves of the first state that vary; None is all that can.
+    A leaf is left out, and must be held fixed, if no cotangent can be pulled back to it. If no leaf is left,
+    JAX's own error is raised. `state` selects the leaves of the first state that vary; None is all that can.
     """
     consts, first, xs = map(inexact, arrays)
     moving = consts, first if state is None else tuple(map(and_, first, state)), xs
@@ -54,7 +54,7 @@ def differentiable_leaves(chain: Chain, arrays: Arrays, state: Mask | None = Non
 
 
 def refuse_stuck(chain: Chain, active: Active, pulled: Active, arrays: Arrays, bars: tuple) -> None:
-    """Raise what JAX does if a cotangent that is active but not `pulled` has arrived, by the masks `bars`."""
+    """Raise JAX's own error if a cotangent that is active but not `pulled` has arrived, by the masks `bars`."""
     stuck = *_less(active.state, pulled.state), *_less(active.ys, pulled.ys)
     if any(map(and_, stuck, (*bars[0], *bars[1]))):
         pullback_of_node(chain, active, arrays)
@@ -69,9 +69,9 @@ def pull_leaves(f: Callable, args: list, bars: list) -> list:
         bars: The cotangents of the outputs: an array, None where there is none, or `UNDEFINED`.
 
     Returns:
-        The cotangents of the arguments. None: no output with a cotangent depends on it. `UNDEFINED`: one does
-        through an operation without derivative, or an output does whose cotangent is `UNDEFINED`. If all
-        are, what JAX raises is raised.
+        The cotangents of the arguments: None if no output with a cotangent depends on the argument; `UNDEFINED`
+        if one does through an operation without a derivative, or has the cotangent `UNDEFINED`. If all are
+        undefined, JAX's own error is raised.
     """
     asked = tuple(bar is not None and bar is not UNDEFINED for bar in bars)
     undefined = tuple(bar is UNDEFINED for bar in bars)
@@ -89,7 +89,7 @@ def pull_leaves(f: Callable, args: list, bars: list) -> list:
         error = raised
 
     def alone(i: int):
-        """Return None or `UNDEFINED`, or whether there is a cotangent of one argument."""
+        """Return None, `UNDEFINED`, or True if one argument has a cotangent."""
         one = tuple(i == j for j in range(len(args)))
         of_one = lambda arg: list(f(*merge(one, (arg,), args)))
         found = []

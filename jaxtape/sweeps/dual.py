@@ -1,4 +1,4 @@
-"""The dual chain, whose state carries its own tangent, and the tangents of a chain along several directions."""
+"""The dual chain, whose state carries its tangent, and the tangents of a chain along several directions."""
 
 import jax
 from jax import lax
@@ -8,7 +8,7 @@ from .dependence import active_leaves
 from .leaves import as_array, instantiated, is_zero, merge, pick
 from .vmap import batch_chain, with_axes
 
-_PLACES = (0, 0, 1)  # of a batch axis in consts, a state and xs
+_PLACES = (0, 0, 1)  # the batch axis of consts, a state and xs
 
 
 def dual_chain(
@@ -16,7 +16,7 @@ def dual_chain(
 ) -> tuple[Chain, Arrays]:
     """Return the chain whose state carries its own tangent.
 
-    Its ys are tangents alone, or with `with_ys` the chain's and then their tangents.
+    Its ys are the tangents only or, with `with_ys`, the chain's ys followed by their tangents.
     """
     counts = tuple(map(len, arrays))
 
@@ -37,7 +37,7 @@ def dual_chain(
 
 
 def moving_leaves(chain: Chain, arrays: tuple, tangents: tuple) -> tuple[Active, tuple]:
-    """Return the leaves that move, and their tangents, from all tangents, `Zero` where there is none."""
+    """Return the leaves that move and their tangents, from all tangents, with `Zero` where there is none."""
     nonzeros = tuple(tuple(not is_zero(t) for t in part) for part in tangents)
     active = active_leaves(chain, as_arrays(arrays), nonzeros)
     return active, instantiated(tuple(map(pick, active.inputs, tangents)))
@@ -46,8 +46,8 @@ def moving_leaves(chain: Chain, arrays: tuple, tangents: tuple) -> tuple[Active,
 def cotangents_of_dual(wanted: Active, moving: Active, bars: tuple, bars_dot: tuple) -> list[tuple]:
     """Return the cotangents of the last state and of ys of a dual chain with ys, None where there is none.
 
-    Those of values are the tangents `bars_dot` of the cotangents `bars` of the wanted outputs; those of the
-    tangents of outputs are `bars`.
+    Outputs have the tangents `bars_dot` of the cotangents `bars`, for the wanted ones; the tangents of outputs
+    have the cotangents `bars`.
     """
     masks = (wanted.state, wanted.ys), (moving.state, moving.ys)
     found = []
@@ -66,7 +66,7 @@ def along_directions(
         chain: The chain of one direction.
         active: Its active leaves.
         axis: The axis of the batch.
-        spread: The leaves of `arrays` that have that axis, along which they are equal.
+        spread: The leaves of `arrays` that have that axis, along which their entries are equal.
         arrays: The arrays of the batch.
         dots: The tangents of the active leaves, all with that axis.
     """
@@ -94,7 +94,7 @@ def along_directions(
 
 
 def _first(x, place: int):
-    """Return the first of the arrays along a batch axis."""
+    """Return the first entry along a batch axis."""
     return lax.index_in_dim(x, 0, place, keepdims=False)
 
 
@@ -104,6 +104,6 @@ def as_arrays(parts: tuple) -> Arrays:
 
 
 def out_dims_of(parts, state_dim: int | None, ys_dim: int | None) -> tuple:
-    """Return the batch axis of the leaves of the state and of ys: None at a leaf that is the flag False."""
+    """Return the batch axes of the leaves of the state and of ys: None for a leaf that is the flag False."""
     pairs = zip(parts, (state_dim, ys_dim), strict=True)
     return tuple(tuple(None if leaf is False else dim for leaf in part) for part, dim in pairs)

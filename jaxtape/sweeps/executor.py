@@ -1,7 +1,7 @@
 """Run a chain, and reverse it by a table, with states in slots.
 
-The two sweeps follow the table as its docstring says. `StateStore` decides which leaves of a state are kept, in
-which dtype and memory, and `SharedValues` whether shared values are broadcast.
+The two sweeps follow the table as described in `ScheduleTable`. `StateStore` decides which leaves of a state
+are kept, in which dtype and memory, and `SharedValues` whether shared values are broadcast.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ from .state_store import StateStore, for_each_stack, packed
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forward:
-    """Steps forward through a chain, which keep states in slots.
+    """Forward steps through a chain that keep states in slots.
 
-    `reached` is `(slots, position, carry)`: the slots, a position, and what the steps carry to it.
+    `reached` is `(slots, position, carry)`: the slots, a position, and the carry of the steps there.
 
     Attributes:
         step: The function `step(k, carry) -> carry` that runs node k.
@@ -44,7 +44,7 @@ class Forward:
 
     @classmethod
     def of_needed(cls, chain: Chain, arrays: Arrays) -> "Forward":
-        """Return steps that carry the needed leaves of the state alone."""
+        """Return steps that carry only the needed leaves of the state."""
 
         def step(k, leaves):
             x = get(arrays.xs, chain.executor.index(chain, k, arrays.consts))
@@ -54,7 +54,7 @@ class Forward:
         return cls(step, lambda leaves: leaves, StateStore.of(chain, arrays.init))
 
     def advance(self, reached: tuple, stop) -> tuple:
-        """Advance to position `stop`. The slots stay outside this loop, or XLA would copy them."""
+        """Advance to position `stop`. The slots stay outside the loop, or XLA would copy them."""
         slots, position, carry = reached
         if jax.tree.leaves(carry):
             carry = lax.fori_loop(position, stop, self.step, carry)
@@ -77,7 +77,7 @@ class Forward:
         return lax.fori_loop(first, last, row, reached)
 
     def keep_each(self, reached: tuple, slots, on_host: bool | None = None) -> tuple:
-        """Keep the state before each node, and take its step: one loop for all nodes from a position."""
+        """Keep the state before each node and take its step, in one loop over all nodes from a position."""
         slots, (_, start, _) = jnp.asarray(slots), reached
 
         def node(i, reached):
@@ -108,12 +108,12 @@ class TableExecutor(AbstractExecutor):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether it is known beforehand that every state has a slot, so that no step is taken again."""
+        """Whether every state is known beforehand to have a slot, so that no step is repeated."""
         return self.table.count_advances() == len(self.table) - 1
 
     @property
     def is_unrolled(self) -> bool:
-        """Whether it is known beforehand that there is one node, so that XLA sees no loop."""
+        """Whether there is known to be a single node, so that XLA sees no loop."""
         return len(self.table) == 1
 
     def columns(self, consts: tuple) -> ScheduleTable | ScheduleArrays:
@@ -140,7 +140,7 @@ class TableExecutor(AbstractExecutor):
     def keep_states(self, chain: Chain, arrays: Arrays, forward: Forward, start: tuple) -> tuple:
         """Run the chain from `(slots, carry)`, and return both with the states kept in the slots.
 
-        Follow the last node's rows, keep the state before it, and go to the end.
+        It follows the last node's rows, keeps the state before it, and runs to the end.
         """
         del chain
         table, (slots, carry) = self.columns(arrays.consts), start
@@ -159,7 +159,7 @@ class TableExecutor(AbstractExecutor):
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         slots, (state_bar, ys_bar) = packed(chain, kept), bars
-        if self.is_unrolled:  # or the node would be run again before the cotangent is there
+        if self.is_unrolled:  # or the node might be rerun before the cotangent is known
             host, device = slots
             slots = host, tied(device, bars)
             arrays = arrays._replace(init=tied(arrays.init, bars))
@@ -171,7 +171,7 @@ class TableExecutor(AbstractExecutor):
     def pull_nodes(
         self, shared: SharedValues, arrays: Arrays, start: tuple, ys_bar: tuple
     ) -> tuple[tuple, tuple, tuple]:
-        """Pull back all nodes from `(slots, state_bar, shared_bar)`: the last two, and the cotangents of `xs`.
+        """Pull back all nodes from `(slots, state_bar, shared_bar)`; return those two bars and that of `xs`.
 
         For each node, the last first: load a state, advance to the node, pull back through it.
         """
@@ -189,7 +189,7 @@ class TableExecutor(AbstractExecutor):
                 reached = forward.follow_rows(reached, rows, first_row[k], last_row[k])
                 reached = forward.advance(reached, k)
             slots, _, leaves = reached
-            state = merge(chain.needed, leaves, arrays.init)  # other leaves may have any value
+            state = merge(chain.needed, leaves, arrays.init)  # other leaves are not read
             node_bar, state_bar, x_bar = shared.pull(state, x, (state_bar, y_bar))
             return (slots, state_bar, tuple(map(jnp.add, shared_bar, node_bar))), x_bar
 
@@ -200,7 +200,7 @@ class TableExecutor(AbstractExecutor):
     def scan_reverse(
         self, chain: Chain, active: Active, arrays: Arrays, pull: Callable, start: tuple, ys_bar
     ) -> tuple[tuple, tuple]:
-        """Call `carry, x_bar = pull(k, x, y_bar, carry)` of every node, the last first; stack `x_bar`."""
+        """Call `carry, x_bar = pull(k, x, y_bar, carry)` for every node, the last first; stack `x_bar`."""
         del active
 
         def node(carry, own):

@@ -26,22 +26,20 @@ from .leaves import avals, first_node, is_symbolic, leaf_bytes, merge, pick, sha
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots, slot_bytes
 
-_PER_SEGMENT = 288  # bytes for the loops of one more segment: their counters, and the tables of what they carry
+_PER_SEGMENT = 288  # bytes for the loops of one more segment: counters and buffer tables
 _PRODUCTS = StoreAll(jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
 _ARE_PRODUCTS = ("dot_general", "conv_general_dilated")
-_WORTH = (
-    8  # operations saved for each byte that is kept: what a core does while it writes and reads one
-)
-_NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
+_WORTH = 8  # operations saved per byte kept: what a core does in the time to write and read a byte
+_NODES, _SLOTS = 9, 3  # a short chain that the compiler treats like a long one
 
 
 class Footprint(NamedTuple):
     """The bytes that a gradient takes.
 
     Attributes:
-        work: The bytes of its temporaries beside the kept states.
+        work: The bytes of its temporaries, without the kept states.
         state: The bytes of each state kept.
-        repeats: Whether steps are run again from the states kept. They are not if no pullback reads a state.
+        repeats: Whether steps are run again from the kept states. They are not if no pullback reads a state.
     """
 
     work: int
@@ -57,7 +55,7 @@ def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
 
 
 def most_work(footprints: list[Footprint]) -> int:
-    """Return the bytes that segments take beside what they keep, whichever of them is reversed."""
+    """Return the maximum bytes of work over the segments, whichever is being reversed."""
     return max(footprint.work for footprint in footprints) + _of_loops(footprints)
 
 
@@ -66,10 +64,10 @@ def _of_loops(footprints: list[Footprint]) -> int:
 
 
 class Measure:
-    """The gradient of a chain whose needed leaves are known, measured when asked.
+    """The gradient of a chain whose needed leaves are known, measured on demand.
 
-    Its pullback broadcasts shared values if they are small beside the kept states, and this takes memory of its
-    own (`jaxtape/sweeps/pullback.py`). So the work depends on the number of states kept.
+    Its pullback broadcasts shared values if they are small beside the kept states, and this takes memory
+    (`jaxtape/sweeps/pullback.py`). So the work depends on the number of states kept.
     """
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
@@ -87,12 +85,12 @@ class Measure:
 
     @classmethod
     def of(cls, chain: Chain, active: Active, arrays: Arrays) -> "Measure":
-        """Return the measure of the gradient of a chain whose needed leaves are not known yet."""
+        """Return the measure of the gradient of a chain whose needed leaves are not yet known."""
         needed = needed_state(chain, active, arrays)
         return cls(dataclasses.replace(chain, needed=needed), active, arrays)
 
     def kernels(self, executor: AbstractExecutor, kind: str) -> Any:
-        """Return the `KernelSweeps` of the chain under an executor, or the reason why it has none."""
+        """Return the chain's `KernelSweeps` under an executor, or the reason why there are none."""
         return kernels_or_reason(self._scheduled(executor), avals(tuple(self._arrays)), kind)
 
     def compiled(self, executor: AbstractExecutor) -> CompiledReport | None:
@@ -110,11 +108,11 @@ class Measure:
         return stored_within(self._chain, self._active, self._arrays, budget)
 
     def broadcasts(self, kept: int) -> bool:
-        """Return True if shared values are broadcast beside this number of states."""
+        """Return True if shared values are broadcast when this number of states is kept."""
         return kept >= self._fewest_to_broadcast
 
     def footprint(self, kept: int) -> Footprint:
-        """Return the footprint beside this number of states."""
+        """Return the footprint when this number of states is kept."""
         broadcasts = self.broadcasts(kept)
         if broadcasts not in self._found:
             chain = dataclasses.replace(self._chain, broadcasts=broadcasts)
@@ -122,16 +120,17 @@ class Measure:
         return self._found[broadcasts]
 
     def slots_within(self, budget: int, length: int, marks: int = 0) -> int:
-        """Return the most slots of `length` nodes within a budget, the state before the last node apart.
+        """Return the most slots for `length` nodes within a budget.
 
-        The states of `marks` are kept beside them. `ValueError` is raised if not one state fits.
+        The state before the last node and the states at `marks` are kept as well. `ValueError` is raised if not
+        even one state fits.
         """
         work = lambda kept: self.footprint(kept).work + marks * self.state
         return slots_within(budget, length, work, self.state, self._fewest_to_broadcast)
 
 
 class FixedMeasure(NamedTuple):
-    """The gradient of nodes that take the same whatever is kept."""
+    """The gradient of nodes whose footprint does not depend on the number of kept states."""
 
     found: Footprint
     cost: int = 0
@@ -150,9 +149,9 @@ class FixedMeasure(NamedTuple):
 def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """Measure the sweeps of a chain, whatever its length.
 
-    The work is the compiler's figure for a chain of the same nodes with a few slots, less those slots. Inside
-    `shard_map`, where no program of its own can be compiled, and for a step with effects, it is the sum of all
-    values that one node's pullback holds at a time, which no fusion reduces.
+    The work is the compiler's figure for a short chain of the same nodes with a few slots, less those slots.
+    Inside `shard_map`, where no separate program can be compiled, and for a step with effects, it is the total
+    of all values live at once in one node's pullback, ignoring fusion.
     """
     state = slot_bytes(chain, arrays.init)
     if _is_manual(chain, arrays):
@@ -166,7 +165,7 @@ def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
 
 
 def _sweeps(chain: Chain, active: Active) -> Callable:
-    """Return the function of both sweeps, whose cotangents come from the values."""
+    """Return a function that runs both sweeps, with cotangents computed from the values."""
 
     def sweeps(arrays: Arrays):
         out, ys, kept = chain.first_sweep(arrays)
@@ -179,7 +178,7 @@ def _sweeps(chain: Chain, active: Active) -> Callable:
 def stored_footprint(
     chain: Chain, arrays: Arrays, active: Active, schedule: AbstractSchedule
 ) -> Footprint:
-    """Measure `lax.scan`'s own gradient: `state` is the bytes that it keeps of every node."""
+    """Measure `lax.scan`'s own gradient: `state` is the bytes that it keeps per node."""
 
     def measured(nodes: int) -> int:
         few = dataclasses.replace(chain, executor=chain.executor.short(nodes, 1))
@@ -192,7 +191,7 @@ def stored_footprint(
         return _temporaries(sweeps, few, arrays)
 
     nodes = _NODES
-    if chain.length == 1:  # XLA sees no loop, but the nodes of all such segments
+    if chain.length == 1:  # XLA sees no loop, only the nodes of all such segments
         step = schedule.checkpointed(chain.step, prevent_cse=True)
         nodes, measured = 2, functools.partial(_stored_bytes, step, active, arrays)
     few, many = measured(nodes), measured(2 * nodes)
@@ -202,7 +201,7 @@ def stored_footprint(
 
 
 def stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: AbstractSchedule):
-    """Return the last state and ys as `lax.scan` makes them, and its pullback to the active leaves."""
+    """Return the last state and ys of `lax.scan`, and its pullback to the active leaves."""
     step = schedule.checkpointed(chain.step, prevent_cse=chain.length == 1)
 
     def run(*varied):
@@ -218,13 +217,13 @@ def stored_pullback(chain: Chain, active: Active, arrays: Arrays, schedule: Abst
 def stored_bridge(
     chain: Chain, arrays: Arrays, active: Active, schedule: AbstractSchedule
 ) -> Footprint:
-    """Measure JAX's own gradient of a node that changes the state: all that it takes, which may be kept."""
+    """Measure JAX's own gradient of a node that changes the state's structure; all of it counts as kept."""
     step = schedule.checkpointed(chain.step, prevent_cse=True)
     return Footprint(0, _stored_bytes(step, active, arrays, 1), False)
 
 
 def _stored_bytes(step: Callable, active: Active, arrays: Arrays, nodes: int) -> int:
-    """Return the bytes of temporaries of JAX's own gradient of a few nodes, one after the other."""
+    """Return the bytes of temporaries of JAX's own gradient of a few nodes in sequence."""
 
     def sweeps(arrays: Arrays):
         def run(consts, state, xs):
@@ -246,13 +245,13 @@ def _stored_bytes(step: Callable, active: Active, arrays: Arrays, nodes: int) ->
 def stored_within(
     chain: Chain, active: Active, arrays: Arrays, budget: int | None = None
 ) -> tuple[StoreAll, Footprint] | None:
-    """Return the schedule that keeps what pullbacks read within a budget, if one is worth its bytes.
+    """Return the schedule that keeps residuals within a budget, with its footprint, if it is worth its bytes.
 
-    The budget is the chain's own, if None. The footprint of the schedule is returned with it.
+    The budget is the chain's own, if None.
 
-    With a slot for every state each node is run twice, once on the way there and once when it is pulled back.
-    Where bytes are left they may hold what the second run makes: its products, or all. A step without products
-    of matrices keeps states.
+    With a slot for every state, each node is run twice, once on the way there and once when it is pulled back.
+    Spare bytes may hold the results of the second run: its matrix products, or all. A step without matrix
+    products keeps states.
     """
     executor = chain.executor
     budget = executor.budget if budget is None else budget
@@ -277,7 +276,7 @@ def stored_within(
 
 
 def _pulls_back(chain: Chain, active: Active, arrays: Arrays) -> bool:
-    """Return True if every cotangent can be pulled back; `lax.scan` would be given all."""
+    """Return True if every cotangent can be pulled back, as `lax.scan` would require."""
     try:
         pullback_of_node(chain, active, arrays)
     except Exception:
@@ -286,7 +285,7 @@ def _pulls_back(chain: Chain, active: Active, arrays: Arrays) -> bool:
 
 
 def _residual_bytes(chain: Chain, active: Active, arrays: Arrays, schedule: StoreAll) -> int:
-    """Return the bytes of what the pullback of a node keeps, without what nodes share and the node's own x."""
+    """Return the bytes of the residuals of a node, without shared values and the node's own x."""
     node = schedule.checkpointed(chain.step)
 
     def pullback(*inputs):
@@ -306,8 +305,8 @@ def _residual_bytes(chain: Chain, active: Active, arrays: Arrays, schedule: Stor
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
     """Return the bytes of temporaries of `sweeps(arrays)`, compiled for the chain's number of nodes.
 
-    Cotangents are computed from the values, as for a loss: if they were arguments, the compiler could run the
-    value's last step beside the way back, and both would need memory.
+    Cotangents are computed from the values, as for a loss: if they were arguments, the compiler could overlap
+    the last step of the value with the way back, and both would need memory.
     """
     stacked = lambda x: jax.ShapeDtypeStruct((chain.length, *x.shape[1:]), x.dtype)
     xs = tuple(map(stacked, arrays.xs))
@@ -319,7 +318,7 @@ _compiler: ContextVar[TargetCompiler | None] = ContextVar("compiler", default=No
 
 @contextlib.contextmanager
 def measured_for(target: str | None) -> Iterator[None]:
-    """Measure within the block what a target's compiler says; None: the devices here."""
+    """Within the block, measure with a target's compiler; None is the compiler of the devices in use."""
     if target is None:
         yield
         return
@@ -332,10 +331,10 @@ def measured_for(target: str | None) -> Iterator[None]:
 
 
 def _temp_bytes(function: Callable, *shapes) -> int:
-    """Return the bytes of temporaries of a function, compiled once for equal programs.
+    """Return the bytes of temporaries of a function; equal programs are compiled once.
 
     Raises:
-        RuntimeError: If the compiler does not say.
+        RuntimeError: If the compiler does not report them.
     """
     if (compiler := _compiler.get()) is not None:
         report = compiler.compile(function, *shapes)
@@ -364,13 +363,13 @@ _MOST_FOUND = 1024
 
 
 def _is_manual(chain: Chain, arrays: Arrays) -> bool:
-    """Return True if the step names mesh axes that are bound outside of it, or has effects."""
+    """Return True if the step names mesh axes bound outside of it, or has effects."""
     varying = [jax.typeof(leaf).manual_axis_type.varying for leaf in (*arrays.consts, *arrays.init)]
     return any(varying) or bool(chain.jaxpr.effects)
 
 
 def live_bytes(jaxpr: Any) -> int:
-    """Return the most that a program holds at a time if every value lives from its making to its last use."""
+    """Return the peak bytes of a program if every value lives from its definition to its last use."""
     reads = [*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars]
     last = {v: i for i, variables in enumerate(reads) for v in variables if isinstance(v, Var)}
     live, most = {}, 0

@@ -1,4 +1,4 @@
-"""Slots in the host's memory, where that is another than the device's."""
+"""Slots in the host's memory, if that is separate from the device's."""
 
 import functools
 
@@ -16,13 +16,13 @@ def empty(leaves: tuple, count: int) -> tuple:
     """Return uninitialised stacks of `count` entries like the leaves, in the host's memory.
 
     XLA allocates memory for a broadcast there but discards the contents. So write every entry of a stack before
-    reading it, also if `vmap` or a loop broadcasts the stack.
+    reading it, even if `vmap` or a loop broadcasts the stack.
     """
     return tuple(map(_host_empty(count, 0), leaves))
 
 
 def put_there(host: tuple, leaves: tuple, slot) -> tuple:
-    """Return the host's stacks with other leaves, which are on the device, in a slot."""
+    """Return the host's stacks with new leaves, from the device, in a slot."""
     moved = (jax.device_put(leaf, _HOST) for leaf in leaves)
     return tuple(_host_put(0)(stack, leaf, slot) for stack, leaf in zip(host, moved, strict=True))
 
@@ -33,11 +33,11 @@ def get_there(host: tuple, slot) -> tuple:
 
 
 def put_of_two(host: tuple, device: tuple, leaves: tuple, slot) -> tuple[tuple, tuple]:
-    """Return both stacks with other leaves in a slot; the first slots are the host's."""
+    """Return both stacks with new leaves in a slot; the first slots are the host's."""
     on_host, there, here = _split(host, slot)
     moved = lambda host: put_there(host, leaves, there)
     kept = lambda device: put(device, leaves, here)
-    # a loop of one or no turn writes in place, where a branch would copy the stack
+    # a loop of 0 or 1 iterations writes in place; a branch would copy the stack
     return _if(on_host, moved, host), _if(1 - on_host, kept, device)
 
 
@@ -48,7 +48,7 @@ def get_of_two(host: tuple, device: tuple, slot) -> tuple:
 
 
 def _split(host: tuple, slot):
-    """Return 1 if a slot is on the host and else 0, and its entry there and on the device."""
+    """Return 1 if a slot is on the host, else 0, and its entry on the host and on the device."""
     count = host[0].shape[0]
     on_host = (slot < count).astype(jnp.int32)
     return on_host, jnp.minimum(slot, count - 1), jnp.maximum(slot - count, 0)
@@ -56,7 +56,7 @@ def _split(host: tuple, slot):
 
 @functools.cache
 def _host_empty(count: int, axis: int):
-    """`leaf -> stack` of `count` entries along an axis; `vmap` would broadcast one that is there already."""
+    """`leaf -> stack` of `count` entries along an axis; `vmap` would broadcast an existing one."""
 
     @jax.custom_jvp
     @jax.custom_batching.custom_vmap
@@ -65,7 +65,7 @@ def _host_empty(count: int, axis: int):
 
     @stack.fun.def_vmap
     def batched(size, in_batch, leaf):
-        del size, in_batch  # of the leaf, its only argument
+        del size, in_batch  # those of the leaf, its only argument
         return _host_empty(count, axis + 1)(leaf), True
 
     @stack.defjvp
@@ -77,7 +77,7 @@ def _host_empty(count: int, axis: int):
 
 @functools.cache
 def _host_get(axis: int):
-    """`(stack, i) -> entry i` along an axis. `vmap` would make it a gather, which host memory has not."""
+    """`(stack, i) -> entry i` along an axis. `vmap` would make it a gather, which host memory lacks."""
 
     @jax.custom_jvp
     @jax.custom_batching.custom_vmap
@@ -86,7 +86,7 @@ def _host_get(axis: int):
 
     @entry.fun.def_vmap
     def batched(size, in_batch, stack, i):
-        del size, in_batch  # of the stack alone: a schedule is not batched
+        del size, in_batch  # those of the stack: a schedule is not batched
         return _host_get(axis + 1)(stack, i), True
 
     @entry.defjvp
@@ -99,7 +99,7 @@ def _host_get(axis: int):
 
 @functools.cache
 def _host_put(axis: int):
-    """`(stack, leaf, i) -> stack` with another entry i along an axis."""
+    """`(stack, leaf, i) -> stack` with a new entry i along an axis."""
 
     @jax.custom_jvp
     @jax.custom_batching.custom_vmap

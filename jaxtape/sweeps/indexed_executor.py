@@ -1,4 +1,4 @@
-"""The executor of a chain whose nodes are edited without compiling again."""
+"""The executor of a chain whose nodes can be edited without recompilation."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ class EditedExecutor(TableExecutor):
         return lax.fori_loop(jnp.int32(0), length, step_of_all(chain, arrays), start)
 
     def scan_reverse(self, chain, active, arrays, pull, start, ys_bar):
-        """Call `pull` of the live nodes, where they lie; places that no node has keep a zero."""
+        """Call `pull` for the live nodes in their places; free places keep a zero."""
         del ys_bar
         length = jnp.asarray(self.columns(arrays.consts).length)
 
@@ -72,10 +72,10 @@ class IndexedExecutor(EditedExecutor):
         return self._swept("reverse_sweep", (chain, active), arrays, kept, bars)
 
     def _swept(self, name: str, static: tuple, *args):
-        """Call a sweep of the executor of the platform.
+        """Call a sweep of the platform's executor.
 
-        All follow the table where masked ticks would repeat side effects or transfers to the host, or round a
-        state at every node.
+        Every platform follows the table if masked ticks would repeat side effects or transfers to the host, or
+        round a state at every node.
         """
         by_table = functools.partial(getattr(super(), name), *static)
         if static[0].jaxpr.effects or self.checkpoint_dtype is not None or self.table.host_slots:
@@ -90,7 +90,7 @@ class IndexedExecutor(EditedExecutor):
 
 @dataclasses.dataclass(frozen=True)
 class TickingExecutor(EditedExecutor):
-    """The executor on GPUs and TPUs: it keeps the states of the table, and takes masked ticks between them."""
+    """The executor on GPUs and TPUs: it keeps the table's states, and takes masked ticks between them."""
 
     def keep_states(self, chain: Chain, arrays: Arrays, forward: Forward, start: tuple) -> tuple:
         length, slot_of_node = self._slot_of_node(arrays.consts)
@@ -102,7 +102,7 @@ class TickingExecutor(EditedExecutor):
             host, device = slots
             kept = store.encode(forward.needed(reached))
             device = put(device, where(live & (slot >= 0), kept, get(device, slot)), slot)
-            # after the last node, the first one is run again
+            # past the last node, a tick reruns the first one
             node = where(live, (k, reached), (jnp.zeros_like(k), first))
             return k + count_of(live), (host, device), where(live, forward.step(*node), reached)
 
@@ -137,7 +137,7 @@ class TickingExecutor(EditedExecutor):
 def with_schedule_arrays(
     chain: Chain, arrays: Arrays, columns: ScheduleArrays
 ) -> tuple[Chain, Arrays]:
-    """Return the chain that finds its table and the order of its nodes in its first consts."""
+    """Return a chain whose first consts are its table and the order of its nodes."""
     n = len(columns)
     arrays = arrays._replace(consts=(*map(jnp.asarray, columns), *arrays.consts))
     return chain.derive(lambda consts, state, x: chain.step(consts[n:], state, x), arrays), arrays

@@ -1,4 +1,4 @@
-"""The sweeps of a chain of independent paths as kernels, where a program is lowered for a GPU or a TPU."""
+"""Run the sweeps of a chain of independent paths as kernels in programs lowered for a GPU or a TPU."""
 
 import contextlib
 import dataclasses
@@ -23,16 +23,15 @@ _KINDS = {"cuda": "gpu", "tpu": "tpu"}
 _are_open: ContextVar[bool] = ContextVar("are_open", default=False)
 
 INTERPRETED_FOR: str | None = None
-"""The kind of accelerator whose kernels other platforms interpret, as tests want it."""
+"""The kind of accelerator whose kernels other platforms interpret; for tests."""
 
 
 @dataclasses.dataclass(frozen=True)
 class KernelExecutor(TableExecutor):
-    """The executor of a chain in kernels, or where it has none in another executor.
+    """The executor that runs a chain in kernels, or in another executor if it has none.
 
-    Both sweeps of a chain decide by the same facts. In a kernel, slot j holds the state before block j, while
-    `otherwise` may keep other states. JAX differentiates `otherwise`, from its own first sweep, and checkify
-    checks that.
+    Both sweeps decide by the same facts. In a kernel, slot j holds the state before block j, while `otherwise`
+    may keep other states. JAX differentiates `otherwise`, with its own first sweep, and checkify checks it.
 
     Attributes:
         otherwise: The other executor.
@@ -85,7 +84,7 @@ class KernelExecutor(TableExecutor):
 
 @contextlib.contextmanager
 def open_kernels() -> Iterator[None]:
-    """Trace sweeps by operations that JAX sees within the block, for checkify, which sees into no kernel."""
+    """Within the block, trace sweeps by ordinary operations: checkify cannot see into kernels."""
     token = _are_open.set(True)
     try:
         yield
@@ -94,18 +93,18 @@ def open_kernels() -> Iterator[None]:
 
 
 def kind_of_kernels() -> str | None:
-    """Return the kind of accelerator that programs traced now are for, if its kernels are known."""
+    """Return the kind of accelerator that programs traced now are for, if kernels support it."""
     kinds = {(_KINDS | {"gpu": "gpu"}).get(platform) for platform in platforms_in_use()}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def kernels_here() -> str | None:
-    """Return the kind of accelerator whose kernels programs traced now have, if `jt.set_kernels` is on."""
+    """Return the kind of accelerator whose kernels programs traced now use, if `jt.set_kernels` is on."""
     return (INTERPRETED_FOR or kind_of_kernels()) if kernels_are_on() else None
 
 
 def has_kernel(chain: Chain, types: tuple) -> bool:
-    """Return True if a chain that is traced now, of arrays of these types, runs in a kernel."""
+    """Return True if a chain traced now, with arrays of these types, runs in a kernel."""
     kind = kernels_here()
     return bool(kind) and not isinstance(kernels_or_reason(chain, types, kind), str)
 
@@ -113,7 +112,8 @@ def has_kernel(chain: Chain, types: tuple) -> bool:
 def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Callable, *args):
     """Return `within(kernels, interpret, *args)` if the chain has kernels, or `without(*args)`.
 
-    `open_to_jax(run, *args)` is the same as the first, `run(*args)`, by operations that JAX sees.
+    `open_to_jax(run, *args)` computes the same as the first, `run(*args)`, by operations that JAX can
+    transform.
     """
     types = avals(tuple(args[0]))
 
@@ -134,9 +134,9 @@ def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Call
 
 
 def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
-    """Return the kernels of a chain, from the types of its arrays; or the reason why it has none.
+    """Return the kernels of a chain, from the types of its arrays, or the reason why it has none.
 
-    They are the `KernelSweeps` of a prepared chain, and the `KernelRun` of another.
+    They are the `KernelSweeps` of a prepared chain, or the `KernelRun` of any other.
     """
     chain = dataclasses.replace(chain, broadcasts=False, in_bits=True)
     draws = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
@@ -145,7 +145,7 @@ def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws: bool) -> Any:
-    del draws  # the walk asks for it, where a step draws
+    del draws  # part of the cache key: the walk reads it if a step draws
     from ..kernels.layout import ChainTypes
     from ..kernels.paths import NoKernelError
     from ..kernels.run import KernelRun
@@ -180,7 +180,7 @@ def _pull(chain: Chain, active: Active, consts, state, x, state_bar, y_bar) -> t
 
 
 def _reason_outside_steps(chain: Chain, types: tuple) -> str:
-    """Return the reason against kernels that no walk over the step sees; "" if there is none."""
+    """Return a reason against kernels that lies outside the step; "" if there is none."""
     leaves, executor = jax.tree.leaves(types), chain.executor
     if chain.jaxpr.effects:
         return "the step has side effects"
