@@ -187,9 +187,9 @@ def _reason_outside_steps(chain: Chain, types: tuple) -> str:
     if chain.pulled is not None and executor.checkpoint_dtype is not None:
         return "slots are of lower precision"
     if chain.pulled is not None and executor.table.host_slots:
-        return "states lie in the host's memory"
+        return "states are in the host's memory"
     if is_symbolic(shapes(types)):
         return "a shape is symbolic"
     if any(x.manual_axis_type.varying or not x.sharding.mesh.empty for x in leaves):
-        return "arrays lie on a mesh of devices"
+        return "arrays are on a mesh of devices"
     return ""

@@ -1,4 +1,4 @@
-"""Helpers for tuples of leaves: masks that select some, stacks of them, and their types."""
+"""Helpers for tuples of leaves: masks, stacks and types."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Mask = tuple[bool, ...]
 
 
 def as_array(leaf):
-    """Return a leaf as an array; an array is returned as it is, where `jnp.asarray` would copy it."""
+    """Return a leaf as an array; return an array unchanged, unlike `jnp.asarray`, which may copy it."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
 
@@ -31,12 +31,12 @@ def inputs_of_outputs(jaxpr) -> list[Mask]:
 
 
 def inexact(leaves: Sequence) -> Mask:
-    """Return the mask of the leaves that are numbers that can vary; integers, booleans and keys are not."""
+    """Return the mask of the inexact leaves, which can vary; integers, booleans and keys cannot."""
     return tuple(bool(jnp.issubdtype(leaf.dtype, jnp.inexact)) for leaf in leaves)
 
 
 def merge(mask: Mask, picked: Sequence, leaves: Sequence) -> tuple:
-    """`leaves` with the selected ones replaced by `picked`."""
+    """Return `leaves` with the selected ones replaced by `picked`."""
     replacements, pairs = iter(picked), zip(mask, leaves, strict=True)
     return tuple(next(replacements) if chosen else leaf for chosen, leaf in pairs)
 
@@ -57,7 +57,7 @@ def shapes(tree):
 
 
 def is_symbolic(tree) -> bool:
-    """Return True if a size is known only when an exported program runs."""
+    """Return True if some size is known only when an exported program runs."""
     sizes = [size for leaf in jax.tree.leaves(tree) for size in jax.typeof(leaf).shape]
     return any(map(jax.export.is_symbolic_dim, sizes))
 
@@ -77,7 +77,7 @@ def get(stacked: tuple, i) -> tuple:
 
 
 def put(stacked: tuple, leaves: tuple, i) -> tuple:
-    """Return each stack with another entry i."""
+    """Return each stack with a new entry i."""
     pairs = zip(stacked, leaves, strict=True)
     return tuple(
         lax.dynamic_update_index_in_dim(a, with_bits_of(leaf, a.dtype), i, 0) for a, leaf in pairs
@@ -85,7 +85,7 @@ def put(stacked: tuple, leaves: tuple, i) -> tuple:
 
 
 def with_bits_of(leaf, dtype):
-    """Return a leaf of this dtype as it is, and any other as its bits in this dtype."""
+    """Return a leaf of this dtype unchanged, and any other as its bits in this dtype."""
     return leaf if leaf.dtype == dtype else lax.bitcast_convert_type(leaf, dtype)
 
 
@@ -95,7 +95,7 @@ def avals(tree):
 
 
 def out_avals(f: Callable, *args):
-    """Return the types that `f(*args)` returns, as primitives want them."""
+    """Return the types of the outputs of `f(*args)`, as primitives need them."""
     jaxpr, out = jax.make_jaxpr(f, return_shape=True)(*args)
     return jax.tree.unflatten(jax.tree.structure(out), jaxpr.out_avals)
 
@@ -117,7 +117,7 @@ def merge_leaves(mask: Mask, picked, tree):
 
 
 def instantiated(tree):
-    """Make arrays of symbolic zeros."""
+    """Turn symbolic zeros into arrays."""
     return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
 
 

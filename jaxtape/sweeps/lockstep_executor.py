@@ -15,12 +15,12 @@ from .state_store import host_slots
 
 @dataclasses.dataclass(frozen=True)
 class LockstepExecutor(TableExecutor):
-    """The executor of nodes in order that follows a plan.
+    """The executor of unedited nodes that follows a plan.
 
     The first slots hold the states before the plan's blocks, and the others those of a block or of the tail.
 
     Attributes:
-        plan: The plan, for the slots of the table.
+        plan: The plan, with the slots of the table.
     """
 
     plan: LockstepPlan = dataclasses.field(kw_only=True)
@@ -50,7 +50,7 @@ class LockstepExecutor(TableExecutor):
     def pull_nodes(
         self, shared: SharedValues, arrays: Arrays, start: tuple, ys_bar: tuple
     ) -> tuple[tuple, tuple, tuple]:
-        """Pull back the tail, and then each block after it was run again.
+        """Pull back the tail, then rerun and pull back each block.
 
         If a block's first state is in the host's memory, it is read while the block after it is pulled back.
         """
@@ -68,12 +68,12 @@ class LockstepExecutor(TableExecutor):
                 if takes_step:
                     source = sources[i]
                     origin = store.get(slots, places[source], on_host=False)
-                    # both are read before the slot is written, or XLA would copy the slots
+                    # read both before writing the slot, or XLA would copy the slots
                     leaves, origin, slots = lax.optimization_barrier((leaves, origin, slots))
                     new = forward.step(first + source, origin)
                     slots = store.put(slots, places[i], new, on_host=False)
                 at = chain.executor.index(chain, first + i, arrays.consts)
-                state = merge(chain.needed, leaves, arrays.init)  # other leaves may have any value
+                state = merge(chain.needed, leaves, arrays.init)  # other leaves are not read
                 bars = state_bar, get(ys_bar, at)
                 node_bar, state_bar, x_bar = shared.pull(state, get(arrays.xs, at), bars)
                 shared_bar = tuple(map(jnp.add, shared_bar, node_bar))
@@ -88,7 +88,7 @@ class LockstepExecutor(TableExecutor):
             return carry
 
         def run_again(first, slots: tuple, leaves: tuple) -> tuple:
-            """Run a block from its first state; keep the states that it is pulled back from."""
+            """Run a block from its first state; keep the states needed to pull it back."""
             places = base + jnp.asarray(plan.block.keep)
             keep = lambda i, slots, leaves: store.put(slots, places[i], leaves, on_host=False)
 

@@ -18,7 +18,7 @@ from .while_executor import WhileExecutor, end_of_row, row_after, slot_of_row
 
 @dataclasses.dataclass(frozen=True)
 class MaskedExecutor(WhileExecutor):
-    """The executor of a chain that runs until its condition fails, on every platform."""
+    """The executor, on any platform, of a chain that runs until its condition fails."""
 
     def first_sweep(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
         return self._swept("first_sweep", _first_sweep, (chain,), arrays)
@@ -27,7 +27,7 @@ class MaskedExecutor(WhileExecutor):
         return self._swept("reverse_sweep", _reverse_sweep, (chain, active), arrays, kept, bars)
 
     def _swept(self, name: str, masked: Callable, static: tuple, *args):
-        """Call a sweep of the platform; side effects are not masked, so a step with some follows the table."""
+        """Call the platform's sweep; a step with side effects, which are not masked, follows the table."""
         by_table = functools.partial(getattr(super(), name), *static)
         if static[0].jaxpr.effects:
             return by_table(*args)
@@ -59,7 +59,7 @@ def _first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
             near = steps + jnp.minimum(end - steps, online.REFRESH)
             end = jnp.where(steps < online.REFRESHED, end, near)
         row = jnp.where(keeps, jnp.stack([*row_after(table, at, end), end]), row)
-        # a state at which the loop has stopped may be where the step has no derivative
+        # the step may have no derivative at the state where the loop stopped
         moved, _ = chain.step(consts, where(live, state, arrays.init), ())
         state = where(live, moved, state)
         more = live & chain.continues(consts, state)
@@ -73,7 +73,7 @@ def _first_sweep(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple, tuple]:
 
 
 def _reverse_sweep(chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
-    """Pull the cotangent of the last state back, from what the first sweep has kept."""
+    """Pull back the cotangent of the last state, from what the first sweep kept."""
     shared = SharedValues.of(chain, active, arrays.consts)
     (slots, position, steps), (state_bar, _) = kept, bars
     table = chain.executor.table

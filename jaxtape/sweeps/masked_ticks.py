@@ -1,13 +1,14 @@
-"""Sweeps of as many nodes as the data say, for GPUs and TPUs: loops of masked ticks.
+"""Sweeps over a number of nodes that depends on data, as loops of masked ticks, for GPUs and TPUs.
 
-XLA for GPUs copies the condition of a loop of unknown length to the host at every turn, and waits for it. The
-sweeps of a table have several such loops a node. Here each sweep is one such loop, whose body is `TICKS` ticks.
-A tick of the first sweep takes a step. A tick of the reverse sweep pulls back a node whose state is at hand,
-and takes a few steps towards the next node whose state is not. A tick with nothing to do changes nothing.
+On GPUs, XLA copies the condition of a loop of unknown length to the host at every iteration, and waits for it.
+The sweeps of a table have several such loops per node. Here each sweep is one such loop, whose body is `TICKS`
+ticks. A tick of the first sweep takes a step. A tick of the reverse sweep pulls back a node whose state is
+available, and takes a few steps towards the next node whose state is not. A tick with nothing to do changes
+nothing.
 
 The steps are Revolve's, for the slots that are free once all nodes after a gap are pulled back. The slots of
-pulled nodes take the states of the next gap at once: while two sweeps suffice, there is hardly more than a
-tick a node.
+pulled-back nodes take the states of the next gap at once: while two sweeps suffice, there is little more than
+one tick per node.
 """
 
 import dataclasses
@@ -25,8 +26,8 @@ from .leaves import get, merge, pick, put
 from .pullback import SharedValues
 from .while_executor import SnapshotStack, first_part, varying_axes
 
-TICKS = 8  # for each look of the host
-_MOST_STEPS = 3  # in a tick, or ticks with nothing to do would take too long
+TICKS = 8  # between two checks of the condition by the host
+_MOST_STEPS = 3  # in a tick; with more, idle ticks would take too long
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,13 +53,13 @@ class MaskedReverse:
 
     @property
     def steps(self) -> int:
-        """The number of steps in a tick: those that a node takes on average in the longest chain."""
+        """The number of steps in a tick: the average per node in the longest chain."""
         length = self.shared.chain.length
         a_node = -(-advances(length, self.slots) // length) - 1
         return min(max(a_node, 1), _MOST_STEPS)
 
     def pull_nodes(self, states: tuple, position, count, bars: tuple) -> tuple[tuple, tuple, tuple]:
-        """Pull back the first `count` nodes, from the position that each slot holds.
+        """Pull back the first `count` nodes, from the states in slots and the `position` of each.
 
         Returns the cotangents of the first state, of the shared values and of `xs`.
         """
@@ -78,7 +79,7 @@ class MaskedReverse:
         return bars
 
     def _pull(self, k, stack: SnapshotStack, ahead: tuple, bars: tuple) -> tuple:
-        """Pull back node k, if its state is on the stack or is the one ahead."""
+        """Pull back node k, if its state is on the stack or is the state `ahead`."""
         (reached, leaves), (state_bar, shared_bar, xs_bar) = ahead, bars
         chain, arrays = self.shared.chain, self.arrays
         top = stack.uppermost
@@ -95,14 +96,14 @@ class MaskedReverse:
         return k - count_of(ready), stack, (state_bar, shared_bar, xs_bar)
 
     def _step_ahead(self, k, stack: SnapshotStack, ahead: tuple) -> tuple[SnapshotStack, tuple]:
-        """Take a step towards the nodes up to k whose states are not on the stack, the uppermost of them first.
+        """Take a step towards the last of the nodes up to k whose states are not on the stack.
 
         `ahead` is a position and the needed leaves there. A state that Revolve keeps is put on the stack, below
         those of the nodes after it; while no slot is free, no step is taken past it.
         """
         forward, slots = self.forward, self.slots
         places = jnp.arange(slots, dtype=jnp.int32)
-        # the states of the nodes before k lie one after the other where positions are so far off
+        # the states of the nodes before k are consecutive where positions are offset like this
         offset = k - stack.top
         below = jnp.sum((stack.position - places < offset) & (places <= stack.top), dtype=jnp.int32)
         below, end = below - 1, below + offset
@@ -118,7 +119,7 @@ class MaskedReverse:
         return self._kept(stack, moves & (after == stop) & has_room, below, ahead), ahead
 
     def _next_kept(self, base, end, free):
-        """Return the next position to keep after `base`, or end - 1, the last one that is needed."""
+        """Return the next position to keep after `base`, at most end - 1, the last one needed."""
         stop = jnp.where(free > 1, base + 1, end - 1)
         if self.betas is not None:
             is_long = (free > 1) & (end - 1 - base > free)
@@ -126,7 +127,7 @@ class MaskedReverse:
         return jnp.minimum(stop, end - 1)
 
     def _kept(self, stack: SnapshotStack, keeps, below, reached: tuple) -> SnapshotStack:
-        """Return the stack with the state that is reached as number `below + 1`, if `keeps`."""
+        """Return the stack with the reached state inserted as number `below + 1`, if `keeps`."""
         (position, leaves), (host, device) = reached, stack.states
         places = jnp.arange(self.slots, dtype=jnp.int32)
         spare = at(stack.slot, jnp.minimum(stack.top + 1, self.slots - 1))
@@ -146,7 +147,7 @@ class MaskedReverse:
 def masked_loop(lives: Callable, tick: Callable, start: tuple) -> tuple:
     """Run ticks while `lives` holds, and up to `TICKS - 1` after that.
 
-    Where devices stop by themselves, all that is carried varies over the same mesh axes.
+    If devices stop independently, the whole carry varies over the same mesh axes.
     """
     axes = frozenset().union(*map(varying_axes, jax.tree.leaves(start)))
     start = jax.tree.map(lambda leaf: _varying(leaf, axes), start)
@@ -159,7 +160,7 @@ def _varying(leaf, axes: frozenset):
 
 
 def where(holds, new, old):
-    """Return one of two trees of arrays."""
+    """Return the tree `new` where `holds`, else `old`."""
     return jax.tree.map(lambda *pair: jnp.where(holds, *pair), new, old)
 
 

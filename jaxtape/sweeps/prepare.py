@@ -1,4 +1,4 @@
-"""Prepare a chain for its reversal: find the leaves to keep, resolve a budget, decide on shared values."""
+"""Prepare a chain for reversal: find the leaves to keep, resolve a budget, decide on shared values."""
 
 import dataclasses
 
@@ -16,8 +16,8 @@ from .static_executor import StaticExecutor
 def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:
     """Return the prepared chain, and the active leaves whose cotangents can be pulled back.
 
-    `ValueError` is raised if a budget is too small, or is given where a shape is symbolic (`jax.export`),
-    or if states lie in the host's memory and the step has ordered side effects.
+    `ValueError` is raised if a budget is too small, or is given while a shape is symbolic (`jax.export`), or if
+    states are in the host's memory and the step has ordered side effects.
     """
     try:
         needed = needed_state(chain, active, arrays)
@@ -26,7 +26,7 @@ def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[C
         needed = needed_state(chain, active, arrays)
     chain = dataclasses.replace(chain, needed=needed, pulled=active)
     chain = dataclasses.replace(chain, executor=resolve_budget(chain, active, arrays))
-    if not is_symbolic(tuple(arrays)):  # so bytes can be compared
+    if not is_symbolic(tuple(arrays)):  # bytes are known
         least = fewest_to_broadcast(chain, active, arrays)
         chain = dataclasses.replace(chain, broadcasts=chain.executor.table.slots >= least)
     _check_effects(chain)
@@ -34,7 +34,7 @@ def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[C
 
 
 def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExecutor:
-    """Return the executor with its budget replaced by slots, now that the states are known.
+    """Return the executor with its budget replaced by slots, which needs the types of the states.
 
     Raises:
         ValueError: If a shape is symbolic.

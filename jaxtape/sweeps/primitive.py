@@ -1,4 +1,4 @@
-"""Primitives of JAX with rules of their own, and the tools to write those rules."""
+"""Base classes of JAX primitives with custom rules, and helpers to write the rules."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from .vmap import over_axis
 
 
 class Primitive(HiPrimitive):
-    """A primitive whose `vjp_fwd` and `lin` return last the mask of the outputs that have a tangent."""
+    """A primitive whose `vjp_fwd` and `lin` also return, last, the mask of the outputs that have a tangent."""
 
     skip_linearization_on_zero_tangents = True
 
@@ -48,9 +48,12 @@ class Primitive(HiPrimitive):
         checks = jax.config.jax_check_tracer_leaks  # pyright: ignore[reportAttributeAccessIssue]
         if checks and jax.__version_info__ < (0, 11):
             raise NotImplementedError(
-                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive such as a "
-                "chain with a schedule: leave out jax.checking_leaks (jax_check_tracer_leaks), give the chain "
-                "schedule=StoreAll() while you look for a leak, or take JAX 0.12."
+                "JAX 0.10 takes its own tracers for leaked wherever a program holds a primitive "
+                "such as a "
+                "chain with a schedule: leave out jax.checking_leaks "
+                "(jax_check_tracer_leaks), give the chain "
+                "schedule=StoreAll() while you look "
+                "for a leak, or take JAX 0.12."
             )
         return super().staging(trace, source_info, *args)
 
@@ -59,10 +62,10 @@ class Primitive(HiPrimitive):
 
 
 class LoopPrimitive(Primitive):
-    """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own, of `expand`.
+    """A primitive whose reverse mode is its `pullback`; all other rules are JAX's own for `expand`.
 
-    A function that JAX cannot reverse, such as a loop whose length is known only when it runs, is reversed by
-    the pullback that its author supplies, and pushed forward and batched as if it were inlined.
+    A function that JAX cannot reverse, such as a loop of unknown length, is reversed by the pullback that its
+    author supplies; forward mode and batching work as if it were inlined.
     """
 
     @property
@@ -71,11 +74,11 @@ class LoopPrimitive(Primitive):
         return inexact(self.in_avals_flat)
 
     def smooth(self, *args):
-        """Return the result of `expand`, computed by operations with tangents alone."""
+        """Return the result of `expand`, computed only by operations that have tangents."""
         return self.expand(*args)
 
     def pullback(self, varied: Mask, args: tuple, bars) -> tuple:
-        """Return the cotangents of the varied leaves of `args` from the outputs' cotangents; `Zero` where 0."""
+        """Return the cotangents of the varied leaves of `args` from the outputs' cotangents; `Zero` for 0."""
         raise NotImplementedError
 
     def out_dims(self, axis, dims: tuple):
@@ -99,7 +102,7 @@ class LoopPrimitive(Primitive):
         return merge_leaves(varied.value, bars, zero_cotangents(self.in_avals))
 
     def jvp(self, primals, tangents):
-        """Return the outputs and their tangents, with respect to the perturbed leaves alone."""
+        """Return the outputs and their tangents, with respect to the perturbed leaves only."""
         dots = leaves_or_zeros(tangents)
         moving = tuple(not is_zero(dot) for dot in dots)
         leaves = pick(moving, jax.tree.leaves(primals))
@@ -170,7 +173,7 @@ class _BatchedLoop(LoopPrimitive):
     def pullback(self, varied, args, bars):
         """Pull back each member; the cotangents of values that members share are added up.
 
-        An output that they share is pulled back by the first of them alone.
+        Only the first member pulls back an output that all share.
         """
 
         def by_the_first(dim, bar):
@@ -193,7 +196,7 @@ class _BatchedLoop(LoopPrimitive):
         return tuple(bar.sum(0) if dim is None else jnp.moveaxis(bar, 0, dim) for bar, dim in pairs)
 
     def out_dims(self, axis, dims: tuple):
-        """Return the axes of one member, behind its own batch axis."""
+        """Return the output axes of one member, shifted by its own batch axis."""
         of_one = jax.tree.map(_without, dims, self.dims, is_leaf=_is_none)
         return jax.tree.map(
             _behind, self.one.out_dims(axis, of_one), self.dims_out, is_leaf=_is_none
@@ -201,12 +204,12 @@ class _BatchedLoop(LoopPrimitive):
 
 
 def forward_only(dots) -> tuple:
-    """Return tangents of a `LoopPrimitive`, whose transposition raises an error that says what to do."""
+    """Return tangents of a `LoopPrimitive` whose transposition raises an error with a remedy."""
     return _ForwardOnly(tuple(dots))(*dots)
 
 
 class _ForwardOnly(Primitive):
-    """The identity on tangents of a `LoopPrimitive`, whose name states that they cannot be transposed."""
+    """The identity on tangents of a `LoopPrimitive`, which cannot be transposed."""
 
     def __init__(self, dots: tuple):
         super().__init__(frozenset(), dots)
@@ -245,12 +248,12 @@ _ORDERS = (
 
 
 def _without(dim: int | None, removed: int | None) -> int | None:
-    """Return an axis of an array once another is removed."""
+    """Return the index of an axis after another is removed."""
     return dim if dim is None or removed is None else dim - (removed < dim)
 
 
 def _behind(dim: int | None, first: int | None) -> int | None:
-    """Return a leading axis after another has been put before it."""
+    """Return the index of a leading axis after another is put before it."""
     return dim if dim is None or first is None else dim + 1
 
 
@@ -259,7 +262,7 @@ def _is_none(leaf) -> bool:
 
 
 def unknown_leaves(args):
-    """Return the mask of the leaves to transpose for, and the arguments with zeros in place of those."""
+    """Return the mask of the leaves to transpose, and the arguments with zeros in place of those."""
     leaves, structure = jax.tree.flatten(args)
     unknown = tuple(hasattr(leaf, "accum") for leaf in leaves)
     zeros = (zeros_like_aval(leaf.aval) for leaf in pick(unknown, leaves))
@@ -275,7 +278,7 @@ def accumulate(args, bars) -> None:
 
 
 def _linearize_with_zeros(is_vjp, nonzeros, *args, _prim):
-    """Return the result of JAX's rule, with `Zero` for each output without a tangent; JAX 0.10 makes arrays."""
+    """Return the result of JAX's rule, with `Zero` for outputs without a tangent; JAX 0.10 returns arrays."""
     out, moving, *residuals, linearized = linearize_hi_primitive(
         is_vjp, nonzeros, *args, _prim=_prim
     )

@@ -1,9 +1,8 @@
 """One node's pullback, and the cotangents of the values that all nodes share.
 
-A step that multiplies a state of many paths by a shared scalar has a pullback that sums over the
-paths at every node, and that sum costs more than the rest of it. Sums commute: let the step take the
-scalar as an array of one entry a path, add up the cotangents of that along the chain, and sum over
-the paths once.
+If a step multiplies a state of many paths by a shared scalar, its pullback sums over the paths at every node,
+and that sum costs more than the rest. Sums commute: let the step take the scalar as an array with one entry per
+path, add up the cotangents of that array along the chain, and sum over the paths once.
 """
 
 import dataclasses
@@ -21,21 +20,22 @@ from .leaves import Mask, leaf_bytes, merge, pick
 from .state_store import slot_bytes
 
 _ELEMENTWISE = {p.add_p, p.sub_p, p.mul_p, p.div_p, p.max_p, p.min_p, p.pow_p}
-_MOST_BROADCAST = 0.25  # the most bytes of cotangents before their sum, relative to the kept states
+_MOST_BROADCAST = 0.25  # maximum bytes of cotangents before their sum, relative to the kept states
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SharedValues:
     """The values that all nodes of a chain share.
 
-    A shared cotangent has the active consts, and after them, where `chain.broadcasts`, the lifted values. It is
-    summed over the nodes from `init()`, and `finish` makes the cotangents of the active consts of the sum.
+    A shared cotangent has entries for the active consts and then, if `chain.broadcasts`, for the lifted values.
+    It is summed over the nodes, starting at `init()`, and `finish` turns the sum into the cotangents of the
+    active consts.
 
     Attributes:
         chain: The chain.
         active: The active leaves.
         consts: The values.
-        small: The values that nodes broadcast, each with its shape there. They are computed once for all nodes.
+        small: The values that nodes broadcast, each with its broadcast shape, computed once for all nodes.
     """
 
     chain: Chain
@@ -86,7 +86,7 @@ class SharedValues:
 
 
 def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | float:
-    """Return the least number of kept states beside which lifted shared values are small."""
+    """Return the smallest number of kept states beside which the lifted shared values are small."""
     lift = lambda consts: lifted_values(chain, active.consts, consts)
     size = leaf_bytes(jax.eval_shape(lift, arrays.consts))
     of_a_state = _MOST_BROADCAST * slot_bytes(chain, arrays.init)
@@ -94,10 +94,10 @@ def fewest_to_broadcast(chain: Chain, active: Active, arrays: Arrays) -> int | f
 
 
 def tied(leaves: tuple, bars: tuple) -> tuple:
-    """Return leaves that the compiler cannot use before a cotangent is known, so that steps run from them wait.
+    """Return leaves that the compiler cannot use before a cotangent is known, so steps from them must wait.
 
-    The compiler merges two equal computations, and would keep the results of the first. On CPUs it sees through
-    `lax.optimization_barrier`, but not through a number that it does not know to be 0.
+    Otherwise the compiler would merge equal computations, and keep the results of the first. On CPUs it sees
+    through `lax.optimization_barrier`, but not through a number that it does not know to be 0.
     """
     sums = [jnp.sum(bar) for bar in jax.tree.leaves(bars) if bar.size]
     if not sums:
@@ -105,7 +105,7 @@ def tied(leaves: tuple, bars: tuple) -> tuple:
     total = sum((jnp.real(one).astype(jnp.float32) for one in sums), jnp.float32(0.0))
     bits = jax.lax.bitcast_convert_type(total, jnp.int32)
     is_there = (bits * (bits + 1)) % 2 == 0  # always
-    axes = _varying(is_there)  # a leaf that is the same on all devices stays so
+    axes = _varying(is_there)  # a leaf replicated over devices stays so
     return tuple(_where(is_there, leaf) if axes <= _varying(leaf) else leaf for leaf in leaves)
 
 
@@ -124,8 +124,8 @@ def _where(flag, leaf):
 class _Value(NamedTuple):
     """A value inside a step.
 
-    `own`: it depends on the state or x. `varies`: of a shared one, the size of the largest argument
-    with a cotangent that it depends on, 0 if there is none.
+    `own` says whether it depends on the state or x. `varies`, of a shared value, is the size of the largest
+    argument with a cotangent that it depends on, or 0.
     """
 
     value: Any
@@ -134,15 +134,15 @@ class _Value(NamedTuple):
 
 
 def lifted_values(chain: Chain, varies: Mask, consts: tuple) -> tuple:
-    """Return the shared values that meet an array, each as large as that, in the order in which the step asks.
+    """Return the shared values that combine with an array, broadcast to its shape, in the step's order.
 
-    `varies`: the mask of `consts` that have a cotangent; the others are left as they are.
+    `varies` is the mask of the `consts` that have a cotangent; the others are unchanged.
     """
     return _broadcast(_to_lift(chain, varies, consts))
 
 
 def _to_lift(chain: Chain, varies: Mask, consts: tuple) -> list:
-    """Return those values as they are, each with the shape of the array that it meets."""
+    """Return those values before broadcasting, each with the shape of the array that it combines with."""
     found = []
 
     def take(value, shape):
@@ -158,14 +158,14 @@ def _broadcast(small: list) -> tuple:
 
 
 def step_with(chain: Chain, varies: Mask, values: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """Run the step on `inputs` (consts, state, x), with the lifted `values` where it asks for them."""
+    """Run the step on `inputs` (consts, state, x), with the lifted `values` in their places."""
     left = iter(values)
     out = _run(chain, varies, inputs[0], inputs[1:], lambda value, shape: next(left))
     return out[: chain.num_state], out[chain.num_state :]
 
 
 def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Callable):
-    """Evaluate the step; without `own` (state and x), only its shared part, and the outputs are None."""
+    """Evaluate the step or, without `own` (state and x), only its shared part, with None as outputs."""
     pairs, count = zip(consts, varies, strict=True), len(chain.jaxpr.invars) - len(consts)
     shared = [_Value(leaf, False, 0) for leaf in chain.closed.consts]
     shared += [_Value(leaf, False, leaf.size if varies else 0) for leaf, varies in pairs]
@@ -176,7 +176,7 @@ def _run(chain: Chain, varies: Mask, consts: tuple, own: tuple | None, take: Cal
 
 
 def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> list[_Value]:
-    """Evaluate a jaxpr on values, its constants first among `args`."""
+    """Evaluate a jaxpr on `args`, its constants first."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), args, strict=True))
     broadcast = {}
 
@@ -184,7 +184,7 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
         return _Value(v.val, False, 0) if isinstance(v, Literal) else known[v]
 
     def grown(v, aval) -> _Value:
-        """Return a shared value as large as the array it meets, if it or its sources are smaller."""
+        """Broadcast a shared value to the array it combines with, if it or its sources are smaller."""
         value = read(v)
         if value.own or not 0 < min(value.varies, v.aval.size) < aval.size:
             return value
@@ -211,10 +211,10 @@ def _evaluate(jaxpr, args: list[_Value], take: Callable, shared_only: bool) -> l
 
 
 def _is_elementwise(eqn) -> bool:
-    """Return True if an equation accepts larger inputs than its own.
+    """Return True if an equation accepts inputs larger than in its jaxpr.
 
-    It does not in a mesh other than the caller's, as within `jax.sharding.auto_axes`. Meshes whose axes are all
-    automatic are one: arrays on such a mesh are computed with outside of it.
+    It does not on a mesh other than the caller's, as within `jax.sharding.auto_axes`. Meshes whose axes are all
+    automatic count as equal: arrays on such a mesh can be used outside of it.
     """
     if eqn.primitive not in _ELEMENTWISE:
         return False
@@ -229,7 +229,7 @@ def _is_automatic(mesh) -> bool:
 def _bound(jaxpr, eqn, inputs: list[_Value]) -> list:
     """Return the outputs of one equation of a jaxpr.
 
-    An elementwise one may have inputs larger than in the jaxpr, and is bound as it is.
+    An elementwise one may have inputs larger than in the jaxpr, and is bound directly.
     """
     if _is_elementwise(eqn):
         return [eqn.primitive.bind(*(value.value for value in inputs), **eqn.params)]

@@ -1,4 +1,4 @@
-"""The sweeps behind `jax.custom_vjp`: where JAX has no `VJPHiPrimitive`. Refuses forward mode."""
+"""The sweeps as a `jax.custom_vjp`, for JAX without `VJPHiPrimitive`. It refuses forward mode."""
 
 import functools
 
@@ -16,7 +16,7 @@ from .prepare import prepare_for_reverse
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """Run a chain: return the last state and ys, differentiated in reverse mode by its schedule."""
+    """Run a chain, differentiable in reverse mode by its schedule; return the last state and ys."""
     return chain.run(arrays)
 
 

@@ -1,13 +1,14 @@
 """Differentiate a chain with JAX: the sweeps as rules of primitives.
 
-`jax.custom_vjp` refuses forward mode, so a chain is a primitive of its own, `Sweep`. The batched
-chain is the chain of the batched step, the dual chain is the chain of the dual step, and both keep
-the table. `Tangent`, the derivative as a linear map, has a transpose of its own, so that the
-schedule also holds where JAX takes forward mode first and transposes it (`jax.checkpoint`).
+`jax.custom_vjp` refuses forward mode, so a chain is a primitive, `Sweep`. The batched chain is the chain of the
+batched step, the dual chain is the chain of the dual step, and both keep the table. `Tangent`, the derivative
+as a linear map, has its own transpose, so the schedule also applies when JAX takes forward mode first and
+transposes it (`jax.checkpoint`).
 
 The two sweeps of a gradient, `FirstSweep` and `ReverseSweep`, are primitives too, so that reverse mode can be
-taken once more: a reverse sweep is linear in the cotangents that it pulls back, so its own pullback pushes
-tangents forward, and reverse over reverse is reverse over forward, of the dual chain under the same schedule.
+applied again: a reverse sweep is linear in the cotangents that it pulls back, so its own pullback pushes
+tangents forward, and reverse over reverse becomes reverse over forward, of the dual chain under the same
+schedule.
 """
 
 import dataclasses
@@ -56,7 +57,7 @@ from .vmap import batch_chain, batched_outputs, is_batched, with_axes
 
 
 def run(chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
-    """Run a chain: return the last state and ys, differentiated by its schedule."""
+    """Run a chain, differentiable by its schedule; return the last state and ys."""
     return Sweep(chain, arrays)(*arrays)
 
 
@@ -86,13 +87,13 @@ class Sweep(Primitive):
         arrays, kept, static = saved
         first, active = static.value
         bars = tuple(map(pick, (active.state, active.ys), bars))
-        if first is None:  # `arrays` is the pullback of what `lax.scan` keeps
+        if first is None:  # `arrays` is the pullback of `lax.scan`
             out = arrays(instantiated(bars))
             return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
         return _pulled_back(first, active, arrays, kept, bars)
 
     def transpose(self, bars, *parts):
-        """Pull the cotangents of a chain that is linear in some leaves back, as a gradient does."""
+        """Pull back the cotangents of a chain that is linear in some leaves, as a gradient does."""
         arrays = as_arrays(unknown_leaves(parts)[1])
         linear = tuple(unknown_leaves(part)[0] for part in parts)
         active = linear_leaves(self.chain, arrays, linear)
@@ -122,7 +123,7 @@ class Sweep(Primitive):
 
 
 def tangent_of(chain: Chain, out_aval: tuple, arrays: tuple, tangents: tuple) -> tuple:
-    """Return the tangents of the last state and of ys, of these types, `Zero` where there is none."""
+    """Return the tangents of the last state and of ys, with these types; `Zero` where there is none."""
     active, dots = moving_leaves(chain, arrays, tangents)
     out = Tangent(chain, active, arrays, dots)(arrays, dots)
     zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), out_aval)
@@ -148,7 +149,7 @@ class Tangent(Primitive):
         *_, kept = first(arrays)
         out = _pulled_back(first, self.active, arrays, kept, bars)
         out = tuple(map(pick, self.active.inputs, out))
-        asked, _ = unknown_leaves(accumulators)  # a tangent that is known is an array
+        asked, _ = unknown_leaves(accumulators)  # a known tangent is an array
         accumulate(accumulators, pick(asked, leaves_or_zeros(out)))
 
     def jvp(self, primals, tangents):
@@ -185,7 +186,7 @@ class Tangent(Primitive):
         return out, out_dims_of(self.out_aval, 0, 1)
 
     def _moving(self, moving: Mask, primals):
-        """Return the dual chain, under its schedule, as a function of the moving leaves alone."""
+        """Return the dual chain, under its schedule, as a function of the moving leaves only."""
 
         def swept(*picked):
             arrays, dots = merge_leaves(moving, picked, primals)
@@ -201,7 +202,7 @@ class Tangent(Primitive):
 class TangentsOfOne(Tangent):
     """The tangents of one chain along several directions, as those of a batch of equal chains.
 
-    It computes the chain once, beside all of its tangents; its rules are those of the batch.
+    It computes the chain once with all of its tangents; its rules are those of the batch.
     """
 
     one: Chain
@@ -215,8 +216,9 @@ class TangentsOfOne(Tangent):
 class FirstSweep(LoopPrimitive):
     """`arrays -> (state, ys, kept)`: run a chain, and keep the states that its reverse sweep needs.
 
-    Its cotangents are the chain's own: the kept states are for a `ReverseSweep`, which has its own rule for the
-    dependence of its outputs on the arrays. In kernels, its tangents are the chain's own for the same reason.
+    Its cotangents are those of the chain: the kept states are for a `ReverseSweep`, whose own rule covers the
+    dependence of its outputs on the arrays. In kernels, its tangents are those of the chain for the same
+    reason.
     """
 
     chain: Chain
@@ -236,7 +238,7 @@ class FirstSweep(LoopPrimitive):
 
     @functools.cached_property
     def in_kernels(self) -> bool:
-        """Whether both sweeps run in kernels on all platforms that the program is for."""
+        """Whether both sweeps run in kernels on all platforms of the program."""
         (types,) = self.in_avals
         has_kernels = getattr(self.to_reverse.executor, "kernels", False)
         return has_kernels and has_kernel(self.to_reverse, tuple(types))
@@ -311,7 +313,7 @@ class ReverseSweep(LoopPrimitive):
         """Return the cotangents `J' w` and their tangents, in kernels by a reverse sweep of the dual chain.
 
         The dual chain maps (x, dx) to (y, J dx). It pulls cotangents (dw, w) of these back to the tangent of
-        `J' w`, which is `J' dw` and the derivative of `J' w` along dx at w fixed.
+        `J' w`: `J' dw` plus the derivative of `J' w` along dx at fixed w.
         """
         if not self.first.in_kernels:
             return super().jvp(primals, tangents)
@@ -349,7 +351,7 @@ class ReverseSweep(LoopPrimitive):
         return *pullback(pulled), *pick(of_pulled, jax.tree.leaves(pulled_bar))
 
     def _tangents(self, bars) -> tuple[Active, tuple]:
-        """Return the cotangents of the outputs as tangents of the arrays, without any that are 0."""
+        """Return the cotangents of the outputs as tangents of the arrays, without zeros."""
         in_use = [tuple(not is_zero(bar) for bar in part) for part in bars]
         in_use[1] = (True,) * len(in_use[1])
         consts, _, xs = map(merge, self.active.inputs, in_use, self.active.inputs)
@@ -362,9 +364,9 @@ class ReverseSweep(LoopPrimitive):
 
 
 def _pulled_back(first: FirstSweep, active: Active, arrays: Arrays, kept, bars: tuple) -> tuple:
-    """Pull back the cotangents of the active outputs of a chain, without those that are 0.
+    """Pull back the nonzero cotangents of the active outputs of a chain.
 
-    Returns those of all the arrays, `Zero` where there is none.
+    Returns the cotangents of all arrays, `Zero` where there is none.
     """
     outputs = active.state, active.ys
     arrived = tuple(

@@ -1,4 +1,4 @@
-"""The states that a sweep keeps: which leaves of a state, in which dtype, and in which memory."""
+"""The storage of kept states: which leaves, in which dtype, and in which memory."""
 
 import dataclasses
 
@@ -29,21 +29,21 @@ class StateStore:
 
     @classmethod
     def of(cls, chain: Chain, init: tuple) -> "StateStore":
-        """Return the store of the states that begin with `init`."""
+        """Return the store of a chain's states, the first of which is `init`."""
         return cls(chain, pick(chain.needed, init))
 
     def encode(self, leaves: tuple) -> tuple:
-        """Return needed leaves as slots hold them: real numbers in the slots' dtype, a key as its words."""
+        """Return needed leaves as slots hold them: real numbers in the slots' dtype, keys as words."""
         return tuple(_encoded(leaf, self.chain.executor.checkpoint_dtype) for leaf in leaves)
 
     def decode(self, leaves: tuple) -> tuple:
-        """Return needed leaves of a state from what a slot holds."""
+        """Return the needed leaves of a state from the content of a slot."""
         types = jax.eval_shape(self.encode, self.first)
         triples = zip(leaves, types, self.first, strict=True)
         return tuple(_decoded(with_bits_of(leaf, aval.dtype), like) for leaf, aval, like in triples)
 
     def empty(self) -> tuple:
-        """Return the slots before a sweep: on the device they hold the first state, on the host nothing yet."""
+        """Return the slots before a sweep: the first state on the device, uninitialised on the host."""
         leaves, on_host = self.encode(self.first), host_slots(self.chain.executor)
         host = host_memory.empty(leaves, on_host) if on_host else ()
         count = self.chain.executor.table.slots - on_host
@@ -53,7 +53,7 @@ class StateStore:
     def put(self, slots: tuple, slot, leaves: tuple, on_host: bool | None = None) -> tuple:
         """Return the slots with the needed leaves of a state in one of them.
 
-        `on_host` says whether it is one of the host's; None if that is known only when the program runs.
+        `on_host` says whether it is on the host; None if that is known only when the program runs.
         """
         (host, device), leaves = slots, self.encode(leaves)
         if not host:
@@ -65,7 +65,7 @@ class StateStore:
         return host, put(device, leaves, slot - host[0].shape[0])
 
     def get(self, slots: tuple, slot, on_host: bool) -> tuple:
-        """Return the needed leaves of the state in a slot, if it is known whether it is one of the host's."""
+        """Return the needed leaves of the state in a slot that is known to be, or not to be, on the host."""
         host, device = slots
         if host and on_host:
             return self.decode(host_memory.get_there(host, slot))
@@ -74,7 +74,7 @@ class StateStore:
     def get_at(self, slots: tuple, slot, position) -> tuple:
         """Return the needed leaves of the state at a position from its slot.
 
-        No slot of the host's holds the first state itself.
+        The first state itself is in no slot on the host.
         """
         host, device = slots
         if not host:
@@ -85,7 +85,7 @@ class StateStore:
         return self.decode(tuple(lax.select(position == 0, *pair) for pair in pairs))
 
     def unpack(self, slots: tuple) -> tuple:
-        """Return slots with the integers that `packed` makes turned back into floats."""
+        """Return slots with the integers of `packed` turned back into floats."""
         types = for_each_stack(slots, jax.eval_shape(self.encode, self.first))
         return jax.tree.map(lambda stack, aval: with_bits_of(stack, aval.dtype), slots, types)
 
@@ -108,7 +108,7 @@ def slot_bytes(chain: Chain, init: tuple) -> int:
 
 
 def for_each_stack(slots: tuple, values: tuple) -> tuple:
-    """Return a value for each stack of the slots, such as its batch axis, from one for each needed leaf."""
+    """Return a value for each stack of the slots, such as its batch axis, from those of the needed leaves."""
     host, _ = slots
     return values if host else (), values
 
@@ -122,7 +122,7 @@ def packed(chain: Chain, stacks):
 
 @jax.custom_jvp
 def _as_bits(stack):
-    """Return a stack of floats of less than 32 bits as integers: on CPUs XLA widens a whole stack of floats."""
+    """Return a stack of floats narrower than 32 bits as integers: on CPUs XLA would widen the whole stack."""
     narrow = jnp.issubdtype(stack.dtype, jnp.floating) and stack.dtype.itemsize < 4
     return lax.bitcast_convert_type(stack, f"uint{8 * stack.dtype.itemsize}") if narrow else stack
 
@@ -133,7 +133,7 @@ def _(primals, tangents):
     bits = _as_bits(stack)
     if bits.dtype != stack.dtype:
         raise NotImplementedError(
-            "Bits have no tangent: push forward through a chain with in_bits=False."
+            "Bits have no tangent: use forward mode through a chain with in_bits=False."
         )
     return bits, dot
 

@@ -1,9 +1,9 @@
-"""The executor of nodes in order: by a table on CPUs, in lockstep on GPUs and TPUs.
+"""The executor of unedited nodes: by a table on CPUs, in lockstep on GPUs and TPUs.
 
-XLA for GPUs runs a loop of known length without a look at the device. Of any other loop it copies the condition
-to the host at every turn, and waits for it; a table has three such loops a node. The sweeps of a `LockstepPlan`
-have none, and copy no slot. They take the slots of the table, and its number of steps or hardly more. On CPUs a
-table is quicker.
+On GPUs, XLA runs a loop of known length without synchronizing with the host. For any other loop it copies the
+condition to the host at every iteration, and waits for it; a table has three such loops per node. The sweeps of
+a `LockstepPlan` have none, and copy no slots. They take the slots of the table, and its number of steps or
+slightly more. On CPUs a table is faster.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from .sums_of_ys import added_up, of_each_node
 
 @dataclasses.dataclass(frozen=True)
 class StaticExecutor(TableExecutor):
-    """The executor of a chain whose nodes lie in order.
+    """The executor of a chain whose nodes are not edited.
 
     As long as it has a budget, the table has a slot for every state. `kernels` says whether GPUs and TPUs run a
     chain of independent paths in kernels.
@@ -47,8 +47,8 @@ class StaticExecutor(TableExecutor):
     def plan(self) -> LockstepPlan | None:
         """The plan to follow on GPUs and TPUs; None if they follow the table.
 
-        They do so where every state has a slot, where three sweeps do not suffice, and where nodes cost
-        unequally; and where slots are of lower precision, because a state would be rounded at every node.
+        They follow the table if every state has a slot, if three sweeps do not suffice, if nodes cost
+        unequally, and if slots have lower precision, because a plan would round the state at every node.
         """
         if self.keeps_all or self.checkpoint_dtype is not None or self.table.is_weighted:
             return None
@@ -73,7 +73,7 @@ class StaticExecutor(TableExecutor):
         return self._swept("reverse_sweep", (chain, active), by_table, arrays, kept, bars)
 
     def _swept(self, name: str, static: tuple, by_table: Callable, *args):
-        """Call a sweep of the executor of the platform: on CPUs `by_table(*args)`."""
+        """Call a sweep of the platform's executor: on CPUs `by_table(*args)`."""
         plan, executor = self.plan, TableExecutor(self.table, self.checkpoint_dtype)
         if plan is not None:
             executor = LockstepExecutor(self.table, plan=plan)

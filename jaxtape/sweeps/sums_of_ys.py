@@ -1,4 +1,4 @@
-"""Sums of the ys of consecutive nodes, for executors that make the y of every node."""
+"""Sums of the ys of consecutive nodes, for executors that return the y of every node."""
 
 import jax.numpy as jnp
 
@@ -6,13 +6,13 @@ from .chain import Chain
 
 
 def added_up(chain: Chain, out: tuple) -> tuple:
-    """Return `(state, ys, ...)` with the sums of ys that the chain asks for."""
+    """Return `(state, ys, ...)` with the ys summed as the chain asks."""
     state, ys, *rest = out
     return state, tuple(sums_of(y, chain.sum_ys) for y in ys), *rest
 
 
 def of_each_node(chain: Chain, bars: tuple) -> tuple:
-    """Return the cotangents of the last state and of each y, from those of the last state and of the sums."""
+    """Return the cotangents of the last state and of each y from those of the last state and of the sums."""
     state_bar, ys_bar = bars
     if chain.sum_ys == 1:
         return bars

@@ -15,13 +15,13 @@ from .leaves import Mask, inputs_of_outputs, merge, pick
 def batch_chain(
     chain: Chain, axis, arrays: tuple, dims: tuple, force: Active | None = None
 ) -> tuple[Chain, Arrays, Active]:
-    """Return the chain of the batched step, its arrays, and which of its leaves have a batch axis.
+    """Return the chain of the batched step, its arrays, and the mask of its leaves with a batch axis.
 
     That axis is the first of shared values and of the state, and the second of `xs` and ys. Leaves that do not
     depend on the batch have none, unless `force` selects them.
 
     Raises:
-        ValueError: If the members of the batch are edited apart.
+        ValueError: If the members of the batch have different edits.
     """
     batched = _batched_leaves(chain, axis, dims, force)
     masks = batched.inputs
@@ -29,7 +29,7 @@ def batch_chain(
     arrays = Arrays(*map(merge, masks, with_axes(leaves, of_leaves, axis.size), arrays))
     if any(masks[0][: chain.executor.num_consts]):
         raise ValueError(
-            "A batch of edited tapes must share their edits: batch their params alone, with "
+            "A batch of edited tapes must share their edits: batch only their params, with "
             "jax.vmap(..., in_axes=...) None for `rows`."
         )
     axes = tuple(map(_axes, masks))
@@ -57,7 +57,7 @@ def over_axis(axis):
 
 
 def is_batched(chain: Chain, axis, dims) -> bool:
-    """Return True if some leaf has a batch axis, or the step names it."""
+    """Return True if some leaf has a batch axis, or the step names the axis."""
     dims = jax.tree.leaves(dims, is_leaf=lambda dim: dim is None)
     return any(dim is not None for dim in dims) or _names(chain, axis)
 
@@ -77,8 +77,8 @@ def batched_outputs(chain: Chain, axis, dims: tuple) -> tuple[Mask, Mask, bool]:
 def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None) -> Active:
     """Return the leaves with a batch axis or dependent on one, by a fixpoint on the jaxpr of the step.
 
-    A step that names the batch's axis (`jax.lax.axis_index`) may depend on it though no argument does, and
-    chains that end apart hold every leaf apart: then all of the state and of y is batched.
+    A step that names the batch's axis (`jax.lax.axis_index`) may depend on it even if no argument does, and
+    chains that end at different steps have separate leaves: then all of the state and of y is batched.
     """
     consts, state, xs = (tuple(d is not None for d in part) for part in dims)
     ys = (False,) * len(chain.y_avals)
@@ -99,10 +99,9 @@ def _batched_leaves(chain: Chain, axis, dims: tuple, force: Active | None = None
 
 
 def _guarded(step, continues, batched_consts: Mask):
-    """Return a step that leaves the state of members that have stopped as it is.
+    """Return a step that does not change the state of members that have stopped.
 
-    Such a member computes at the state of a live one, because its own state may be where the step has no
-    derivative.
+    A stopped member computes at the state of a live one, because the step may have no derivative at its own.
     """
 
     def guarded(consts, state, x):
@@ -117,7 +116,7 @@ def _guarded(step, continues, batched_consts: Mask):
 
 
 def _along(live, leaf):
-    """Return a flag for each of a batch, for `jnp.where` with a leaf whose first axis is the batch."""
+    """Reshape the flags of a batch for `jnp.where` with a leaf whose first axis is the batch."""
     return live.reshape(live.shape + (1,) * (leaf.ndim - 1))
 
 
@@ -126,7 +125,7 @@ def _axes(mask: Mask) -> tuple:
 
 
 def with_axes(parts: tuple, dims: tuple, size: int) -> tuple:
-    """Return leaves of consts, init and xs, each with its batch axis where a chain wants it."""
+    """Return leaves of consts, init and xs, each with its batch axis where a chain needs it."""
     return tuple(
         tuple(_with_axis(leaf, dim, to, size) for leaf, dim in zip(part, of_part, strict=True))
         for part, of_part, to in zip(parts, dims, (0, 0, 1), strict=True)
@@ -134,7 +133,7 @@ def with_axes(parts: tuple, dims: tuple, size: int) -> tuple:
 
 
 def _with_axis(leaf, dim: int | None, to: int, size: int):
-    """Return a leaf with its batch axis at `to`; one without is given one."""
+    """Return a leaf with its batch axis at `to`; broadcast a leaf without one."""
     if dim is not None:
         return jnp.moveaxis(leaf, dim, to)
     leaf = jnp.expand_dims(leaf, to)

@@ -1,7 +1,7 @@
 """The executor of a chain of unknown length: it stops when its condition fails, or at its capacity.
 
-The first sweep follows a table without an end (`jaxtape/schedules/online.py`). The way back holds the slots as
-a stack, in the order of their positions. It starts from the top state, keeps states on its way to a node where
+The first sweep follows an online table (`jaxtape/schedules/online.py`). The way back treats the slots as a
+stack, in the order of their positions. It starts from the top state, keeps states on its way to a node where
 Revolve would, as long as there are slots, and pops a state when its node is done.
 """
 
@@ -25,7 +25,7 @@ from .state_store import StateStore, for_each_stack, packed
 
 
 class SnapshotStack(NamedTuple):
-    """The states in the slots by position: `slot[i]` has `position[i]`; the uppermost is number `top`."""
+    """The states in the slots, ordered by position: `slot[i]` holds `position[i]`; the top is number `top`."""
 
     states: tuple
     position: jax.Array
@@ -41,7 +41,7 @@ class SnapshotStack(NamedTuple):
 
     @property
     def uppermost(self):
-        """The uppermost position."""
+        """The position of the top state."""
         return _at(self.position, self.top)
 
     def push(self, forward: Forward, reached: tuple) -> "SnapshotStack":
@@ -52,8 +52,9 @@ class SnapshotStack(NamedTuple):
         return SnapshotStack(states, position, self.slot, top)
 
     def without(self, k) -> "SnapshotStack":
-        """Take the state at position k from the stack, if it is the uppermost."""
-        # XLA copies the positions if they are read before a loop that writes some and used after it
+        """Pop the top state if it is at position k."""
+        # XLA copies the positions if they are read before a loop that writes some, and used after
+        # it
         return self._replace(top=self.top - (self.uppermost == k).astype(jnp.int32))
 
 
@@ -61,7 +62,7 @@ class SnapshotStack(NamedTuple):
 class WhileExecutor(AbstractExecutor):
     """The executor of a chain that runs until its condition fails. Its nodes have neither x nor y.
 
-    Its first sweep keeps `(slots, position, steps)`: the position that each slot holds, and the steps taken.
+    Its first sweep keeps `(slots, position, steps)`: the slots, the position in each, and the number of steps.
     """
 
     table: OnlineTable
@@ -134,7 +135,7 @@ class WhileExecutor(AbstractExecutor):
     def _advance_towards(
         self, k, forward: Forward, stack: SnapshotStack, reached: tuple
     ) -> tuple[SnapshotStack, tuple]:
-        """Advance towards position k while Revolve keeps another state before it, and keep those states."""
+        """Advance towards position k and keep states on the way, as Revolve does."""
         free = lambda stack: self.table.slots - stack.top
 
         def is_long(carry):
@@ -168,7 +169,7 @@ class WhileExecutor(AbstractExecutor):
 
 
 def first_part(betas: np.ndarray, size, free):
-    """Return the number of nodes, of `size`, that Revolve passes before it keeps a state in a free slot."""
+    """Return the number of nodes, of `size`, that Revolve passes before it keeps the next state."""
     most, more = (_at(jnp.asarray(betas), free - i) for i in (0, 1))
     r = jnp.sum(most < size, dtype=jnp.int32)
     return jnp.minimum(_at(most, r - 1), size - _at(more, r - 1))
@@ -177,7 +178,7 @@ def first_part(betas: np.ndarray, size, free):
 def slot_of_row(table: OnlineTable, row: tuple):
     """Return the slot in which the state of a row is kept.
 
-    A row is three integers: its number, and among the dense rows its turn and its part of that turn.
+    A row is three integers: its number and, among the dense rows, its turn and its part of that turn.
     """
     number, turn, part = row
     dense = table.dense_slot(turn, part)
@@ -195,7 +196,7 @@ def end_of_row(table: OnlineTable, row: tuple):
 
 
 def row_after(table: OnlineTable, row: tuple, k) -> tuple:
-    """Return the row of position k: the same row, while its state is kept again and again."""
+    """Return the row of position k: the same row while its state is being refreshed."""
     number, turn, part = row
     is_last = part == table.slots - turn
     turn, part = turn + is_last.astype(jnp.int32), jnp.where(is_last, 0, part + 1)
@@ -215,9 +216,10 @@ def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
 
 
 def _of_same_consts(step, count: int, cond) -> tuple[ClosedJaxpr, ClosedJaxpr]:
-    """Return the jaxprs of a step and of a condition, which take the consts of both; the same ones again.
+    """Return the jaxprs of a step and of a condition, both of which take the consts of both.
 
-    The first `count` inputs of the step are its consts. An eager loop of the same functions compiles once.
+    The first `count` inputs of the step are its consts. The result is cached, so that an eager loop of the same
+    functions compiles once.
     """
     found = _of_pairs.setdefault(step, weakref.WeakKeyDictionary())
     if cond not in found:
@@ -240,7 +242,7 @@ def _check_varying(arrays: Arrays) -> None:
     """Check that shared floats vary over the mesh axes that the state varies over.
 
     Devices stop after different numbers of steps, and the cotangent of a replicated value would be summed over
-    the devices at every step: those still running would wait for ever.
+    the devices at every step: those still running would wait forever.
 
     Raises:
         ValueError: If one does not.

@@ -1,1 +1,1 @@
-"""The tape: an immutable list of segments, its edits, its schedule and its plan."""
+"""The tape: an immutable list of segments, with edits, schedules and plans."""

@@ -32,9 +32,9 @@ Measures = Sequence[Measure | FixedMeasure]
 
 
 def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
-    """Return the schedules, with a share of the budget for each segment, and slots for one that is edited.
+    """Return the schedules, with a share of the budget for each segment, as slots if the segment is edited.
 
-    A segment that is not edited sees its states, batched or not, when it is differentiated.
+    An unedited segment resolves its share when it is differentiated, and its states, batched or not, are known.
 
     Raises:
         TypeError: If the nodes of an edited segment cannot be counted here.
@@ -42,8 +42,10 @@ def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
     if not all(segment.is_known for segment in segments):
         budget = next(s.schedule for s in segments if s.schedule.budget is not None)
         raise TypeError(
-            f"{budget} of a tape that was edited cannot be taken up where its nodes are traced: outside of "
-            "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) makes it a number of slots."
+            f"{budget} of an edited tape cannot be resolved where its nodes are traced: outside "
+            f"of "
+            "jax.jit, tape.with_schedule(jt.plan(tape, x).schedule) turns it into a number "
+            f"of slots."
         )
     measures = measure_segments(segments, x)
     schedules = resolve_budgets(segments, measures)
@@ -67,7 +69,7 @@ def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
 def resolve_budgets(
     segments: Segments, measures: Measures, residuals: bool = True
 ) -> list[AbstractSchedule]:
-    """Replace every budget by a number of slots, or by `StoreAll` where `residuals` may be kept.
+    """Replace every budget by a number of slots, or by `StoreAll` if its `residuals` may be kept.
 
     `ValueError` is raised if the budget does not hold the first state of every segment and the work of a node.
     """
@@ -84,7 +86,7 @@ def resolve_budgets(
     costs = [measure.cost for measure in measures]
     try:
         given = _shared(segments, rich, costs, budget)
-    except ValueError:  # it may hold fewer states, beside which less is worked with
+    except ValueError:  # fewer states may fit, because the work beside them is smaller
         given = _shared(segments, [m.footprint(1) for m in measures], costs, budget)
     excess = _peak(segments, given, measures) - budget
     least = budget
@@ -98,7 +100,7 @@ def resolve_budgets(
 def _stored_beside(
     segments: Segments, given: list[AbstractSchedule], measures: Measures, budget: int
 ) -> list[AbstractSchedule]:
-    """Return the schedules, with `StoreAll` where it is worth its bytes and the slots of all leave them."""
+    """Return the schedules, with `StoreAll` where it is worth its bytes and the slots leave room for it."""
     given, found = list(given), footprints(segments, given, measures)
     kept = _kept_bytes(segments, given, found)
     for i, (segment, measure) in enumerate(zip(segments, measures, strict=True)):
@@ -116,7 +118,7 @@ def _stored_beside(
 def _shared(
     segments: Segments, found: list[Footprint], costs: list[int], budget: int
 ) -> list[AbstractSchedule]:
-    """Return the schedules, with slots in place of every budget, from the measures of the segments."""
+    """Replace every budget by slots, from the measures of the segments; return the schedules."""
     reserved, sizes = most_work(found), []
     for segment, footprint, cost in zip(segments, found, costs, strict=True):
         if segment.schedule.budget is not None:
@@ -124,10 +126,10 @@ def _shared(
             reserved += len(segment.marks) * footprint.state
         else:
             reserved += segment.slots * footprint.state
-    last = sum(size.price for size in sizes)  # a segment's last state has a slot of its own
+    last = sum(size.price for size in sizes)  # a segment's last state has a separate slot
     left = budget - reserved - last
     given = _filled(segments, shared_slots(sizes, left))
-    # the work of all segments is not there at the peak
+    # not all segments are at work at the peak
     spare = budget - peak_bytes(_kept_bytes(segments, given, found), found)
     for more in (spare, spare // 2, spare // 4):
         fuller = _filled(segments, shared_slots(sizes, left + more))
@@ -167,22 +169,22 @@ def _budget(segments: Segments) -> int:
 
 
 class Size(NamedTuple):
-    """A segment as a budget sees it: its nodes, the price of a slot, and the cost of a repeated step."""
+    """The size of a segment for a budget: its nodes, the price of a slot, and the cost of a repeated step."""
 
     nodes: int
     price: int
     cost: int | float = 1
 
     def work(self, slots: int) -> int | float:
-        """Return the work of the steps forward with these slots."""
+        """Return the forward work with these slots."""
         return self.cost * advances(self.nodes, slots)
 
 
 def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
-    """Return slots for segments that take the least work forward within a budget.
+    """Return the slots per segment that minimize the forward work within a budget.
 
     Raises:
-        ValueError: If the budget does not hold one slot each.
+        ValueError: If the budget does not hold one slot per segment.
     """
     least = sum(size.price for size in sizes)
     if budget < least:
@@ -195,7 +197,7 @@ def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
         return [max(size.nodes, 1) for size in sizes]
 
     def worth(saving: float) -> list[int]:
-        """Return the slots of each segment that save at least so much work for their price."""
+        """Return the slots of each segment that save at least `saving` of work per unit of price."""
         return [_slots_worth(size, saving) for size in sizes]
 
     def left(slots: list[int]) -> int:
@@ -211,7 +213,7 @@ def shared_slots(sizes: Sequence[Size], budget: int) -> list[int]:
 def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[int]:
     """Use up the rest of a budget, and move slots between segments as long as that saves work.
 
-    The savings of a segment fall with every slot except at small dents, which this evens out.
+    The savings of a segment decrease with every slot, apart from small irregularities, which this corrects.
     """
 
     def saved(i: int, to: int) -> int | float:
@@ -223,7 +225,7 @@ def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[
             more = min(slots[i] + left(slots) // max(size.price, 1), size.nodes)
             moves.append((saved(i, more), {i: more}))
             for j, other in enumerate(sizes):
-                if i == j or not other.price:  # slots without a price give nothing back
+                if i == j or not other.price:  # free slots give nothing back
                     continue
                 enough = -(-max(size.price - left(slots), 0) // other.price)
                 if slots[i] < size.nodes and slots[j] > enough:
@@ -236,7 +238,7 @@ def _exchanged(sizes: Sequence[Size], slots: list[int], left: Callable) -> list[
 
 
 def _slots_worth(size: Size, saving: float) -> int:
-    """Return the largest number of slots whose last one is worth its price. Savings fall, so bisect."""
+    """Return the largest number of slots whose last one is worth its price. Savings decrease, so bisect."""
     low, high = 1, max(size.nodes, 1)
     while low < high:
         middle = (low + high + 1) // 2
@@ -246,7 +248,7 @@ def _slots_worth(size: Size, saving: float) -> int:
 
 
 def measure_segments(segments: Segments, x) -> Measures:
-    """Return a measure of each segment, from state `x` or from one of its types."""
+    """Return a measure of each segment, from the first state `x` or its types."""
     found = []
 
     def run(x):
@@ -269,7 +271,7 @@ def footprints(
 
 
 def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | FixedMeasure, Any]:
-    """Return the measure of a segment, and which leaves of the state after it vary if those before it do."""
+    """Return the measure of a segment, and the mask of the leaves of the state after it that vary."""
     if not segment.capacity:
         return FixedMeasure(Footprint(0, 0)), varied
     if segment.is_bridge(state):

@@ -1,4 +1,4 @@
-"""The live nodes of a segment, as a permutation of the places in its params: edits move no params."""
+"""The live nodes of a segment, as a permutation of the places in its params, so that edits move no params."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from ..schedules.table import ScheduleArrays
 class Edits:
     """The live places of a segment in execution order, then the free ones, with the table of the live ones.
 
-    Every change is a new value made of small integer arrays.
+    Every change returns a new value, made of small integer arrays.
 
     Attributes:
         arrays: The table, and the order of the places.
@@ -40,7 +40,7 @@ class Edits:
 
     @classmethod
     def _of(cls, order, count: int, marked, schedule: AbstractSchedule, mark_slots: int) -> "Edits":
-        """Lay out the rows of these nodes; the slots for marks double where they need more, and stay."""
+        """Lay out the rows of these nodes; double the slots for marks if they need more."""
         positions = tuple(int(k) for k in np.flatnonzero(marked[order[:count]]) if k)
         while mark_slots < len(positions):
             mark_slots = max(1, 2 * mark_slots)
@@ -66,7 +66,7 @@ class Edits:
 
     @property
     def free(self) -> np.ndarray:
-        """The places that no node has."""
+        """The places without a node."""
         return self._order[self.count :]
 
     @property
@@ -75,7 +75,7 @@ class Edits:
         return tuple(map(int, np.flatnonzero(self._marked[self.live])))
 
     def kept(self, parts: list[slice], schedule: AbstractSchedule) -> "Edits":
-        """Keep only the live nodes of some slices, which neither overlap nor cross."""
+        """Keep only the live nodes of some slices, which are ascending and disjoint."""
         order, live = self._order, self.live
         index = np.concatenate([np.arange(len(live))[part] for part in parts])
         dead = np.delete(live, index)
@@ -85,7 +85,7 @@ class Edits:
         return self._with(schedule, order, len(index), marked)
 
     def appended(self, count: int, schedule: AbstractSchedule) -> "Edits":
-        """Make the first free places live, after the others."""
+        """Append nodes: make the first free places live."""
         return self._with(schedule, count=self.count + count)
 
     def grown(self, more: int, schedule: AbstractSchedule) -> "Edits":
@@ -97,7 +97,7 @@ class Edits:
         return self._with(schedule, order, marked=marked)
 
     def with_mark(self, k: int, schedule: AbstractSchedule) -> "Edits":
-        """Keep the state before the k-th live node always."""
+        """Always keep the state before the k-th live node."""
         marked = self._marked.copy()
         marked[self.live[k]] = True
         return self._with(schedule, marked=marked)
@@ -126,8 +126,9 @@ class Edits:
 def _known(value):
     if value is None:
         raise TypeError(
-            "This is the gradient of an edited tape, which has no nodes of its own: its params lie where "
-            "the tape's `segment.places` say."
+            "This is the gradient of an edited tape, which has no nodes of its own: its params "
+            "are at "
+            "the tape's `segment.places`."
         )
     if isinstance(value, jax.core.Tracer):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Loops of JAX at a memory budget: `scan` and `while_loop`."""
+"""JAX loops within a memory budget: `scan` and `while_loop`."""
 
 import dataclasses
 import operator
@@ -37,37 +37,37 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run `jax.lax.scan`, and reverse it by a checkpointing schedule.
 
-    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. It has the values and gradients of `lax.scan`: with
+    `carry[k+1], y[k] = f(carry[k], x[k])`, k = 0 … n-1. It has the values and gradients of `lax.scan`, with
     respect to `init`, `xs` and whatever `f` closes over. Integer and key leaves are carried along.
 
-    Both modes and all second derivatives keep to the schedule. Forward over reverse is the quickest of
-    them; reverse over reverse runs as reverse over forward, in 3 to 4 times the memory of first order. Reverse
-    mode over forward over reverse needs `StoreAll`. In forward mode a schedule other than that saves
-    nothing, and the primal runs twice. Side effects of `f` (`jax.debug.print`, `io_callback`) are repeated
-    whenever a node is run again: `jt.plan` (of a tape with `lambda x, carry: f(carry, x)[0]` as its step) and
-    `jt.advances` give the number of times.
+    Both modes and all second derivatives keep to the schedule. Of the latter, forward over reverse is the
+    fastest; reverse over reverse runs as reverse over forward, in 3 to 4 times the memory of a gradient.
+    Reverse mode over forward over reverse needs `StoreAll`. In forward mode any other schedule saves nothing,
+    and the primal runs twice. Side effects of `f` (`jax.debug.print`, `io_callback`) are repeated whenever a
+    node is run again: `jt.plan` (of a tape with the step `lambda x, carry: f(carry, x)[0]`) and `jt.advances`
+    show how often.
 
     Args:
         f: A function `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
         init: The first carry, any pytree of arrays.
-        xs: A pytree whose leaves have leading axis n; None if `f` reads nothing of its own.
+        xs: A pytree whose leaves have leading axis n; None if `f` does not use x.
         length: The number of nodes n, needed if `xs` has no leaves.
         reverse: Whether to run over `xs` from its end.
         unroll: The number of nodes that each iteration of the loop runs, as in `lax.scan`. Schedules other than
             `StoreAll` check it and ignore it.
-        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself, or
-            a kernel that keeps every state, where `jt.set_kernels` is on.
-        sum_ys: The number of consecutive nodes whose y are added up, each leaf in its own dtype; n must be a
-            multiple. A kernel adds them up where they are made: memory has the sums alone.
+        schedule: The schedule of states kept for the reverse sweep. None is `StoreAll()`: `lax.scan` itself or,
+            with `jt.set_kernels` on, a kernel that keeps every state.
+        sum_ys: The number of consecutive nodes whose y's are summed, each leaf in its own dtype; n must be a
+            multiple. A kernel sums them in place: only the sums reach memory.
 
     Returns:
-        The pair `(carry[n], ys)`, where `ys` stacks y, or those sums, on a new leading axis.
+        The pair `(carry[n], ys)`, where `ys` stacks the y's, or their sums, on a new leading axis.
 
     Raises:
-        TypeError: If `schedule` is no schedule, `f` changes the carry's structure, shape or dtype, or `length`
-            or `unroll` is traced or no number, or a y to add up has no numbers. It is a `ValueError` if the
-            leading axes disagree with each other or with `length`, `length` or `unroll` is negative, or n is no
-            multiple of `sum_ys`.
+        TypeError: If `schedule` is not a schedule, `f` changes the carry's structure, shape or dtype, `length`
+            or `unroll` is traced or not a number, or a y to sum is not numeric. It is a `ValueError` if the
+            leading axes disagree with each other or with `length`, `length` or `unroll` is negative, or n is
+            not a multiple of `sum_ys`.
 
     Examples:
         >>> import jax.numpy as jnp, jaxtape as jt
@@ -122,33 +122,32 @@ def while_loop(
     *,
     slots: int | None = None,
 ) -> Any:
-    """Run `jax.lax.while_loop`, which stops after `max_steps` at the latest, with a gradient.
+    """Run `jax.lax.while_loop` for at most `max_steps` steps, with a gradient.
 
-    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Work is
-    proportional to the n steps that are taken: each is taped once, and all together are advanced
-    `loop_advances(n, slots)` times. That is n up to n = slots and less than 2 n up to about n = slots^2 / 2;
-    beyond, it is within a few percent of `advances(n, slots)`, the least there can be where n is known
-    beforehand.
+    `state[k+1] = body(state[k])` while `cond(state[k])` holds and k < max_steps. Work is proportional to the
+    number n of steps taken: each is taped once, and there are `loop_advances(n, slots)` forward steps in all.
+    That is n up to n = slots, and less than 2 n up to about n = slots^2 / 2; beyond, it is within a few percent
+    of `advances(n, slots)`, the minimum if n is known beforehand.
 
-    It supports both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`) the loop runs
-    until the last member has stopped; members that have stopped keep their state. Side effects of `cond` and
-    `body` (`jax.debug.print`) are repeated whenever they run.
+    It supports both modes, and second derivatives forward over reverse. In a batch (`jax.vmap`), the loop runs
+    until the last member has stopped; stopped members keep their state. Side effects of `cond` and `body`
+    (`jax.debug.print`) are repeated whenever they run.
 
     Args:
         cond: A function of the state to a boolean scalar. It is not differentiated.
         body: A function of the state to the next state, of the same structure, shapes and dtypes.
         init: The first state, any pytree of arrays.
-        max_steps: The most steps, a Python int of at most 2^31 - 1. A loop that stops earlier takes no more
-            time and, with `slots` given, no more memory.
-        slots: The most states that may be kept, at least 1. None takes the number with which no step need be
+        max_steps: The maximum number of steps, a Python int of at most 2^31 - 1. A large value costs no time
+            and, with `slots` given, no memory.
+        slots: The maximum number of kept states, at least 1. None takes the number with which no step need be
             advanced more than twice, about sqrt(2 max_steps).
 
     Returns:
         The last state.
 
     Raises:
-        TypeError: If `cond` returns no boolean scalar, or `body` changes the state's structure, shapes or
-            dtypes. It is a `ValueError` if `max_steps` or `slots` is below 1, or `max_steps` above 2^31 - 1.
+        TypeError: If `cond` does not return a boolean scalar, or `body` changes the state's structure, shapes
+            or dtypes. It is a `ValueError` if `max_steps` or `slots` is below 1, or `max_steps` above 2^31 - 1.
 
     Examples:
         >>> import jaxtape as jt
@@ -171,9 +170,9 @@ def while_loop(
 
 
 def _node_of(body: Callable) -> Callable:
-    """Return `(state, x) -> (body(state), None)`: the same function again for the same body, while that lives.
+    """Return `(state, x) -> (body(state), None)`, cached for as long as `body` lives.
 
-    JAX traces a function once for arguments of the same types.
+    JAX traces one function once for arguments of the same types.
     """
     try:
         of, node = _nodes.get(body, (lambda: None, None))
@@ -181,7 +180,7 @@ def _node_of(body: Callable) -> Callable:
             of = weakref.ref(body)
             _nodes[body] = of, node = of, _node_from(of)
         return node
-    except TypeError:  # it has no hash, or no weak reference
+    except TypeError:  # it is unhashable, or has no weak references
         return _node_from(lambda: body)
 
 
@@ -198,7 +197,7 @@ def _common_length(xs, length) -> int:
     for path, leaf in leaves:
         name = f"xs{jax.tree_util.keystr(path)}"
         if not leaf.shape:
-            raise ValueError(f"{name} is a scalar: stack one value a node on its leading axis.")
+            raise ValueError(f"{name} is a scalar: stack one value per node on its leading axis.")
         lengths[name] = leaf.shape[0]
     if not lengths:
         raise ValueError("xs has no leaves and length is None: give one of them.")

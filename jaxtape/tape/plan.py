@@ -1,4 +1,4 @@
-"""Plan the gradient of a tape before it is run: its step evaluations, and its bytes."""
+"""Plan the gradient of a tape before it is run: count its step evaluations and its bytes."""
 
 import dataclasses
 import io
@@ -29,7 +29,7 @@ from .roofline import Roofline
 from .segment import Segment, operation_name
 from .tape import Tape
 
-_MOST_DRAWN = 100_000  # evaluations that a picture shows
+_MOST_DRAWN = 100_000  # evaluations that a figure can show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Part:
         host_slots: The number of slots in the host's memory, if that is separate from the device's.
         footprint: The bytes of each state, and of the temporaries beside the states.
         table: The table that the sweeps follow; None for an empty segment.
-        kernels: The kernels of its sweeps, or the reason why it has none; "" unless `jt.set_kernels` is on and
-            the plan is for a GPU or a TPU.
-        roofline: The least time of those kernels, if the plan is for a target and there are some.
+        kernels: The kernels of its sweeps, or the reason why there are none; "" unless `jt.set_kernels` is on
+            and the plan is for a GPU or a TPU.
+        roofline: A lower bound on the time of those kernels, if there are any and the plan is for a target.
     """
 
     operation: str
@@ -75,8 +75,8 @@ class Part:
 class Plan:
     """The cost of one value and pullback of a tape: `jax.vjp(lambda tape, x: tape(x), tape, x)`.
 
-    `tape.with_schedule(plan.schedule)` is the tape that was planned. Evaluations are exact: where no pullback
-    reads a state, no step is run again. Bytes are temporaries: those between the arguments and the results.
+    `tape.with_schedule(plan.schedule)` is the planned tape. Evaluations are exact: if no pullback reads a
+    state, no step is run again. Bytes are those of temporaries.
 
     Attributes:
         parts: The cost of each segment.
@@ -101,9 +101,9 @@ class Plan:
 
     @property
     def taped(self) -> int:
-        """The number of steps that run once more for their pullback, or once and for all under `StoreAll()`.
+        """The number of steps run once more for their pullback; under `StoreAll()` that is their only run.
 
-        With a policy, that once more is of what the policy does not keep.
+        With a policy, the extra run covers what the policy does not keep.
         """
         return sum(part.taped for part in self.parts)
 
@@ -132,14 +132,15 @@ class Plan:
         """Draw the steps and the kept states over time, as a matplotlib figure.
 
         Args:
-            axes: Two axes above one another; None makes a figure.
+            axes: Two matplotlib axes, the upper one first; None makes a new figure.
 
         Raises:
             ValueError: If there are more than 100,000 evaluations.
         """
         if self.evaluations > _MOST_DRAWN:
             raise ValueError(
-                f"{self.evaluations:,} evaluations make no picture: draw a plan of at most {_MOST_DRAWN:,}."
+                f"{self.evaluations:,} evaluations are too many to draw: draw a plan of at most "
+                f"{_MOST_DRAWN:,}."
             )
         tables = [part.table for part in self.parts if part.table is not None]
         title = f"{self.evaluations:,} evaluations of a step, {self.peak_bytes:,} bytes"
@@ -180,17 +181,17 @@ def plan(
 ) -> Plan:
     """Find the cheapest schedule for a tape within a budget, and its cost.
 
-    A budget is divided among the segments so that the work of the steps recomputed is least: more goes where
-    one more slot saves most operations a byte. Without a budget, the plan is for the tape's own schedules.
-    The gradient is that of all that can be differentiated: a leaf that passes through what has no derivative
-    (`lax.while_loop`, `jax.pure_callback`) is held fixed.
+    A budget is divided among the segments to minimize recomputation: the next slot goes where it saves the most
+    operations per byte. Without a budget, the plan is for the tape's own schedules. The gradient is with
+    respect to everything that can be differentiated: a leaf that passes through an operation without a
+    derivative (`lax.while_loop`, `jax.pure_callback`) is held fixed.
 
     Args:
-        tape: The tape; nothing of it is run.
+        tape: The tape, which is not run.
         x: The first state, or its types (`jax.ShapeDtypeStruct`).
         budget: The bytes of the gradient's temporaries on the device, an int or a size such as "8MiB".
-        slots: The states kept at a time, counted over all segments; each needs one. The state before a
-            segment's last node, which the value passes in any case, has a slot of its own beside them.
+        slots: The number of states kept at a time, over all segments; each needs one. The state before a
+            segment's last node, which the value passes anyway, has a slot in addition.
         target: The accelerator whose compiler measures the bytes, such as "tpu:v5e:2x2" or "gpu:h100" (see
             `compile_for`); by default, the device in use.
 
@@ -198,8 +199,8 @@ def plan(
         The schedules and their costs.
 
     Raises:
-        TypeError: If `tape` is no tape, both `budget` and `slots` are given, or one is no number. It is a
-            `ValueError` if they hold less than the first state of every segment.
+        TypeError: If `tape` is not a tape, both `budget` and `slots` are given, or one is not a number. It is a
+            `ValueError` if they do not hold the first state of every segment.
 
     Examples:
         >>> import jaxtape as jt
@@ -208,8 +209,10 @@ def plan(
     """
     if not isinstance(tape, Tape):
         raise TypeError(
-            f"tape is {operation_name(tape)}, and a plan is of a jt.Tape: give jt.Tape().append(step, params). "
-            "Of a function with a jt.scan(f, init, xs) in it, that is jt.Tape().append(lambda x, carry: "
+            f"tape is {operation_name(tape)}, and a plan is for a jt.Tape: give "
+            f"jt.Tape().append(step, params). "
+            "For a function with a jt.scan(f, init, xs) in it, that is jt.Tape().append(lambda x, "
+            "carry: "
             "f(carry, x)[0], xs), and its first state is init."
         )
     if budget is not None and slots is not None:
@@ -233,9 +236,11 @@ def plan(
 def _with_kernels(
     part: Part, segment: Segment, measure: Measure | FixedMeasure, kind: str, target: str | None
 ) -> Part:
-    """Return a part with its kernels on a kind of accelerator, and their least time on a target."""
+    """Return a part with its kernels on a kind of accelerator, and their roofline on a target."""
     if isinstance(measure, FixedMeasure) or segment.edits is not None:
-        return dataclasses.replace(part, kernels="no kernel: its nodes are kept, edited or none")
+        return dataclasses.replace(
+            part, kernels="no kernel: its nodes are kept or edited, or there are none"
+        )
     kernels = measure.kernels(segment.executor, kind)
     if isinstance(kernels, str):
         return dataclasses.replace(part, kernels=f"no kernel: {kernels}")
@@ -256,7 +261,7 @@ def _with_kernels(
 
 
 def _planned(tape: Tape, x: Any, slots: int | None) -> tuple[Plan, Measures]:
-    """Return the plan of a tape with its schedules, or with a number of slots for all; and its measures."""
+    """Return the plan of a tape, under its schedules or with `slots` over all segments, and its measures."""
     measures = measure_segments(tape.segments, x)
     if slots is not None:
         pairs = zip(tape.segments, measures, strict=True)
@@ -272,7 +277,7 @@ def _planned(tape: Tape, x: Any, slots: int | None) -> tuple[Plan, Measures]:
 
 
 def _once(n: int) -> ScheduleTable:
-    """Return the table of n nodes none of which is run again, because no state is kept."""
+    """Return the table of n nodes that are run once, because no pullback reads a state."""
     table, none = revolve_table(n, n), np.zeros(0, np.int32)
     rows = {"first_row": table.first_row * 0, "last_row": table.last_row * 0, "sweep_rows": (0, 0)}
     return dataclasses.replace(table, slots=0, store_position=none, store_slot=none, **rows)

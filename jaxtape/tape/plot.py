@@ -1,4 +1,4 @@
-"""A picture of the steps and the kept states of a plan over time."""
+"""Plot the steps and the kept states of a plan over time."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from ..schedules.table import ScheduleTable
 def draw(tables: Sequence[ScheduleTable], title: str, axes=None):
     """Draw the position against the steps of a gradient that follows these tables, and the states kept.
 
-    Returns the figure of `axes`, two of matplotlib above one another; None makes a figure.
+    Returns the figure of `axes`, two matplotlib axes, the upper one first; None makes a new figure.
     """
-    import matplotlib.pyplot as plt  # takes long to import
+    import matplotlib.pyplot as plt  # slow to import
 
     if axes is None:
         sizes = {"height_ratios": (3, 1)}
@@ -41,8 +41,8 @@ def timeline(tables: Sequence[ScheduleTable]) -> tuple[np.ndarray, np.ndarray]:
     Time counts steps advanced or pulled back, and positions are in the whole tape.
 
     Returns:
-        The (time, position) along the way, NaN where a state is loaded; and the (position, from when, until
-        when) of every state that was kept.
+        The (time, position) of each step, NaN where a state is loaded; and the (position, start time, end time)
+        of every kept state.
     """
     clock, starts = _Clock(), np.cumsum([0, *map(len, tables)]).tolist()
     pairs = zip(tables, starts, strict=False)
@@ -59,12 +59,12 @@ class _Clock:
         self.time, self.path, self.kept = 0, [(0.0, 0.0)], []
 
     def go(self, to: int, position: int) -> None:
-        """Move by single steps to a position of the whole tape."""
+        """Move by single steps to a position in the whole tape."""
         self.time += abs(to - position)
         self.path.append((self.time, to))
 
     def sweep_first(self, table: ScheduleTable, start: int) -> dict[int, tuple[int, int]]:
-        """Advance through a segment; the states it leaves in slots."""
+        """Advance through a segment; return the states left in slots."""
         rows = slice(*table.sweep_rows)
         position, slot = table.store_position[rows].tolist(), table.store_slot[rows].tolist()
         held = {0: (start, self.time)}

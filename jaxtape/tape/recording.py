@@ -1,4 +1,4 @@
-"""A tape that has been run, with the states it kept; and views of consecutive nodes."""
+"""Recordings, which hold a tape that was run and its kept states, and views of consecutive nodes."""
 
 import dataclasses
 import functools
@@ -21,15 +21,15 @@ from .wengert import wengert_list
 TapeT = TypeVar("TapeT", bound=Any)  # a `Tape`, which imports this file
 Hook = Callable[[int, Any], None]
 
-_GATHERED = 32  # nodes at a time
-_LEAST_CHUNK = 32  # nodes: a program runs for each chunk between kept states
+_GATHERED = 32  # nodes gathered at a time
+_LEAST_CHUNK = 32  # nodes; each chunk between kept states takes one run of a program
 
 
 class Diagnosis(NamedTuple):
-    """The node at `position` is the first to make a `what` that is not finite, or a gradient that is zero.
+    """The first node, at `position`, to make a non-finite `what`, or a zero gradient.
 
     `what` is "state", "cotangent" (the first on the way back) or "zero cotangent" (the nodes before `position`
-    have no gradient). `leaf`: where in the state.
+    have no gradient). `leaf` is the path of the leaf in the state.
     """
 
     position: int
@@ -41,10 +41,9 @@ class Recording(Generic[TapeT]):
     """The result of `tape.record(x)`: the tape, the first state, and the states at some positions.
 
     The positions are those that the schedule's first sweep keeps, the marks, the starts of segments, and the
-    end. Edits return another recording: only the nodes after the last kept state that is still valid are run
-    again. Every valid state stays, up to twice the number that the edited tape asks for; beyond that, the most
-    closely spaced are dropped first.
-    A recording lives outside of `jax.jit`; its runs are compiled.
+    end. Edits return another recording, and rerun only the nodes after the last kept state that is still valid.
+    Every valid state is kept, up to twice the number that the edited tape asks for; beyond that, the most
+    closely spaced are dropped first. A recording exists outside of `jax.jit`; its runs are compiled.
 
     Attributes:
         tape: The tape that was run.
@@ -58,7 +57,7 @@ class Recording(Generic[TapeT]):
     """
 
     def __init__(self, tape: TapeT, kept: dict[int, Any]):
-        """Run from the last kept state on; `kept` holds position 0 and where segments start up to there."""
+        """Run from the last kept state; `kept` must hold position 0 and the segment starts up to there."""
         wanted, start = tape.kept_positions() | {0, len(tape)}, max(kept)
         states, state = dict(kept), kept[start]
         for stop in sorted(p for p in wanted if p > start):
@@ -73,11 +72,11 @@ class Recording(Generic[TapeT]):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The positions whose states are at hand."""
+        """The positions of the kept states."""
         return tuple(sorted(self._kept))
 
     def state(self, k: int):
-        """Return the state at position k, from the nearest kept one at or before it."""
+        """Return the state at position k, computed from the nearest kept one at or before it."""
         k = self.tape.position(k)
         start = max(p for p in self._kept if p <= k)
         state = self._kept[start]
@@ -87,15 +86,15 @@ class Recording(Generic[TapeT]):
         """Pull cotangents back from the value to position `stop`.
 
         Args:
-            y_bar: The cotangent of the value, None for a leaf that has none.
+            y_bar: The cotangent of the value; None for a leaf without one.
             stop: The position to go back to.
-            hook: A function `hook(position, state_bar)` that sees the cotangent of every state on the way, the
-                value's first; it makes the sweep go node by node.
+            hook: A function `hook(position, state_bar)` called with the cotangent of every state on the way,
+                the value's first; with a hook, the sweep goes node by node.
 
         Returns:
-            The pair (state_bar at `stop`, tape_bar); the latter as `eqx.filter_grad` gives it, zero for the
-            nodes before `stop`. None is the cotangent of a leaf that cannot be differentiated, for it passes
-            through what has no derivative (`lax.while_loop`, `jax.pure_callback`).
+            The pair (state_bar at `stop`, tape_bar); the latter has the form of `eqx.filter_grad`, and is zero
+            for the nodes before `stop`. None is the cotangent of a leaf that cannot be differentiated, because
+            it passes through an operation without a derivative (`lax.while_loop`, `jax.pure_callback`).
         """
         stop = self.tape.position(stop)
         state_bar, bars = jax.tree.map(jnp.asarray, y_bar), _zero_bars(self.tape)
@@ -112,11 +111,11 @@ class Recording(Generic[TapeT]):
         return state_bar, _tape_bar(self.tape, bars)
 
     def append(self, step: Callable, params: Any) -> "Recording[TapeT]":
-        """Return the recording with more nodes, which are all that is run."""
+        """Return the recording with more nodes; only those are run."""
         return Recording(self.tape.append(step, params), self._kept)
 
     def erase(self, i: int, j: int) -> "Recording[TapeT]":
-        """Return the recording without the nodes [i, j): states up to position i stay."""
+        """Return the recording without the nodes [i, j); states up to position i stay valid."""
         return self._edited(self.tape.erase(i, j), i, j)
 
     def truncate(self, k: int) -> "Recording[TapeT]":
@@ -124,28 +123,28 @@ class Recording(Generic[TapeT]):
         return self.erase(k, len(self.tape))
 
     def drop(self, n: int) -> "Recording[TapeT]":
-        """Return the recording without the n oldest nodes, from the state that they led to.
+        """Return the recording without the n oldest nodes, starting from the state after them.
 
-        No state after that changes.
+        Later states do not change.
         """
         tape = self.tape.drop(n)
         later = {p - n: state for p, state in self._kept.items() if p > n}
         return Recording(tape, {0: self.state(n), **later})
 
     def replace(self, i: int, j: int, params: Any) -> "Recording[TapeT]":
-        """Return the recording with other params for the nodes [i, j): states up to position i stay."""
+        """Return the recording with other params for the nodes [i, j); states up to position i stay valid."""
         return self._edited(self.tape.replace(i, j, params), i, j)
 
     def diagnose(self, y_bar: Any = None) -> Diagnosis | None:
-        """Find the first node that makes something that is not finite, or that stops the gradient.
+        """Find the first node that makes a non-finite value, or stops the gradient.
 
         Args:
-            y_bar: The cotangent of the value; if it is given and all states are finite, the first node on the
-                way back whose cotangent is not finite is found, or else the first whose cotangent is zero in
-                all leaves (a `detach`, or a payoff that no longer depends on the state).
+            y_bar: The cotangent of the value. If it is given and all states are finite, find the first node on
+                the way back with a non-finite cotangent or, failing that, the first whose cotangent is zero in
+                all leaves (a `detach`, or a payoff that does not depend on the state).
 
         Returns:
-            What was found, or None.
+            The diagnosis, or None.
 
         Raises:
             ValueError: If the first state is not finite.
@@ -153,7 +152,8 @@ class Recording(Generic[TapeT]):
         state = self._kept[0]
         if leaves := _not_finite(state):
             raise ValueError(
-                f"The first state is not finite in {leaves[0]}: no node has made that."
+                f"The first state is not finite in {leaves[0]}, before any node: give finite "
+                f"values."
             )
         for k in range(len(self.tape)):
             state = run_chunk(Chunk.of(self.tape, k, k + 1), state)
@@ -175,9 +175,9 @@ class Recording(Generic[TapeT]):
     def table(self, y_bar: Any = None) -> str:
         """Print the nodes as a Wengert list, with values and adjoints.
 
-        A line has a position, the state there, its cotangent if `y_bar` is given, the operation that reads the
-        state, and the bytes that the pullback of this node reads. Of an array it shows the shape and the
-        largest absolute entry; of a long tape, both ends.
+        A line shows a position, the state there, its cotangent if `y_bar` is given, the operation that reads
+        the state, and the bytes that the pullback of this node reads. An array is shown by its shape and
+        largest absolute entry, a long tape by both ends.
         """
         return wengert_list(self, y_bar)
 
@@ -204,7 +204,7 @@ class Recording(Generic[TapeT]):
                 yield k, k + 1, states.pop()
 
     def _edited(self, tape: TapeT, i: int, j: int) -> "Recording[TapeT]":
-        """Return the recording of a tape with other nodes than this one from i on, or the same if i is j."""
+        """Return the recording of a tape that differs from this one from node i, or the same if i is j."""
         i, j = self.tape.position(i), self.tape.position(j)
         right = {p: state for p, state in self._kept.items() if p <= i or i == j}
         return Recording(tape, right)
@@ -220,7 +220,7 @@ def _thinned(states: dict[int, Any], wanted: set[int]) -> dict[int, Any]:
 
 
 def _zero_bars(tape: Any) -> list[tuple]:
-    """Return zero cotangents of the params of each segment and of the values that its nodes share."""
+    """Return zero cotangents of the params of each segment and of its shared values."""
     inexact = eqx.filter(tape, eqx.is_inexact_array)
     zero = jax.tree.map(jnp.zeros_like, inexact)
     return [(segment.params, segment.shared) for segment in zero.segments]
@@ -238,7 +238,7 @@ def _tape_bar(tape: TapeT, bars: list[tuple]) -> TapeT:
 
 
 def _not_finite(state) -> list[str]:
-    """Return the paths of the leaves that hold something that is not finite."""
+    """Return the paths of the leaves with a non-finite entry."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(state, eqx.is_inexact_array))
     return [f"state{keystr(path)}" for path, leaf in leaves if not np.all(np.isfinite(leaf))]
 
@@ -246,9 +246,9 @@ def _not_finite(state) -> list[str]:
 class Chunk(eqx.Module):
     """The nodes [i, j) of a tape, all of one segment.
 
-    Their params are gathered into a capacity of the next power of two of nodes. So a few programs serve
-    every chunk of a tape, and each holds the params, the cotangents and the states of its own nodes,
-    however many the segment has places for.
+    Their params are gathered into a capacity that is the next power of two. So a few programs serve every chunk
+    of a tape, and each holds only the params, the cotangents and the states of its own nodes, whatever the
+    capacity of the segment.
     """
 
     segment: Segment
@@ -260,7 +260,7 @@ class Chunk(eqx.Module):
         """Take the nodes [i, j) of one segment, i < j."""
         number, start = tape.segment_at(i)
         segment, count = tape.segments[number], j - i
-        least = min(segment.capacity, 2)  # a segment with one place is what may be a bridge
+        least = min(segment.capacity, 2)  # only a segment with one place may be a bridge
         capacity = 1 << (max(count, least) - 1).bit_length()
         schedule = _schedule_of_chunk(segment, capacity)
         places = np.pad(segment.places[i - start : j - start], (0, capacity - count), "edge")
@@ -269,7 +269,7 @@ class Chunk(eqx.Module):
 
     @property
     def nodes(self) -> Segment:
-        """The nodes alone, as a segment."""
+        """The nodes as a segment."""
         params = jax.tree.map(lambda leaf: leaf[self.places], self.segment.params)
         return dataclasses.replace(self.segment, params=params, edits=self.edits)
 
@@ -282,10 +282,10 @@ def run_chunk(chunk: Chunk, state):
 
 @functools.partial(eqx.filter_jit, donate="all-except-first")
 def pull_chunk(given: tuple, bars: tuple) -> tuple[tuple, Any]:
-    """Add the cotangents of a chunk to the segment's in place; return them, and its first state's cotangent.
+    """Add the cotangents of a chunk to the segment's in place; return them and its first state's cotangent.
 
     `given` is (chunk, the state before it, the cotangent of the state after it); `bars` are the cotangents of
-    the segment's params and of its shared values, whose buffers are consumed.
+    the segment's params and shared values, whose buffers are donated.
     """
     chunk, state, state_bar = given
     varying, still = eqx.partition((chunk.nodes, state), eqx.is_inexact_array)
@@ -308,7 +308,7 @@ def pull_chunk(given: tuple, bars: tuple) -> tuple[tuple, Any]:
 
 
 def _added(add: Callable, bars, more):
-    """Return cotangents with others added to them; `UNDEFINED` stays and takes the place of numbers."""
+    """Return the sums of cotangents; `UNDEFINED` plus anything is `UNDEFINED`."""
 
     def leaf(bar, new):
         if bar is UNDEFINED or new is UNDEFINED:
@@ -323,14 +323,14 @@ def _is_undefined(bar) -> bool:
 
 
 def _defined(bars):
-    """Return cotangents with None for those of leaves that cannot be differentiated."""
+    """Return cotangents with None for leaves that cannot be differentiated."""
     return jax.tree.map(lambda bar: None if bar is UNDEFINED else bar, bars, is_leaf=_is_undefined)
 
 
 def _schedule_of_chunk(segment: Segment, capacity: int) -> AbstractSchedule:
-    """Return the schedule with the fewest steps in the segment's slots, of which a chunk needs one a node."""
+    """Return the schedule with the fewest steps in the segment's slots; a chunk needs at most one per node."""
     dtype = segment.schedule.checkpoint_dtype
-    slots = max(min(segment.slots, capacity) - 1, 1)  # the state before the last node has its own
+    slots = max(min(segment.slots, capacity) - 1, 1)  # the last node has its own
     device = max(segment.slots - segment.executor.table.host_slots - 1, 1)
     if slots <= device:
         return Revolve(slots, checkpoint_dtype=dtype)
@@ -350,7 +350,7 @@ class Node(NamedTuple):
 
 
 class Span(Generic[TapeT]):
-    """The nodes [start, stop) of a tape, in topological order; `reversed(span)` is the order of the adjoint."""
+    """The nodes [start, stop) of a tape, in topological order; `reversed(span)` iterates in adjoint order."""
 
     def __init__(self, tape: TapeT, start: int, stop: int):
         self.tape, self.start, self.stop = tape, start, stop
@@ -372,11 +372,11 @@ class Span(Generic[TapeT]):
         return self.tape[self.start : self.stop](state)
 
     def cut(self) -> tuple[TapeT, TapeT]:
-        """Return the tape without the span, and the span as a tape of its own."""
+        """Return the tape without the span, and the span as a separate tape."""
         return self.tape.erase(self.start, self.stop), self.tape[self.start : self.stop]
 
     def _nodes(self, direction: int) -> Iterator[Node]:
-        """Yield one node after the other, in direction 1 or -1."""
+        """Yield the nodes in direction 1 or -1."""
         pairs = zip(self.tape.bounds(), self.tape.segments, strict=True)
         for (start, stop), segment in list(pairs)[::direction]:
             positions = range(max(start, self.start), min(stop, self.stop))
@@ -384,14 +384,14 @@ class Span(Generic[TapeT]):
 
 
 def _nodes_of(segment: Segment, start: int, positions: range) -> Iterator[Node]:
-    """Yield the nodes of a segment at some positions, their params gathered a few nodes at a time."""
+    """Yield the nodes of a segment at some positions; gather their params a few nodes at a time."""
     if not positions:
         return
     step, places = segment.step, segment.places[np.asarray(positions) - start]
     count = min(_GATHERED, 1 << (len(positions) - 1).bit_length())
     for first in range(0, len(positions), count):
         few = places[first : first + count]
-        few = np.pad(few, (0, count - len(few)), "edge")  # one shape, or each would be compiled
+        few = np.pad(few, (0, count - len(few)), "edge")  # one shape, one program
         leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf, at=few: leaf[at], segment.params))
         for position, *own in zip(positions[first : first + count], *leaves, strict=False):
             yield Node(position, step, jax.tree.unflatten(tree, own))

@@ -1,4 +1,4 @@
-"""The least time that the kernels of a gradient take on a device, and the limit that decides it."""
+"""A lower bound on the time of a gradient's kernels on a device, and the binding limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from ..programs.targets import target_of
 
 @dataclass(frozen=True)
 class Roofline:
-    """The least time of a gradient in kernels: its work, at each limit of a device.
+    """A lower bound on the time of a gradient in kernels: its work at each limit of a device.
 
     The work is counted from the operations of a node, as if every function took one operation and the states of
-    a block stayed in a cache. So a device needs at least the time of the largest limit, and a measured time
-    divided by it is how far a chain is from the device's limit.
+    a block stayed in a cache. So the device needs at least the time at the binding limit, and a measured time
+    divided by it shows how far a chain is from that limit.
 
     Attributes:
         target: The target's name.
         work: The bytes that both sweeps move, and their operations by kind, for all paths.
         limits: The time in seconds at each limit, by name.
-        tile_bytes: The bytes of a TPU's fast memory that a tile of paths takes; 0 on GPUs.
-        registers: The registers of a path in each kernel on a GPU, from its compiler; none if it does not say.
+        tile_bytes: The bytes of a TPU's vector memory that a tile of paths takes; 0 on GPUs.
+        registers: The registers per path in each kernel on a GPU, from its compiler; empty if not reported.
 
     Examples:
         >>> import jaxtape as jt
@@ -46,18 +46,19 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """The least time in seconds."""
+        """The lower bound in seconds."""
         return self.limits[self.binding]
 
     def draw(self, seconds: float | None = None, axes: Any = None):
         """Draw the roofline, as a matplotlib figure: operations per second against operations per byte.
 
-        Each kind of operation has a roof, the device's memory on the left and its units on the right, and a
-        point on it: the rate of that kind if it were the only limit. A measured time adds the rates reached.
+        Each kind of operation has a roof, set by the device's memory on the left and its units on the right,
+        and a point on it: the rate of that kind if it were the only limit. A measured time adds the rates
+        achieved.
 
         Args:
-            seconds: A measured time of the gradient, to be drawn beside the limits.
-            axes: Axes of matplotlib; None makes a figure.
+            seconds: A measured time of the gradient, drawn beside the limits.
+            axes: Matplotlib axes; None makes a new figure.
 
         Raises:
             ValueError: If the chain has no operations or moves no bytes, or `seconds` is not positive.
@@ -101,7 +102,7 @@ class Roofline:
         return axes.figure
 
     def _label(self, limit: Limit) -> str:
-        """Return the label of a limit in a picture."""
+        """Return the label of a limit in a figure."""
         return f"{limit.name}: at least {1e3 * self.limits.get(limit.name, 0.0):.3g} ms"
 
     def __str__(self) -> str:

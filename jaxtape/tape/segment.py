@@ -1,4 +1,4 @@
-"""A segment: a run of nodes that share their step and the structure of their params."""
+"""Segments: runs of nodes that share their step and the structure of their params."""
 
 import inspect
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from .edits import Edits
 class Segment(eqx.Module):
     """`state[k+1] = step(params[k], state[k])` for consecutive nodes k.
 
-    The arrays of the step are leaves beside `params`; the rest of it is static, so that a segment
-    whose arrays are floats is something `jax.grad` accepts, and the gradient is a segment too.
+    The arrays of the step are leaves beside `params`; the rest of it is static. So `jax.grad` accepts a segment
+    whose arrays are floats, and the gradient is a segment too.
 
-    `schedule` is the schedule of the reverse sweep. `edits` is None as long as the nodes are those of `params`,
-    in order. For an edited segment it gives the live places of `params`, and their order; the other places are
+    `schedule` is the schedule of the reverse sweep. `edits` is None while the nodes are those of `params`, in
+    order. For an edited segment it holds the live places of `params` and their order; the other places are
     free.
     """
 
@@ -51,7 +51,7 @@ class Segment(eqx.Module):
 
     @property
     def step(self) -> Callable:
-        """The step; in a gradient, its cotangents in the same place."""
+        """The step; in a gradient, the cotangents of its arrays."""
         tree, leaves = self.static
         shared = iter(self.shared)
         return jax.tree.unflatten(tree, [next(shared) if x is None else x for x in leaves])
@@ -68,7 +68,7 @@ class Segment(eqx.Module):
 
     @property
     def is_known(self) -> bool:
-        """Whether the live nodes can be counted: not under `jit`, nor in a gradient of an edited segment."""
+        """Whether the live nodes can be counted; for an edited segment, not under `jit` nor in a gradient."""
         return self.edits is None or self.edits.is_known
 
     @property
@@ -82,7 +82,7 @@ class Segment(eqx.Module):
     def __call__(self, state):
         """Return the state after the last node.
 
-        A single node may change the structure of the state; nothing is recomputed for it but itself.
+        A single node may change the structure of the state; then only that node is recomputed.
         """
         if self.is_bridge(state):
             if self.schedule.keeps_residuals:
@@ -98,7 +98,7 @@ class Segment(eqx.Module):
 
     @property
     def scanned(self) -> Callable:
-        """One node as `jax.lax.scan` wants it: `(state, params) -> (state, None)`."""
+        """One node in the form of `jax.lax.scan`: `(state, params) -> (state, None)`."""
         step = self.step
 
         def node(state, params):
@@ -109,7 +109,7 @@ class Segment(eqx.Module):
         return node
 
     def _checkpointed(self, step: Callable) -> Callable:
-        """Return a step whose pullback keeps what the policy of the schedule says."""
+        """Return a step whose pullback keeps the residuals chosen by the schedule's policy."""
         if self.schedule.policy is None or not self.capacity:
             return step
         return self.schedule.checkpointed(step, prevent_cse=self.capacity == 1)
@@ -123,7 +123,7 @@ class Segment(eqx.Module):
         return not same_state(before, after)
 
     def bridge(self, state):
-        """Return the node that changes the state as a chain that passes its state on and has the new one as y.
+        """Return the node as a chain that leaves its state unchanged and returns the new one as y.
 
         Returns the chain, its arrays, and the tree structure of y.
         """
@@ -150,12 +150,12 @@ class Segment(eqx.Module):
 
     @property
     def slots(self) -> int:
-        """The number of states, or under `keeps_residuals` of nodes' residuals, that are kept at a time."""
+        """The number of states, or with `keeps_residuals` of nodes' residuals, kept at a time."""
         return self.executor.table.slots if self.capacity else 0
 
     @property
     def kept_positions(self) -> np.ndarray:
-        """The positions where the first sweep keeps states, beside the first."""
+        """The positions where the first sweep keeps states, apart from the first."""
         return self.table.store_position[slice(*self.table.sweep_rows)]
 
     def node(self, k: int):
@@ -176,7 +176,7 @@ class Segment(eqx.Module):
     def grow(self, other: "Segment") -> "Segment":
         """Return this segment followed by the nodes of another that agrees with it and is not edited.
 
-        An edited segment takes them into free places, and doubles its capacity where they do not fit.
+        An edited segment puts them into free places, and doubles its capacity if they do not fit.
         """
         if self.edits is None:
             return self._with(_concatenated(self.params, other.params), None)
@@ -194,20 +194,20 @@ class Segment(eqx.Module):
         """Return this segment with other params for its live nodes [i, j).
 
         Raises:
-            ValueError: If their number, structure, shape or dtype is another.
+            ValueError: If their number, structure, shape or dtype differs.
         """
         new = Segment.of(self.step, params, self.schedule)
         if not self.agrees(new) or len(new) != j - i:
             raise ValueError(
                 f"The params that replace {j - i} nodes have {len(new)}, or another structure, shape or dtype: "
-                f"give what tape.append would take to make this segment longer."
+                f"give what tape.append would accept to extend this segment."
             )
         places = self.places[i:j]
         params = jax.tree.map(lambda old, new: old.at[places].set(new), self.params, new.params)
         return self._with(params, self.edits)
 
     def edited(self, change: Callable, *args) -> "Segment":
-        """Return this segment with its nodes changed by `change(edits, *args, schedule)`; no params move."""
+        """Return this segment with nodes changed by `change(edits, *args, schedule)`; params do not move."""
         n = self.capacity
         edits = Edits.first(n, n, self.schedule) if self.edits is None else self.edits
         return self._with(self.params, change(edits, *args, self.schedule))
@@ -231,7 +231,7 @@ def _concatenated(*parts):
 
 
 def _free_places(leaf, count: int):
-    """Make places for `count` more nodes; copies of the first one fill them, whatever its dtype."""
+    """Add places for `count` more nodes, filled with copies of the first one, whatever its dtype."""
     return jnp.broadcast_to(leaf[:1], (count, *leaf.shape[1:]))
 
 
@@ -239,16 +239,16 @@ def _check_step(step: Callable) -> None:
     if not callable(step):
         raise TypeError(f"step is {step!r}: give a callable (params, state) -> state.")
     try:
-        # not the signature of a wrapped function: its decorator may supply the other arguments
+        # not that of a wrapped function: its decorator may supply other arguments
         signature = inspect.signature(step, follow_wrapped=False)
-    except (TypeError, ValueError):  # of some callables there is none
+    except (TypeError, ValueError):  # some callables have none
         return
     try:
         signature.bind("params", "state")
     except TypeError as error:
         raise TypeError(
             f"step is {operation_name(step)}{signature}, which does not take two arguments ({error}): give a "
-            "callable (params, state) -> state; what else it reads, it may close over."
+            "callable (params, state) -> state, which may close over other values."
         ) from None
 
 
@@ -257,12 +257,12 @@ def _check_stacked(params) -> None:
     if not leaves:
         raise ValueError(
             f"params is {params!r}, which has no leaves, so the number of nodes is unknown: give "
-            "one value a node, jnp.arange(n) if need be."
+            "one value per node, such as jnp.arange(n)."
         )
     shapes = {f"params{jax.tree_util.keystr(path)}": leaf.shape for path, leaf in leaves}
     if any(not shape for shape in shapes.values()) or len({s[0] for s in shapes.values()}) > 1:
         listed = ", ".join(f"{name}: {list(shape)}" for name, shape in shapes.items())
         raise ValueError(
             f"The leaves of params do not share a leading axis ({listed}): stack every leaf along "
-            "axis 0, one entry a node."
+            "axis 0, one entry per node."
         )

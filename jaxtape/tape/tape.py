@@ -1,4 +1,4 @@
-"""The tape: a chain of operations as a value."""
+"""The tape: a chain of operations as an immutable value."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -15,21 +15,21 @@ from .edits import Edits
 from .recording import Recording, Span
 from .segment import Segment, operation_name
 
-_ENDS = 10  # lines that a table shows at either end of a long tape
+_ENDS = 10  # lines of a table at either end of a long tape
 
 
 class Tape(eqx.Module):
     """A strict unary chain, `state[k+1] = step(params[k], state[k])`, as an immutable pytree.
 
-    A node is one operation, a segment a run of nodes that share `step` and the structure of
-    `params`. The leaves of a tape are the segments' params, stacked, and the arrays inside their
-    steps, shared by the segment's nodes: these receive the sum of the nodes' cotangents.
+    A node is one operation, a segment a run of nodes that share `step` and the structure of `params`. The
+    leaves of a tape are the segments' stacked params and the arrays inside their steps. The latter are shared
+    by the segment's nodes, and receive the sum of their cotangents.
 
-    Edits (`append`, `drop`, `erase`, `truncate`, `split`, slicing, `mark`) return another tape and move no
-    params: they change which places are live, and in what order. A program that takes the tape as an
-    argument is compiled once for all edits within its capacity, which doubles when an `append`
-    needs more. An edited tape has integer leaves: differentiate it by `eqx.filter_grad`. Positions
-    count the nodes before them, 0 … len; negative ones count from the end, as in a list.
+    Edits (`append`, `drop`, `erase`, `truncate`, `split`, slicing, `mark`) return another tape without moving
+    params: they change which places are live, and in what order. A program that takes the tape as an argument
+    is compiled once for all edits within its capacity, which doubles when an `append` needs more. An edited
+    tape has integer leaves: differentiate it by `eqx.filter_grad`. Positions count the nodes before them, 0 …
+    len; negative ones count from the end, as in a list.
 
     Attributes:
         segments: The nodes, in runs.
@@ -53,7 +53,7 @@ class Tape(eqx.Module):
         """
         x = jax.tree.map(jnp.asarray, x)
         if any(segment.edits is not None for segment in self.segments):
-            return _run(_divided(self, x), x)  # while its nodes can be counted
+            return _run(_divided(self, x), x)  # here its nodes can be counted
         return _run_divided(self, x)
 
     def append(self, step: Callable, params: Any) -> "Tape":
@@ -66,7 +66,7 @@ class Tape(eqx.Module):
         Args:
             step: A function `(params, state) -> state`, or a callable pytree such as an `eqx.Module`; it keeps
                 the structure, shapes and dtypes of the state.
-            params: A pytree whose leaves have leading axis n, one entry a node.
+            params: A pytree whose leaves have leading axis n, one entry per node.
         """
         new, segments = Segment.of(step, params, self.schedule), self.segments
         if segments and segments[-1].agrees(new):
@@ -99,19 +99,19 @@ class Tape(eqx.Module):
         return self._kept([slice(0, i), slice(j, len(self))])
 
     def truncate(self, k: int) -> "Tape":
-        """Return the nodes before position k: the rest of a contract that is knocked out there."""
+        """Return the nodes before position k, such as those of a contract knocked out there."""
         return self.erase(k, len(self))
 
     def split(self, k: int) -> "tuple[Tape, Tape]":
-        """Return the nodes before position k, and those from there on; both share the params."""
+        """Return the nodes before position k, and those from k; both tapes share the params."""
         k = self.position(k)
         return self[:k], self[k:]
 
     def mark(self, k: int) -> "Tape":
-        """Return this tape with the state at position k always kept, beside the schedule's slots.
+        """Return this tape with the state at position k always kept, in addition to the schedule's slots.
 
         Raises:
-            IndexError: If k is no position before a node.
+            IndexError: If k is not the position before a node.
         """
         k = self.position(k)
         if k == len(self):
@@ -124,10 +124,10 @@ class Tape(eqx.Module):
         return self._of(segments)
 
     def detach(self, k: int) -> "Tape":
-        """Return this tape with a node at position k that passes the state on, and no cotangent.
+        """Return this tape with a node at position k that returns the state unchanged, and blocks cotangents.
 
-        The nodes before it, and the first state, then have a gradient of zero; values stay. The node is listed
-        as `detach`, and `erase(k, k + 1)` removes it.
+        The nodes before it, and the first state, then have zero gradients; values do not change. The node is
+        listed as `detach`, and `erase(k, k + 1)` removes it.
         """
         head, tail = self.split(k)
         return head.append(detach, jnp.zeros((1, 0))) + tail
@@ -143,8 +143,8 @@ class Tape(eqx.Module):
         """Return this tape with other params, stacked, for the nodes [i, j), all of one segment.
 
         Raises:
-            ValueError: If they are of several segments, or `params` has another structure, shape or dtype than
-                theirs.
+            ValueError: If the nodes are in several segments, or `params` differs from theirs in structure,
+                shape or dtype.
         """
         i, j = self.interval(i, j)
         if i == j:
@@ -159,14 +159,14 @@ class Tape(eqx.Module):
         return self._of(segments)
 
     def with_schedule(self, schedule: AbstractSchedule | Sequence[AbstractSchedule]) -> "Tape":
-        """Return this tape with another schedule of the reverse sweep of each segment.
+        """Return this tape with other schedules for the reverse sweeps of its segments.
 
-        One schedule is for every segment, and for segments appended later; of several, such as a plan's, each
-        segment takes its own.
+        A single schedule applies to every segment, and to segments appended later; a sequence, such as a
+        plan's, has one for each segment.
 
         Raises:
-            TypeError: If it is no schedule.
-            ValueError: If there are not as many as segments.
+            TypeError: If one is not a schedule.
+            ValueError: If their number is not that of the segments.
         """
         if isinstance(schedule, Sequence):
             given, default = tuple(schedule), self.schedule
@@ -192,9 +192,9 @@ class Tape(eqx.Module):
         return positions
 
     def __add__(self, other: "Tape") -> "Tape":
-        """Return the nodes of both, one after the other; params are shared.
+        """Return the nodes of this tape followed by the other's; params are shared.
 
-        Each segment keeps its own schedule and marks; of several budgets the smallest holds for the whole.
+        Each segment keeps its own schedule and marks; the smallest of several budgets applies to the whole.
         Segments appended later take the schedule of the last tape that has nodes.
         """
         if not isinstance(other, Tape):
@@ -204,10 +204,10 @@ class Tape(eqx.Module):
         return dataclasses.replace(self, segments=both, schedule=last.schedule)
 
     def __getitem__(self, part: slice) -> "Tape":
-        """Return the nodes of a slice of step 1.
+        """Return the nodes of a slice with step 1.
 
         Raises:
-            TypeError: If `part` is no slice, or one of another step.
+            TypeError: If `part` is not a slice with step 1.
         """
         if not isinstance(part, slice) or part.step not in (None, 1):
             raise TypeError(
@@ -244,7 +244,7 @@ class Tape(eqx.Module):
         """Return two positions counted from the start.
 
         Raises:
-            IndexError: If one is not on the tape, or the first is later than the second.
+            IndexError: If one is not on the tape, or the first is after the second.
         """
         i, j = self.position(i), self.position(j)
         if i > j:
@@ -265,8 +265,8 @@ class Tape(eqx.Module):
     def table(self) -> str:
         """Print the nodes as a Wengert list.
 
-        A line has the position, the operation, how many states the first sweep holds when it is there, whether
-        the state before this node is one of them, and the bytes of its params.
+        A line shows the position, the operation, the number of states that the first sweep holds at that point,
+        whether the state before this node is one of them, and the bytes of its params.
         """
         lines = [f"{'position':>8}  {'operation':<32}  {'live':>6}  {'kept':<6}  {'bytes':>10}"]
         marks, kept_at, position, live, n = set(self.marks), self.kept_positions(), 0, 0, len(self)
@@ -285,7 +285,7 @@ class Tape(eqx.Module):
         return "\n".join(lines)
 
     def __eq__(self, other) -> bool:
-        """Return True if both have equal nodes, in the same order, and the same marks and schedules."""
+        """Return True if both have equal nodes in the same order, and the same marks and schedules."""
         if not isinstance(other, Tape):
             return NotImplemented
         mine, others = list(self.traverse()), list(other.traverse())
@@ -296,14 +296,14 @@ class Tape(eqx.Module):
 
     def __repr__(self) -> str:
         if not all(segment.is_known for segment in self.segments):
-            return f"Tape({len(self.segments)} segments, nodes not known here, {self.schedule})"
+            return f"Tape({len(self.segments)} segments, nodes unknown here, {self.schedule})"
         nodes = f"{len(self)} nodes in {len(self.segments)} segments"
         marks = f", marks {', '.join(map(str, self.marks))}" if self.marks else ""
         schedules = dict.fromkeys(segment.schedule for segment in self.segments) or [self.schedule]
         return f"Tape({nodes}, {', '.join(map(repr, schedules))}{marks})"
 
     def _kept(self, parts: list[slice]) -> "Tape":
-        """Keep the nodes of some slices in ascending order; a segment that loses all of them is removed."""
+        """Keep the nodes of some slices in ascending order; remove segments that lose all of their nodes."""
         segments = []
         for (start, _), segment in zip(self.bounds(), self.segments, strict=True):
             n = len(segment)
@@ -321,14 +321,14 @@ class Tape(eqx.Module):
 
 
 def detach(params, state):
-    """Pass the state on; the cotangent stops here."""
+    """Return the state unchanged; block its cotangent."""
     del params
     return jax.lax.stop_gradient(state)
 
 
 @eqx.filter_jit
 def _run(tape: Tape, x):
-    """Run the tape, compiled: outside of `jax.jit` it is traced once for all its calls."""
+    """Run the tape, compiled; outside of `jax.jit` it is traced once for all calls."""
     for segment in tape.segments:
         x = segment(x)
     return x
@@ -336,12 +336,12 @@ def _run(tape: Tape, x):
 
 @eqx.filter_jit
 def _run_divided(tape: Tape, x):
-    """Do the same after a budget is divided among the segments, which asks the compiler: once as well."""
+    """Do the same after dividing a budget among the segments, which asks the compiler; also traced once."""
     return _run(_divided(tape, x), x)
 
 
 def with_slots(tape: Tape, x) -> Tape:
-    """Return the tape with slots in place of every budget, also for segments appended later."""
+    """Return the tape with slots in place of every budget, including that of segments appended later."""
     if all(segment.schedule.budget is None for segment in tape.segments):
         return tape
     schedules = resolve_budgets(tape.segments, measure_segments(tape.segments, x), residuals=False)
@@ -351,7 +351,7 @@ def with_slots(tape: Tape, x) -> Tape:
 
 
 def _divided(tape: Tape, x) -> Tape:
-    """Give each segment a share of the tape's budget; one that is alone and not edited has it all."""
+    """Give each segment a share of the tape's budget; a single unedited segment gets all of it."""
     segments = tape.segments
     alone = len(segments) == 1 and segments[0].edits is None
     if alone or all(segment.schedule.budget is None for segment in segments):

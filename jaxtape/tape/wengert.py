@@ -1,4 +1,4 @@
-"""A recording as a Wengert list: operations, values, adjoints, and the bytes that each node saves."""
+"""Print a recording as a Wengert list: operations, values, adjoints, and the bytes that each node saves."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from .segment import operation_name
 
-_ENDS = 10  # nodes that a list shows at either end of a long tape
+_ENDS = 10  # nodes of a list at either end of a long tape
 
 
 def wengert_list(recording: Any, y_bar: Any = None) -> str:
@@ -43,7 +43,7 @@ def _shown(position: int, n: int) -> bool:
 
 
 def _numbers(state: Any) -> str:
-    """Return a scalar as it is, and of an array the shape and the largest absolute entry."""
+    """Return a scalar's value, or an array's shape and largest absolute entry, as text."""
 
     def one(leaf):
         leaf = np.asarray(leaf)
@@ -59,7 +59,7 @@ def _numbers(state: Any) -> str:
 
 
 def _saved_bytes(node: Any, state: Any) -> int:
-    """Return the bytes that the pullback of a node reads beside its cotangent."""
+    """Return the bytes that the pullback of a node reads, apart from its cotangent."""
     varying, held = eqx.partition((node.params, state), eqx.is_inexact_array)
 
     def pullback(varying):

@@ -1,4 +1,4 @@
-"""JAX functions inside PyTorch programs, and the gradients of both side by side. Needs PyTorch."""
+"""JAX functions inside PyTorch programs, and comparison of their gradients with PyTorch's. Needs PyTorch."""
 
 try:
     import torch as _torch  # noqa: F401  # pyright: ignore[reportMissingImports]

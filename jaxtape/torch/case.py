@@ -1,4 +1,4 @@
-"""A comparison by name: a function in JAX, the same in PyTorch, and inputs of both."""
+"""Named comparisons: a function in JAX, the same function in PyTorch, and inputs of both."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from .gradients import ArrayDifference, GradientTable, array_difference, compare_gradients
 from .weights import WeightDifference
 
-TOLERANCES = {"double": 1e-10, "single": 1e-4}  # of the largest entry
+TOLERANCES = {"double": 1e-10, "single": 1e-4}  # relative to the largest entry
 _TYPES = {"double": np.float64, "single": np.float32}
 
 
@@ -20,10 +20,10 @@ class Case:
     """A function in JAX and in PyTorch, and a function that draws their inputs.
 
     Attributes:
-        jax_fn: A function of pytrees of arrays. Where it returns a tuple, its last is the value, and the others
-            are nodes on the way to it, in their order.
+        jax_fn: A function of pytrees of arrays. If it returns a tuple, the last entry is the value, and the
+            others are nodes on the way to it, in order.
         torch_fn: The same function of pytrees of tensors.
-        inputs: Draws a tuple of pytrees of float64 arrays from a NumPy generator.
+        inputs: A function that draws a tuple of pytrees of float64 arrays from a NumPy generator.
         names: The names of the nodes and of the value.
         nodes: For modules, two functions of the same inputs that return more nodes, by name.
         weights: For modules, the differences of their weights, by name.
@@ -46,7 +46,7 @@ class Case:
 
         Args:
             precision: "double" or "single": the precision of float inputs.
-            way: The way of computing PyTorch's gradient, one of `compare_gradients`.
+            way: The method of PyTorch's gradient, as in `compare_gradients`.
             seed: Seed of the random inputs.
 
         Returns:
@@ -58,7 +58,7 @@ class Case:
             leaf = np.asarray(leaf)
             if leaf.dtype in (np.float16, ml_dtypes.bfloat16):
                 raise ValueError(
-                    f"an input is {leaf.dtype}, and is not compared in half precision: give float64"
+                    f"an input is {leaf.dtype}, and half precision is not compared: give float64"
                 )
             return leaf.astype(kind) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
@@ -71,7 +71,7 @@ class Case:
         return dataclasses.replace(table, outputs=(*self._nodes(inputs), *table.outputs))
 
     def _nodes(self, inputs: tuple) -> list[ArrayDifference]:
-        """Return the nodes that both have with one shape, in PyTorch's order."""
+        """Return the nodes that both have, with equal shapes, in PyTorch's order."""
         assert self.nodes is not None
         ours, theirs = self.nodes
         tensors = jax.tree.map(torch.tensor, inputs)  # copies: a module may write to its inputs

@@ -1,4 +1,4 @@
-"""A JAX function inside a PyTorch program."""
+"""Call JAX functions inside PyTorch programs."""
 
 import dataclasses
 import functools
@@ -16,25 +16,25 @@ Axes = tuple[int | None, ...]
 
 
 def to_torch(fn: Callable) -> Callable:
-    """Make a JAX function a function of PyTorch tensors that `torch.autograd` differentiates.
+    """Turn a JAX function into a function of PyTorch tensors that `torch.autograd` differentiates.
 
-    `x_bar = J(x)' y_bar`, by the rule that JAX has for `fn`, schedules included. Tensors cross by DLPack,
-    without a copy if they are contiguous and aligned. `fn` is compiled once for each signature: structure,
-    shapes and dtypes of the arguments, and which of them require gradients. What the reverse sweep needs is
-    saved by `save_for_backward`, so that `retain_graph`, saved-tensor hooks and `torch.utils.checkpoint` work
-    as usual. The transforms `grad`, `vjp`, `jacrev` and `vmap` of `torch.func` apply. `torch.compile` breaks
-    its graph at the call.
+    `x_bar = J(x)' y_bar`, by JAX's rule for `fn`, schedules included. Tensors are exchanged by DLPack, without
+    a copy if they are contiguous and aligned. `fn` is compiled once for each signature: structure, shapes and
+    dtypes of the arguments, and which of them require gradients. The residuals of the reverse sweep are saved
+    by `save_for_backward`, so that `retain_graph`, saved-tensor hooks and `torch.utils.checkpoint` work as
+    usual. The transforms `grad`, `vjp`, `jacrev` and `vmap` of `torch.func` apply. `torch.compile` breaks its
+    graph at the call.
 
     Args:
-        fn: A function of pytrees of arrays to a pytree of arrays, which `jax.jit` accepts. What it closes over
-            is constant.
+        fn: A function from pytrees of arrays to a pytree of arrays, which `jax.jit` accepts. Values that it
+            closes over are constants.
 
     Returns:
         A function that takes pytrees of tensors (floating-point, integer or boolean), by position or by name,
         and returns the pytree of `fn` as tensors. Integer and boolean outputs are not differentiable; inputs
         that do not require gradients get none. A gradient can be differentiated again (`create_graph=True`):
         the function is then evaluated once more. It raises `TypeError` if a leaf is not a tensor, has another
-        dtype, or is of 64 bits where JAX's are disabled, and `RuntimeError` in forward mode
+        dtype, or has 64 bits while JAX's 64-bit types are disabled, and `RuntimeError` in forward mode
         (`torch.func.jvp`).
 
     Examples:
@@ -71,7 +71,7 @@ class _Program:
         self._second_orders: dict[Any, Callable] = {}
 
     def _tape(self, tree, active: tuple[bool, ...], batch: tuple[Axes, ...], leaves: list):
-        """The float outputs, the pullback to the active inputs, and the other outputs."""
+        """Return the float outputs, the pullback to the active inputs, and the other outputs."""
         over_batch = functools.partial(self._of_one, tree, active)
         for axes in batch:
             over_batch = jax.vmap(over_batch, in_axes=(list(axes),))
@@ -91,7 +91,7 @@ class _Program:
         return floats, jax.tree.map(_as_numbers, pullback), others
 
     def second_order(self, call: "_Signature") -> Callable:
-        """The pullback of the pullback, as a function of tensors: it evaluates the function once more."""
+        """Return the pullback of the pullback, a function of tensors; it evaluates the function once more."""
         key = call.tree, call.active, call.batch, call.pull_batch, call.float_tree
         if key not in self._second_orders:
 
@@ -113,9 +113,9 @@ class _Program:
         return self._second_orders[key]
 
 
-@dataclasses.dataclass(unsafe_hash=True)  # once it has run, nothing of it changes
+@dataclasses.dataclass(unsafe_hash=True)  # it does not change after its first run
 class _Signature:
-    """The key of a call, and the structures of its results, which are known once it has run.
+    """The key of a call, and the structures of its results, which are known after it has run.
 
     Attributes:
         program: The `_Program` of the function; None in the key of a pullback, which does not depend on it.
@@ -164,14 +164,14 @@ class _Call(torch.autograd.Function):
         ctx.call, *tensors = inputs
         outputs, residuals = output[: ctx.call.num_outputs], output[ctx.call.num_outputs :]
         ctx.mark_non_differentiable(*(y for y in outputs if not y.is_floating_point()), *residuals)
-        ctx.set_materialize_grads(False)  # of the residuals
+        ctx.set_materialize_grads(False)  # residuals have none
         ctx.shapes = [(y.shape, y.dtype) for y in outputs if y.is_floating_point()]
         ctx.is_float = [y.is_floating_point() for y in outputs]
         ctx.save_for_backward(*tensors, *residuals)
 
     @staticmethod
     def backward(ctx, *bars):
-        saved = ctx.saved_tensors  # to be read once: `torch.utils.checkpoint` computes it then
+        saved = ctx.saved_tensors  # read it once: `torch.utils.checkpoint` recomputes it on reading
         count = len(ctx.call.active)
         own = [bar for bar, is_float in zip(bars, ctx.is_float, strict=False) if is_float]
         pairs = zip(own, ctx.shapes, strict=True)
@@ -183,7 +183,7 @@ class _Call(torch.autograd.Function):
     def vmap(info, in_dims, call, *tensors):
         del info
         tensors, axes = _batch_first(tensors, in_dims[1:])
-        # a gradient may be taken within the batch, or of the batch as a whole
+        # the gradient may be per member, or of the whole batch
         active = tuple(map(max, call.active, _active(tensors)))
         several = dataclasses.replace(call, active=active, batch=(*call.batch, axes))
         outputs = _Call.apply(several, *tensors)
@@ -201,7 +201,7 @@ class _Call(torch.autograd.Function):
 
 
 class _Pull(torch.autograd.Function):
-    """The pullback of a call: of its inputs, the cotangents of its float outputs, and its residuals."""
+    """The pullback of a call, as a function of its inputs, its float outputs' cotangents and its residuals."""
 
     @staticmethod
     def forward(call, *tensors):
@@ -250,7 +250,7 @@ def _pullback(call: _Signature, bars: list, residuals: list) -> list:
 
 
 def _pulled(pullback, y_bar, call: _Signature) -> list:
-    """The cotangents of the active inputs; of one that a whole batch shares, their sum."""
+    """Return the cotangents of the active inputs, summed over the batch for an input that the batch shares."""
 
     def of_one(pullback, y_bar) -> list:
         pullback = jax.tree.map(_as_key, pullback, is_leaf=lambda x: isinstance(x, _KeyData))
@@ -273,7 +273,7 @@ def _pulled(pullback, y_bar, call: _Signature) -> list:
 
 
 class _KeyData(eqx.Module):
-    """A key of random numbers as an array that PyTorch can save."""
+    """A random key as an array that PyTorch can save."""
 
     data: jax.Array
     implementation: str = eqx.field(static=True)
@@ -316,7 +316,7 @@ def _to_jax(tensor):
 
 
 def dtype_name(tensor) -> str:
-    """Return a tensor's dtype, by the name that NumPy and JAX have for it."""
+    """Return the name of a tensor's dtype in NumPy and JAX."""
     return str(tensor.dtype).removeprefix("torch.")
 
 

@@ -1,4 +1,4 @@
-"""Values and gradients of a JAX function beside those of a PyTorch function."""
+"""Compare values and gradients of a JAX function with those of a PyTorch function."""
 
 import dataclasses
 import itertools
@@ -20,11 +20,12 @@ class ArrayDifference:
     """The difference between an array in JAX and the same array in PyTorch.
 
     Attributes:
-        name: The name of the input, for a gradient, or of the output: a value, or a node of its computation.
+        name: The name of the input, for a gradient, or of the output, which is a value or a node of its
+            computation.
         shape: The shape of both.
         largest: The largest entry of PyTorch's array.
         max_difference: The largest difference between the two.
-        ulp: The same in units of the last place of the largest entry.
+        ulp: The same difference in units of the last place of the largest entry.
         cosine: The cosine of the angle between the two, 1 if both are zero.
 
     Examples:
@@ -43,7 +44,7 @@ class ArrayDifference:
 
     @property
     def max_relative_difference(self) -> float:
-        """The largest difference in units of the largest entry, or in itself if that is zero."""
+        """The largest difference relative to the largest entry; absolute if that entry is zero."""
         return self.max_difference / self.largest if self.largest else self.max_difference
 
     def is_apart(self, tolerance: float) -> bool:
@@ -52,7 +53,7 @@ class ArrayDifference:
 
 
 def array_difference(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> ArrayDifference:
-    """Compare two tensors of one shape, the first of which JAX computed."""
+    """Compare two tensors of the same shape, the first from JAX."""
     largest, apart = _max_abs(theirs), _max_abs(ours - theirs)
     unit = float(np.spacing(theirs.new_tensor(largest).numpy()))
     a, b = (x.detach().double().flatten() for x in (ours, theirs))
@@ -68,7 +69,7 @@ class GradientTable:
     Attributes:
         value_difference: The largest difference between the values.
         rows: One for each input.
-        outputs: One for each output, in their order.
+        outputs: One for each output, in order.
         weights: The differences of two modules' weights, by name.
 
     Examples:
@@ -84,7 +85,7 @@ class GradientTable:
     weights: Mapping[str, WeightDifference] = dataclasses.field(default_factory=dict)
 
     def parts_at(self, tolerance: float) -> str | None:
-        """Return the name of the first weight or output in which the two functions differ.
+        """Return the name of the first weight or output that differs between the two functions.
 
         Args:
             tolerance: The tolerance of outputs, relative to the largest entry. Weights must agree to rounding.
@@ -98,7 +99,7 @@ class GradientTable:
 
     @property
     def max_relative_difference(self) -> float:
-        """The largest relative difference of all inputs."""
+        """The largest relative difference over all inputs."""
         return float(np.max([row.max_relative_difference for row in self.rows]))
 
     def __str__(self) -> str:
@@ -138,21 +139,21 @@ def compare_gradients(
         torch_fn: The same function of pytrees of tensors; the float outputs of both correspond in the order of
             the leaves.
         inputs: A tuple with one pytree of NumPy or JAX arrays, or numbers, for each argument; integer and
-            boolean leaves are held. Give float64 to see agreement to rounding.
+            boolean leaves are held fixed. Give float64 to see agreement to rounding.
         seed: The seed of the weights w.
         way: PyTorch's gradient by "eager" autograd, by "func" (`torch.func.vjp`) or by "compile"
-            (`torch.compile`, and autograd).
-        names: Names of the outputs, in their order. If these are the nodes of a computation, the last of which
-            is its value, `parts_at` returns the first one that differs.
+            (`torch.compile` with autograd).
+        names: Names of the outputs, in order. If these are the nodes of a computation, the last of which is its
+            value, `parts_at` returns the first one that differs.
 
     Returns:
         One row for each float leaf of `inputs`: `max |difference|`, absolute and in units of the leaf's
         `max |gradient|` (PyTorch's), one for each output, and the largest difference of values.
 
     Raises:
-        TypeError: If `inputs` is no tuple.
-        ValueError: If no leaf of it is a float, if the outputs differ in number, shape or dtype, or for another
-            way.
+        TypeError: If `inputs` is not a tuple.
+        ValueError: If no leaf of it is a float, if the outputs differ in number, shape or dtype, or if `way` is
+            unknown.
 
     Examples:
         >>> import jax.numpy as jnp, torch
@@ -177,7 +178,8 @@ def compare_gradients(
     said = [[f"{dtype_name(y)}{list(y.shape)}" for y in side] for side in (ours, theirs)]
     if said[0] != said[1] or not ours:
         raise ValueError(
-            f"The float outputs are {said[0]} in JAX and {said[1]} in PyTorch: make them correspond."
+            f"The float outputs are {said[0]} in JAX and {said[1]} in PyTorch: make them "
+            f"correspond."
         )
     labels = list(names) or [f"output {index}" for index in range(len(ours))]
     if len(labels) != len(ours):
@@ -196,10 +198,10 @@ def compare_gradients(
 
 
 def _exact_differences(ours: list, theirs: list) -> tuple[ArrayDifference, ...]:
-    """Compare integer and boolean outputs, of which every entry counts: the scale of a row is 0.
+    """Compare integer and boolean outputs exactly: the scale of a row is 0, so differences are absolute.
 
     Raises:
-        ValueError: They differ in number or shape.
+        ValueError: If they differ in number or shape.
     """
     said = [[list(y.shape) for y in side] for side in (ours, theirs)]
     if said[0] != said[1]:

@@ -1,4 +1,4 @@
-"""Modules of Equinox beside those of PyTorch, as functions of their weights and inputs."""
+"""Compare Equinox modules with PyTorch modules, as functions of their weights and inputs."""
 
 import copy
 from collections.abc import Mapping
@@ -37,19 +37,19 @@ def module_case(
 ) -> Case:
     """Compare two modules: their weights, and both as functions of PyTorch's weights and of inputs.
 
-    Dropout is off. The nodes are the outputs of parts that have one name in both modules, in the order in which
-    PyTorch calls them. The module's own weights must equal PyTorch's to one unit in the last place.
+    Dropout is off. The nodes are the outputs of submodules with the same name in both, in the order in which
+    PyTorch calls them. The Equinox module's weights must equal PyTorch's to one unit in the last place.
 
     Args:
         module: The Equinox module, with PyTorch's weights (`from_state_dict`).
         torch_module: The PyTorch module.
-        inputs: Arrays, of a batch in the first axis.
-        names: PyTorch's names of parts, for `from_state_dict`.
-        batched: Whether the Equinox module is of one example, and mapped over the first axis of all inputs.
+        inputs: Arrays whose first axis is a batch.
+        names: PyTorch's names of submodules, for `from_state_dict`.
+        batched: Whether the Equinox module takes one example, and is mapped over the first axis of all inputs.
 
     Returns:
-        The comparison, whose first input has the weights by PyTorch's names, a tied one once. It is a
-        ValueError if a weight or an input is in half precision, or the module keeps an `eqx.nn.State`.
+        The comparison. Its first input is the weights by PyTorch's names, with tied weights once. ValueError is
+        raised if a weight or an input is in half precision, or the module keeps an `eqx.nn.State`.
 
     Examples:
         >>> import equinox as eqx, jax, numpy as np, torch
@@ -62,7 +62,7 @@ def module_case(
     """
     _require_full_precision(module, torch_module, inputs)
     weights = weight_differences(module, torch_module, names)
-    torch_module = copy.deepcopy(torch_module).eval()  # the caller's stays as it is
+    torch_module = copy.deepcopy(torch_module).eval()  # leave the caller's unchanged
     module = eqx.nn.inference_mode(module)
     held = {
         name: b.detach() for name, b in torch_module.named_buffers() if not b.is_floating_point()
@@ -120,23 +120,25 @@ def _require_full_precision(
     for kind in ("float16", "bfloat16"):
         if kind in ours + theirs:
             raise ValueError(
-                f"a weight or an input is {kind}, and modules are compared in float32 and float64: convert "
-                "both modules, by .float() and by jax.tree.map"
+                f"a weight or an input is {kind}, and modules are compared in float32 and "
+                f"float64: convert "
+                "both modules, with .float() and with jax.tree.map"
             )
 
 
 def _keep(sink: dict[str, Any], name: str, _module: Any, _inputs: Any, output: Any) -> None:
-    """Keep a copy of the first result of a part, or of the first entry of a tuple."""
+    """Keep a copy of the first output of a submodule, or of the first entry of a tuple."""
     first = output[0] if isinstance(output, tuple) else output
     if isinstance(first, torch.Tensor):
         sink.setdefault(name, to_numpy(first))
 
 
-# --- What parts return -------------------------------------------------------------------------------
+# --- Outputs of submodules
+# ---------------------------------------------------------------------------
 
 
 class _Recorded(eqx.Module):
-    """A part that keeps its first result, by its name in PyTorch."""
+    """A submodule that keeps its first output under its name in PyTorch."""
 
     part: Any
     name: str = eqx.field(static=True)
@@ -150,7 +152,7 @@ class _Recorded(eqx.Module):
         return getattr(self.part, name)
 
     def _told(self, value: Array) -> Array:
-        """Keep a value with the axes of all `jax.vmap` around it in front, the outermost first."""
+        """Keep a value with the axes of all enclosing `jax.vmap`s in front, the outermost first."""
         if not isinstance(value, Tracer):
             self.sink.setdefault(self.name, np.asarray(value))
             return value
@@ -162,7 +164,7 @@ class _Recorded(eqx.Module):
 def _recording(
     module: eqx.Module, names: Mapping[str, str] | None
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the module with parts that keep their first results, and the dictionary of these."""
+    """Return the module with submodules that keep their first outputs, and the dictionary of the outputs."""
     sink: dict[str, Any] = {}
 
     def wrapped(node: Any, name: str) -> Any:

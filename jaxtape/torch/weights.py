@@ -1,4 +1,4 @@
-"""Weights of Equinox modules and of PyTorch modules: their names, their layouts, and their differences."""
+"""Map and compare the weights of Equinox and PyTorch modules: names, layouts and differences."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 State = Mapping[str, Any]  # arrays by the names of a `state_dict`
 
-# Attributes of Equinox' wrappers that PyTorch's names leave out.
+# Attributes of Equinox' wrappers that are not in PyTorch's names.
 TRANSPARENT = {
     eqx.nn.Sequential: "layers",
     eqx.nn.Shared: "pytree",
@@ -26,23 +26,23 @@ def from_state_dict(
     """Return an Equinox module with the weights of a PyTorch module.
 
     The leaf `.layers[0].weight` has the name "layers.0.weight"; in `eqx.nn.Sequential` it is "0.weight". Each
-    layer's weights are read in its own layout: `GRUCell` and `LSTMCell` have one bias for PyTorch's two (and
-    read those of `nn.GRU` and `nn.LSTM`), `MultiheadAttention` has its projections apart, `ConvTranspose`
-    has its kernel reversed, `WeightNorm` has direction and length. A matrix of the module's own whose shape is
-    reversed is transposed. Tied weights may be read under either name.
+    layer's weights are converted to its own layout: `GRUCell` and `LSTMCell` have one bias for PyTorch's two
+    (and read those of `nn.GRU` and `nn.LSTM`), `MultiheadAttention` has separate projections, `ConvTranspose`
+    has its kernel reversed, `WeightNorm` has direction and length. A user-defined matrix with the reversed
+    shape is transposed. Tied weights may be read under either name.
 
     Args:
         module: The module whose arrays are replaced.
         state: `torch_module.state_dict()`, or arrays by its names.
-        names: PyTorch's names of the parts that it names differently: {"mlp.layers.1": "net.2"}. A star is
+        names: PyTorch's names of the submodules that it names differently: {"mlp.layers.1": "net.2"}. A star is
             replaced by the weight's own name: {"cells.1": "gru.*_l1_reverse"}.
 
     Returns:
-        The module. Its arrays have the types of the state.
+        The module. Its arrays have the dtypes of the state.
 
     Raises:
-        ValueError: The state has weights that are not read; or a weight has another shape; or a layer keeps an
-            `eqx.nn.State`. A KeyError names the weight that the state lacks.
+        ValueError: If the state has weights that the module does not read, a weight has another shape, or a
+            layer keeps an `eqx.nn.State`. A KeyError names a weight missing from the state.
 
     Examples:
         >>> import equinox as eqx, jax, torch
@@ -81,7 +81,7 @@ class WeightDifference(NamedTuple):
 
     Attributes:
         ulp: The largest difference, in units of the last place of PyTorch's entry.
-        difference: The difference there.
+        difference: The difference at that entry.
         at: The index of that entry.
     """
 
@@ -91,7 +91,7 @@ class WeightDifference(NamedTuple):
 
     @property
     def is_apart(self) -> bool:
-        """Whether the weights differ by more than rounding to the coarser of both types."""
+        """Whether the weights differ by more than rounding to the coarser of the two dtypes."""
         return not self.ulp <= 1.0
 
 
@@ -103,9 +103,9 @@ def weight_differences(
     """Compare each weight of two modules, entry by entry.
 
     Args:
-        module: The Equinox module, with weights of its own.
+        module: The Equinox module, with its own weights.
         torch_module: The PyTorch module.
-        names: PyTorch's names of parts, for `from_state_dict`.
+        names: PyTorch's names of submodules, for `from_state_dict`.
 
     Returns:
         The largest difference by the name of each weight.
@@ -134,7 +134,7 @@ def floating(torch_module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> WeightDifference:
-    """Return the largest difference in units of the last place, of the coarser type of both."""
+    """Return the largest difference in units of the last place of the coarser dtype."""
     coarse = min(ours.dtype, theirs.dtype, key=lambda dtype: dtype.itemsize)
     unit = np.spacing(np.abs(theirs).astype(coarse)).astype(np.float64)
     apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
@@ -163,7 +163,7 @@ def _parts(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def child_name(name: str, key: str) -> str:
-    """Return the name of a part of a named object."""
+    """Return the full name of a member of a named object."""
     return f"{name}.{key}" if name else key
 
 
@@ -181,7 +181,7 @@ def _own_name(module: Any, path: tuple) -> str:
 
 
 def torch_name(own: str, names: Mapping[str, str] | None) -> str:
-    """Return PyTorch's name: the longest part that has another name there is replaced."""
+    """Return PyTorch's name: replace the longest prefix that PyTorch names differently."""
     names = names or {}
     for part in sorted(names, key=len, reverse=True):
         if own == part or own.startswith(f"{part}.") or not part:
@@ -205,14 +205,14 @@ def _weight(
     def take(name: str) -> Array:
         if name not in state:
             raise KeyError(
-                f"the state has no {name!r}, which the module's {own!r} is to be: give `names`; it has "
+                f"the state has no {name!r} for the module's {own!r}: give `names`; it has "
                 f"{', '.join(state)}"
             )
         read.add(name)
         return state[name]
 
     def of_cell(leaf: str) -> Array:
-        """A cell's weight, or the weight of the first layer of `nn.GRU` and `nn.LSTM`."""
+        """Return a cell's weight, or the weight of the first layer of `nn.GRU` and `nn.LSTM`."""
         name = torch_name(child_name(prefix, leaf), names)
         return take(name if name in state or f"{name}_l0" not in state else f"{name}_l0")
 
@@ -255,8 +255,7 @@ def _shaped(name: str, found: Array, shape: tuple[int, ...]) -> Array:
     """Return a weight in the module's layout.
 
     Raises:
-        ValueError: Its shape is neither the module's, nor the shape of the transposed matrix, nor equal up to
-            axes of length 1.
+        ValueError: If its shape is not the module's, nor that transposed, nor equal up to axes of length 1.
     """
     if found.shape == shape:
         return found
@@ -264,7 +263,7 @@ def _shaped(name: str, found: Array, shape: tuple[int, ...]) -> Array:
         return found.T
     if [n for n in found.shape if n > 1] == [n for n in shape if n > 1]:
         return found.reshape(shape)
-    raise ValueError(f"{name} is of shape {shape} in JAX and of {found.shape} in PyTorch.")
+    raise ValueError(f"{name} has shape {shape} in JAX and {found.shape} in PyTorch.")
 
 
 def _require_no_state(parts: Mapping[str, list[Any]]) -> None:
@@ -290,10 +289,10 @@ def _array(value: Any) -> Array:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """Return a copy of a tensor's numbers: its module may write to them later.
+    """Return a copy of a tensor's numbers: its module may overwrite them later.
 
     Raises:
-        ValueError: NumPy has no such type.
+        ValueError: If NumPy lacks its dtype.
     """
     if tensor.dtype == torch.bfloat16:
         raise ValueError("a tensor is bfloat16, which NumPy does not have: convert it by .float()")

@@ -395,7 +395,7 @@ def test_what_is_kept_with_marks_is_what_the_sweep_keeps():
 def test_a_tape_that_is_not_known_here_says_so():
     tape = make(8, jt.Revolve(3))[0].drop(1)
     bar = eqx.filter_grad(loss)((tape, X))[0]
-    assert "nodes not known here" in repr(bar)
+    assert "nodes unknown here" in repr(bar)
     with pytest.raises(TypeError, match="gradient of an edited tape"):
         len(bar)
     eqx.filter_jit(lambda tape: repr(tape))(tape)

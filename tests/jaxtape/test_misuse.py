@@ -43,7 +43,7 @@ def make():
         (IndexError, r"window of -1 nodes: give 0 or more", lambda t: t.window(-1)),
         (
             ValueError,
-            r"replace 2 nodes have 3.*what tape.append would take",
+            r"replace 2 nodes have 3.*what tape.append would accept",
             lambda t: t.replace(1, 3, stacked(3)),
         ),
         (
