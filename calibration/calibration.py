@@ -40,25 +40,25 @@ from .results import REASONS, RESULTS
 from .weak_prior import weak_prior
 
 _STEPS_A_REPORT = 5
-_LEAST_ROOM = 256  # trials of a history: enough for every fit by default
+_LEAST_ROOM = 256  # trials in a history: enough for every fit with the default settings
 
 
 class Calibration(eqx.Module):
-    """A fitted model, its residuals and why the fit ended.
+    """A fitted model, its residuals and the reason why the fit ended.
 
     Attributes:
         model: The fitted model.
         residuals: Model less market, as the objective measures it, in the shape of the quotes: (expiries,
             strikes), (expiries, tenors) or (quotes,); per 1.00 vol, unless the objective says otherwise. NaN
-            where a quote is missing.
-        result: The reason for which the search ended.
+            for a missing quote.
+        result: The reason why the search ended.
         stats: `steps`; `sum_squared_vol_points`, the sum over quotes of (100 residual)^2; `num_quotes`, the
-            number of quotes that are not missing; where quotes have bids and asks `num_bid_ask`, the number of
-            those, and `num_within_bid_ask`, of how many the model's vol lies within both; `reason`, the
-            criterion that ended the search (`REASONS`); `history`, its trials (`calibration.History`);
+            number of quotes that are not missing; if quotes have bids and asks, `num_bid_ask`, the number of
+            those, and `num_within_bid_ask`, the number for which the model's vol lies between them; `reason`,
+            the criterion that ended the search (`REASONS`); `history`, its trials (`calibration.History`);
             `starts_at_optimum`, the number of starts that ended at the best point; `covariance`, `noise`,
             `condition_number` and `not_identified` as in `calibration.least_squares_problem.identification`.
-        problem: The problem that was solved, which `quote_sensitivities` differentiates; None if not known.
+        problem: The solved problem, which `quote_sensitivities` differentiates; None if unknown.
     """
 
     __repr__ = repr_with_numbers
@@ -82,7 +82,7 @@ class Calibration(eqx.Module):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the parameters are not those of an optimum; one that a weak prior holds is an optimum."""
+        """Whether the parameters are not at an optimum; an optimum held by a weak prior counts as one."""
         return bool(self.result != RESULTS.converged) and not self.is_held
 
     @property
@@ -94,7 +94,7 @@ class Calibration(eqx.Module):
 
     @property
     def message(self) -> str:
-        """The result in words: the held parameters, or the reason of a failure."""
+        """A description of the result: the held parameters, or the reason of a failure."""
         if self.is_held:
             names = ", ".join(self.not_identified) or "all parameters together"
             return f"{RESULTS[self.result]} Held: {names}."
@@ -105,10 +105,10 @@ class Calibration(eqx.Module):
 
     @property
     def solved_problem(self) -> LeastSquaresProblem:
-        """The problem, where it is known.
+        """The solved problem.
 
         Raises:
-            ValueError: It is not.
+            ValueError: If it is unknown.
         """
         if self.problem is None:
             raise ValueError(
@@ -125,17 +125,17 @@ class Calibration(eqx.Module):
         prior included.
 
         Args:
-            drift: Field -> standard deviation of a day's move, in the parameter's units. A field that is left
-                out does not move.
+            drift: Field -> standard deviation of a day's move, in the parameter's units. An omitted field does
+                not move.
             days: The number of days.
 
         Raises:
-            ValueError: The calibration does not hold its problem, or a field is not free.
+            ValueError: If the calibration does not hold its problem, or a field is not free.
         """
         problem = self.solved_problem
         if unknown := set(drift or {}) - set(problem.parameters.names):
             free = ", ".join(problem.parameters.names)
-            raise ValueError(f"{min(unknown)!r} is no free parameter: give the drift of {free}")
+            raise ValueError(f"{min(unknown)!r} is not a free parameter: give the drift of {free}")
         variance = days * problem.parameters.spread(drift or {}, missing=0.0) ** 2
         return _drifted(problem, self.model, self.stats["noise"], variance)
 
@@ -159,20 +159,21 @@ def calibrate(
 ) -> Calibration:
     """Fit `model`, from its own parameters, to implied vols of options or of swaptions, by least squares.
 
-    A batch of quotes or of models is mapped over, by `jax.vmap`, with neither `progress` nor `throw`.
+    Map over a batch of quotes or of models with `jax.vmap`, with neither `progress` nor `throw`.
 
     Args:
-        quotes: One surface of implied vols of an equity, one matrix of swaption vols, or prices. A quote that
-            is NaN is missing.
-        model: Its type, its starting parameters, and the market that it stands on.
+        quotes: One surface of implied vols of an equity, one matrix of swaption vols, or prices. NaN means a
+            missing quote.
+        model: A model, which gives the type, the starting parameters and the market data.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; by default, of implied vols with equal weights.
-        transform: Field -> bounds of each free parameter; the default are the model's own. A model that is not
-            `Calibratable` has none, which is a TypeError.
+        transform: Field -> bounds of each free parameter; the default is the model's own. TypeError is raised
+            if it is missing and the model is not `Calibratable`.
         prior: Prior of the parameters; its residuals are minimized with those of the quotes.
-        num_starts: Starting points. The first is the model itself, the others are random; the best end wins.
+        num_starts: The number of starting points. The first is the model itself, the others are random; the
+            best result wins.
         key: Key of the random starts; the default is seed 0.
-        max_steps: Maximum number of steps of each start; doubled where a weak prior holds parameters.
+        max_steps: Maximum number of steps of each start; doubled if a weak prior holds parameters.
         rtol: A search stops once a step would lower the loss by less than this fraction of it.
         progress: Called with the steps done, `max_steps` and a message, every few steps.
         throw: Whether a search that did not converge raises.
@@ -181,8 +182,8 @@ def calibrate(
         The fitted model, its residuals, and why the search ended.
 
     Raises:
-        RuntimeError: The best start did not converge and `throw`; the message is `result`'s.
-        ValueError: A batch is not mapped over, or is mapped over with `progress` or `throw`.
+        RuntimeError: If the best start did not converge and `throw`; the message is `result`'s.
+        ValueError: If a batch is not mapped over, or is mapped over with `progress` or `throw`.
 
     Examples:
         >>> from calibration import calibrate
@@ -196,8 +197,9 @@ def calibrate(
     is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((quotes, model)))
     if is_traced and (progress is not None or throw):
         raise ValueError(
-            "calibrate within jax.vmap or jax.jit can neither report progress nor raise what it finds: give "
-            "progress=None and throw=False, and look at the result"
+            "calibrate within jax.vmap or jax.jit can neither report progress nor raise errors: "
+            "give "
+            "progress=None and throw=False, and check the result"
         )
     parameters = FreeParameters.of(model, transform)
     about = weak_prior(parameters, model)
@@ -208,14 +210,14 @@ def calibrate(
     points = random_starts(parameters, model, num_starts, key=key)
 
     settings = search_settings(optimizer, rtol, max_steps)
-    with jax.debug_nans(False):  # NaN says what is missing, and `result` what failed
+    with jax.debug_nans(False):  # NaN marks missing quotes, and `result` reports failures
         calibration = None
         if devices_are_single() and not is_traced:
             calibration = _polished_from_single(problem, points, *settings, progress)
         if calibration is None:
             problem, calibration = identified(problem, points, *settings, progress)
         while not is_traced and calibration.result == RESULTS.inaccurate_integral:
-            assert problem.finer is not None  # beside which this one was found to be coarse
+            assert problem.finer is not None  # which showed this one to be too coarse
             problem, ended_at = problem.finer, parameters.free(calibration.model)
             points = jnp.where(jnp.isfinite(ended_at), ended_at, points[0])[None]
             problem, calibration = identified(problem, points, *settings, progress)
@@ -231,8 +233,8 @@ def _polished_from_single(
 ) -> Calibration | None:
     """Return the optimum near the end of a search in single precision on the device.
 
-    None where that end is of no use: it did not converge, or the quotes do not identify the parameters. Double
-    precision searches by itself then.
+    None if the search did not converge, or the quotes do not identify the parameters: the caller then searches
+    in double precision.
     """
     search = optimizer, jnp.maximum(rtol, least_rtol(jnp.float32)), *settings
     _, coarse = device_program(identified)(problem, points, *search)
@@ -254,7 +256,7 @@ def _polished(problem: LeastSquaresProblem, model: AbstractModel) -> Calibration
 
 
 def least_rtol(dtype: Any) -> float:
-    """Return the least fraction of the loss that a step can gain visibly, in a precision."""
+    """Return the smallest relative gain in the loss that a step can resolve in a precision."""
     return max(1e-10, 100.0 * float(jnp.finfo(dtype).eps))
 
 
@@ -269,8 +271,8 @@ def identified(
 ) -> tuple[LeastSquaresProblem, Calibration]:
     """Return the best of the fits from each of the points, and the problem that it solves.
 
-    Where the quotes do not identify the parameters, the fits are made again with the weak prior switched on.
-    Under a trace it is not known whether: a second search ends at once where the first one was good.
+    If the quotes do not identify the parameters, the fits are repeated with the weak prior switched on. Under a
+    trace that is unknown, so a second search is traced, which ends at once if the first one succeeded.
     """
     settings = optimizer, rtol, max_steps, num_trials, progress
     found = _found(problem, points, *settings)
@@ -314,12 +316,12 @@ def _found(
 def search_settings(
     optimizer: optax.GradientTransformation, rtol: float, max_steps: int
 ) -> tuple[optax.GradientTransformation, Array, Array, int]:
-    """Return the settings of `identified`: make them outside of a trace, or the stored program is not found."""
+    """Return the settings of `identified`; call it outside of a trace, or the stored program is not found."""
     return optimizer, jnp.asarray(rtol), jnp.asarray(max_steps), _room_for(max_steps)
 
 
 def _room_for(max_steps: int) -> int:
-    """Return the trials that a history has room for: a power of 2, so that few programs are compiled."""
+    """Return the capacity of a history: a power of 2, so that few programs are compiled."""
     return max(_LEAST_ROOM, 1 << int(max_steps).bit_length())
 
 
@@ -334,7 +336,7 @@ def solved(
 ) -> Calibration:
     """Return the best of the fits from each of the points, in one program.
 
-    num_trials: the number of trials that a history has room for.
+    `num_trials` is the capacity of a history.
     """
     searches = _init(problem, optimizer, points, num_trials)
     most = problem.most_steps(max_steps)
@@ -350,7 +352,7 @@ def _watched(
     num_trials: int,
     progress: Progress,
 ) -> Calibration:
-    """Return the same, found a few steps at a time, with progress in between."""
+    """Return the same result, computed a few steps at a time, with progress reports in between."""
     searches, until = _init(problem, optimizer, points, num_trials), 0
     end = int(problem.most_steps(max_steps))
     while bool(jnp.any(searches.is_running(end))):
@@ -375,7 +377,7 @@ def _init(
 def _run(
     problem: LeastSquaresProblem, optimizer, searches: Search, rtol: Array, max_steps: Array
 ) -> Search:
-    """Return every search at its end or after `max_steps`; one alone runs unbatched."""
+    """Run every search to its end or for `max_steps`; a single one runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
     onward = lambda search: search.run(problem, optimizer, rtol, max_steps)
     if searches.num_steps.shape[0] > 1:
@@ -386,7 +388,7 @@ def _run(
 
 @stored_jit
 def _postprocess(problem: LeastSquaresProblem, searches: Search) -> Calibration:
-    """Return the best of the ends, with its residuals and its statistics."""
+    """Return the best result, with its residuals and statistics."""
     losses = jnp.where(searches.finite, jax.vmap(lambda search: search.loss)(searches), jnp.inf)
     best = jnp.argmin(losses)
     search = jax.tree.map(lambda leaf: leaf[best], searches)
@@ -398,7 +400,7 @@ def _postprocess(problem: LeastSquaresProblem, searches: Search) -> Calibration:
 def ended(problem: LeastSquaresProblem, search: Search, deviation: Array) -> Calibration:
     """Return the result at the end of a search: the model, its residuals and its statistics.
 
-    deviation: the residuals of a finer integral less these.
+    `deviation` is the residuals of a finer integral less these.
     """
     residuals, known = problem.of_quotes(search.residual), identification(problem, search)
     is_open = jnp.isfinite(search.loss) & jnp.any(known["not_identified"]) & ~problem.is_held

@@ -23,7 +23,7 @@ Matrix = Float[Array, "directions parameters"]
 Quoted = Float[Array, "rows columns"]
 
 SEVERE = 30.0  # a condition index above which parameters are nearly collinear (Belsley et al. 1980, p. 105)
-_TELLING = 0.5  # a share of a parameter's variance that counts (the same)
+_TELLING = 0.5  # a share of a parameter's variance that counts (ibid.)
 
 
 class Identifiability(NamedTuple):
@@ -34,8 +34,9 @@ class Identifiability(NamedTuple):
 
     Attributes:
         names: The parameters.
-        condition_indices: The root of the largest eigenvalue over each direction's own, of shape (directions,).
-        moves: Joint moves of the parameters, in their own units, along each direction by one standard error, of
+        condition_indices: The square root of the largest eigenvalue over each direction's, of shape
+            (directions,).
+        moves: Joint moves of the parameters, in their own units, by one standard error along each direction, of
             shape (directions, parameters).
         shares: Fraction of the variance of each parameter that comes from each direction; they sum to 1 over
             the directions.
@@ -56,7 +57,7 @@ class Identifiability(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The parameters that the quotes hardly identify, a line for each such direction."""
+        """The parameters that the quotes poorly identify, one line for each such direction."""
         lines = []
         rows = zip(self.condition_indices, self.moves, self.shares, strict=True)
         for index, move, share in rows:
@@ -82,7 +83,7 @@ def identifiability(calibration: Calibration) -> Identifiability:
     """Return the combinations of the parameters, and the degree to which the quotes identify each.
 
     Args:
-        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`. ValueError is raised for one that does not hold its problem.
 
     Returns:
         The directions of the parameters, with their condition indices and shares of the variance.
@@ -118,13 +119,14 @@ def _directions(problem: LeastSquaresProblem, model, noise: Array) -> tuple[Vect
 
 @full_matmul_precision
 def leverage(calibration: Calibration) -> Quoted:
-    """Return the leverage of each quote: the derivative of the fitted vol to its own quote.
+    """Return the leverage of each quote: the derivative of the fitted vol with respect to its own quote.
 
-    In the Gauss-Newton approximation: the diagonal of J (J'J)^{-1} J', between 0 and 1. They sum to the number
-    of parameters, less the part that a prior determines; a quote of leverage 1 is always fitted exactly.
+    In the Gauss-Newton approximation it is the diagonal of J (J'J)^{-1} J', between 0 and 1. Leverages sum to
+    the number of parameters, less the part that a prior determines; a quote with leverage 1 is always fitted
+    exactly.
 
     Args:
-        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`. ValueError is raised for one that does not hold its problem.
 
     Returns:
         The leverages, in the shape of the quotes.
@@ -145,11 +147,11 @@ def leverage(calibration: Calibration) -> Quoted:
 def cooks_distance(calibration: Calibration) -> Quoted:
     """Return Cook's distance of each quote: the squared move of the parameters without it, in standard errors.
 
-    D = r^2 h / (p s^2 (1 - h)^2) with the residual r, the leverage h, p parameters and the standard error s
-    of a quote (Cook 1977). Above 1 a quote decides the fit by itself.
+    D = r^2 h / (p s^2 (1 - h)^2) with the residual r, the leverage h, p parameters and the standard error s of
+    a quote (Cook 1977). Above 1, a quote decides the fit by itself.
 
     Args:
-        calibration: A result of `calibrate`; another one, which does not hold its problem, is a ValueError.
+        calibration: A result of `calibrate`. ValueError is raised for one that does not hold its problem.
 
     Returns:
         The distances, in the shape of the quotes.
@@ -174,14 +176,14 @@ def _hat(problem: LeastSquaresProblem, model) -> Float[Array, " residuals"]:
 
 
 class Profile(NamedTuple):
-    """Quality of the fit with one parameter held, and the other parameters there.
+    """Quality of the fit with one parameter held fixed, and the fitted values of the others.
 
     Attributes:
         values: Values of the held parameter, of shape (points,).
         deviances: (|r|^2 - least |r|^2) / s^2 at each, with the standard error s of a quote at the optimum.
             The values with a deviance below 3.84 are about the 95 % confidence interval (Wilks 1938).
         parameters: Field -> the parameter at each point, of shape (points, ...).
-        converged: Whether the search from each point has converged, of shape (points,).
+        converged: Whether the search at each point has converged, of shape (points,).
     """
 
     values: Float[Array, " points"]
@@ -191,7 +193,7 @@ class Profile(NamedTuple):
 
     @property
     def allowed(self) -> tuple[float, float]:
-        """The least and the largest value whose deviance is below 3.84, NaN where there is none."""
+        """The smallest and the largest value whose deviance is below 3.84; NaN if there is none."""
         inside = np.asarray(self.values)[np.asarray(self.deviances) < 3.84]
         return (float(inside.min()), float(inside.max())) if inside.size else (np.nan, np.nan)
 
@@ -206,11 +208,11 @@ def profile(
     max_steps: int = 100,
     rtol: float = 1e-10,
 ) -> Profile:
-    """Fit all other parameters again, with one held at each of some values: its profile likelihood.
+    """Compute a profile likelihood: refit all other parameters with one held at each of some values.
 
-    A flat profile shows that the quotes do not identify the parameter; one that is no parabola, that its
-    standard error misleads. The searches are one program; each begins where the nearest one before it ended,
-    the optimum first.
+    A flat profile shows that the quotes do not identify the parameter; one that is far from a parabola shows
+    that its standard error is misleading. The searches are one program; each starts at the end of its neighbor,
+    the first ones at the optimum.
 
     Args:
         calibration: A result of `calibrate`.
@@ -224,7 +226,7 @@ def profile(
         The deviance at each value, in the order given.
 
     Raises:
-        ValueError: There is no such parameter, or a value is outside its bounds.
+        ValueError: If there is no such parameter, or a value is outside its bounds.
 
     Examples:
         >>> from calibration import calibrate, profile

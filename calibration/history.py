@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, Int
 
 
 class History(eqx.Module):
-    """The trials of a search in their order, the start first; NaN beyond the last one.
+    """The trials of a search in order, the start first; NaN beyond the last one.
 
     Attributes:
-        loss: Half the sum of squared residuals of each trial, of shape (trials,); it may be above the lowest so
-            far, and is then not kept by an optimizer that compares.
+        loss: Half the sum of squared residuals of each trial, of shape (trials,); a trial above the lowest loss
+            so far is rejected by an optimizer that compares.
         step_length: Distance of each trial from the lowest point before it, in the space of the free numbers.
-        damping: The `damping` in the optimizer's state by which the trial was made; NaN if it has none.
+        damping: The `damping` in the optimizer's state with which the trial was made; NaN if it has none.
 
     Examples:
         >>> from calibration import calibrate
@@ -49,5 +49,5 @@ class History(eqx.Module):
         )
 
     def first(self, num_trials: int) -> "History":
-        """Return the history of the first trials alone."""
+        """Return the history of the first `num_trials` trials."""
         return History(*(x[..., :num_trials] for x in (self.loss, self.step_length, self.damping)))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, PyTree
 
 
 class JoinedState(NamedTuple):
-    """num_steps: the number of steps taken; states: the state of every optimizer."""
+    """The number of steps taken, and the state of every optimizer."""
 
     num_steps: Int[Array, ""]
     states: tuple[Any, ...]
@@ -21,21 +21,22 @@ class JoinedState(NamedTuple):
 def join_optimizers(
     optimizers: Sequence[optax.GradientTransformation], boundaries: Sequence[int]
 ) -> optax.GradientTransformationExtraArgs:
-    """Return the first optimizer up to the first boundary, then the next, as `optax.join_schedules` does.
+    """Use the first optimizer up to the first boundary, then the next, like `optax.join_schedules`.
 
-    An optimizer begins, from the point that it is handed, at its boundary. Adam goes far and slowly,
-    Levenberg-Marquardt is fast when near: `join_optimizers([optax.adam(0.05), levenberg_marquardt()], [30])`.
+    Each optimizer is initialized at its boundary, at the point reached. Adam is robust but slow far from the
+    optimum, Levenberg-Marquardt fast near it: `join_optimizers([optax.adam(0.05), levenberg_marquardt()],
+    [30])`.
 
     Args:
-        optimizers: Optax transformations; each is given the extra arguments that it takes.
-        boundaries: The number of steps after which each but the last one ends, increasing.
+        optimizers: Optax transformations; each receives the extra arguments that it accepts.
+        boundaries: The numbers of steps after which each but the last one ends, increasing.
 
     Returns:
-        The optax transformation; one object for the same optimizers and boundaries, so that a jitted fit is
-        compiled once.
+        The optax transformation; the same object for the same optimizers and boundaries, so that a jitted fit
+        is compiled once.
 
     Raises:
-        ValueError: There is not one boundary between two optimizers, or they do not increase from 1 on.
+        ValueError: If there is not one boundary between each two optimizers, or they do not increase from 1.
 
     Examples:
         >>> import optax
@@ -47,8 +48,9 @@ def join_optimizers(
     grows = all(low < high for low, high in itertools.pairwise((0, *boundaries)))
     if len(boundaries) != len(optimizers) - 1 or not grows:
         raise ValueError(
-            f"{len(optimizers)} optimizers have boundaries {list(boundaries)}: give one less than optimizers, "
-            "numbers of steps that increase from 1 on"
+            f"{len(optimizers)} optimizers have boundaries {list(boundaries)}: give one fewer "
+            f"than optimizers, "
+            "numbers of steps that increase from 1"
         )
     return _joined(tuple(optimizers), tuple(boundaries))
 
@@ -75,5 +77,5 @@ def _joined(
         new, states = jax.lax.switch(stage, [by(place) for place in range(len(each))], None)
         return new, JoinedState(state.num_steps + 1, states)
 
-    # optax's type of `update` has no place for extra arguments by name, which its documentation asks for
+    # optax's type of `update` lacks the extra keyword arguments that its documentation asks for
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

@@ -27,9 +27,9 @@ Optimizer = optax.GradientTransformationExtraArgs
 
 
 class LeastSquaresProblem(eqx.Module):
-    """Quotes, a model to fit to them, its free parameters, and the residuals to make small.
+    """Quotes, a model to fit to them, its free parameters, and the residuals to minimize.
 
-    The residuals of the quotes come first, then the prior's, then the weak prior's. defect: added to all of
+    The residuals of the quotes come first, then the prior's, then the weak prior's. `defect` is added to all of
     them, to correct for a finer integral.
     """
 
@@ -46,7 +46,7 @@ class LeastSquaresProblem(eqx.Module):
 
     @property
     def quoted(self) -> Any:
-        """The quoted numbers that the residuals compare with."""
+        """The quoted numbers with which the residuals compare."""
         return self.objective.quoted(self.quotes)
 
     def model(self, free: Vector) -> AbstractModel:
@@ -54,10 +54,10 @@ class LeastSquaresProblem(eqx.Module):
         return self.parameters.model(self.template, free)
 
     def residual(self, free: Vector) -> Float[Array, " residuals"]:
-        """Return model less market, 0 where a quote is missing (a vol that is NaN), and the priors' residuals.
+        """Return model less market, 0 for a missing quote (a NaN vol), and the priors' residuals.
 
         Raises:
-            ValueError: The objective does not give one residual for each quote.
+            ValueError: If the objective does not give one residual for each quote.
         """
         missing = jnp.isnan(self.quoted)
         known = jnp.where(missing, 1.0, self.quoted)
@@ -77,7 +77,7 @@ class LeastSquaresProblem(eqx.Module):
         return errors if self.defect is None else errors + self.defect
 
     def of_quotes(self, residual: Float[Array, " residuals"]) -> Float[Array, "..."]:
-        """Return the residuals of the quotes alone, in their shape."""
+        """Return the residuals of the quotes only, in their shape."""
         return residual[: self.quoted.size].reshape(self.quoted.shape)
 
     @property
@@ -96,17 +96,17 @@ class LeastSquaresProblem(eqx.Module):
         return jnp.asarray(False) if self.weak_prior is None else self.weak_prior.noise > 0.0
 
     def most_steps(self, max_steps: Array) -> Array:
-        """Return the steps that a search may take: more where a weak prior holds parameters."""
+        """Return the maximum number of steps of a search: more if a weak prior holds parameters."""
         return max_steps * jnp.where(self.is_held, MORE_STEPS, 1)
 
     def held(self, noise: Float[Array, ""]) -> "LeastSquaresProblem":
-        """Return the problem with its weak prior switched on, for quotes of this standard error."""
+        """Return the problem with its weak prior switched on, for quotes with this standard error."""
         assert self.weak_prior is not None
         return dataclasses.replace(self, weak_prior=self.weak_prior.switched_on(noise))
 
     @property
     def num_quotes(self) -> Int[Array, ""]:
-        """The number of quotes; a NaN is missing, and so is a quote whose weight is 0."""
+        """The number of quotes, without NaNs and quotes with weight 0."""
         is_there = ~jnp.isnan(self.quoted)
         if (weights := getattr(self.quotes, "weights", None)) is not None:
             is_there = is_there & (weights != 0.0)
@@ -114,7 +114,7 @@ class LeastSquaresProblem(eqx.Module):
 
     @property
     def refusal(self) -> RESULTS:
-        """The reason for which these numbers cannot be fitted; `RESULTS.successful` if they can."""
+        """The reason why these numbers cannot be fitted; `RESULTS.successful` if they can."""
         num_parameters = sum(map(math.prod, self.parameters.shapes))
         is_few = (self.num_quotes < num_parameters) & (self.prior is None)
         few = RESULTS.where(is_few, RESULTS.too_few_quotes, RESULTS.successful)  # pyright: ignore[reportArgumentType]
@@ -130,7 +130,7 @@ class LeastSquaresProblem(eqx.Module):
     def deviation(
         self, free: Vector, residual: Float[Array, " residuals"]
     ) -> Float[Array, " residuals"]:
-        """Return the residuals of a finer integral less `residual`; 0 where there is no finer integral."""
+        """Return the residuals of a finer integral less `residual`; 0 if there is no finer integral."""
         finer = self.finer
         return jnp.zeros_like(residual) if finer is None else finer.residual(free) - residual
 
@@ -141,7 +141,7 @@ class LeastSquaresProblem(eqx.Module):
     def linearized(
         self, free: Vector
     ) -> tuple[Float[Array, " residuals"], Float[Array, "residuals parameters"]]:
-        """Return residuals and their Jacobian, by forward mode: parameters are few, residuals many."""
+        """Return the residuals and their Jacobian, by forward mode: parameters are few, residuals many."""
         basis = jnp.eye(free.size, dtype=free.dtype)
         push = lambda direction: jax.jvp(self.residual, (free,), (direction,))
         return jax.vmap(push, out_axes=(None, 1))(basis)

@@ -77,7 +77,7 @@ class Prior(eqx.Module):
         for name, error in {**std_errors, "noise": noise}.items():
             if name != "noise" and name not in parameters.names:
                 free = ", ".join(parameters.names)
-                raise ValueError(f"{name!r} is no free parameter: give std_errors of {free}")
+                raise ValueError(f"{name!r} is not a free parameter: give std_errors of {free}")
             if not np.all(np.asarray(error) > 0.0):
                 raise ValueError(f"{name} is off by {error}: give a number above 0")
         mean = parameters.values(parameters.free(model))

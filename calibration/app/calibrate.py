@@ -1,4 +1,4 @@
-"""`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report how well."""
+"""`jaxtape calibrate`: fit a model to the vols of one underlying or of many, and report the quality of fit."""
 
 import os
 from pathlib import Path
@@ -43,7 +43,7 @@ def _shard_of(text: str | None) -> tuple[int, int] | None:
     """Return the number of a shard and the number of shards, given as 0/4; None for None.
 
     Raises:
-        BadParameter: The text is no such pair.
+        BadParameter: If the text is not such a pair.
     """
     if text is None:
         return None
@@ -51,7 +51,7 @@ def _shard_of(text: str | None) -> tuple[int, int] | None:
     is_pair = index.isdecimal() and count.isdecimal() and len(text) < 12
     if not is_pair or int(index) >= int(count):
         raise typer.BadParameter(
-            f"{text!r} is no share: give 0/4, 1/4, 2/4 or 3/4", param_hint="--shard"
+            f"{text!r} is not a shard: give 0/4, 1/4, 2/4 or 3/4", param_hint="--shard"
         )
     return int(index), int(count)
 
@@ -61,7 +61,8 @@ def calibrate(
     market: Annotated[
         os.PathLike,  # a `Place`: typer takes no unions
         console.place_option(
-            help="The market: JSON. Or many: a table of quotes (CSV, Parquet), or a folder of either."
+            help="The market: JSON; or for many, a table of quotes (CSV, Parquet), or a folder of "
+            "tables."
         ),
     ],
     out: Annotated[
@@ -89,14 +90,14 @@ def calibrate(
     keep_every: Annotated[
         int,
         console.count_option(
-            help="With a table of quotes: number of surfaces after which the run is kept."
+            help="With a table of quotes: number of surfaces between checkpoints."
         ),
     ] = 1024,
     devices: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="With a table of quotes: number of devices of a process that share them.",
+            help="With a table of quotes: number of devices per process that share the work.",
             show_default="all",
         ),
     ] = None,
@@ -104,13 +105,13 @@ def calibrate(
         int,
         console.count_option(
             max=4096,
-            help="With a table of quotes: number of processes that share them, started here.",
+            help="With a table of quotes: number of processes to start, which share the work.",
         ),
     ] = 1,
     coordinator: Annotated[
         str | None,
         typer.Option(
-            help="HOST:PORT of the first process, where they are started elsewhere.",
+            help="HOST:PORT of the first process, if processes are started elsewhere.",
             metavar="ADDRESS",
         ),
     ] = None,
@@ -119,10 +120,10 @@ def calibrate(
     ] = 0,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="One process of a TPU pod or a SLURM job, as JAX finds it."),
+        typer.Option("--cluster", help="One process of a TPU pod or a SLURM job, found by JAX."),
     ] = False,
     join_timeout: Annotated[
-        int, console.count_option(help="Seconds that the processes have to find one another.")
+        int, console.count_option(help="Seconds in which the processes must find one another.")
     ] = 60,
     heartbeat: Annotated[
         int, console.count_option(help="Seconds after which a silent process counts as lost.")
@@ -131,7 +132,8 @@ def calibrate(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="With a table of quotes: fit share I, from 0, of N; the last one writes the whole.",
+            help="With a table of quotes: fit shard I, from 0, of N; the last one writes the "
+            "whole.",
         ),
     ] = None,
     max_failed: Annotated[
@@ -149,22 +151,23 @@ def calibrate(
     log: Annotated[
         Log | None,
         typer.Option(
-            help="With a table of quotes: the line of each round.",
+            help="With a table of quotes: format of the line after each round.",
             show_default="text on a terminal, else json",
         ),
     ] = None,
     metrics_file: Annotated[
         Path | None,
         console.path_option(
-            help="With a table of quotes: a file of counts for Prometheus, such as jaxtape.prom."
+            help="With a table of quotes: a metrics file for Prometheus, such as jaxtape.prom."
         ),
     ] = None,
 ) -> None:
-    """Fit a model to implied vols, of options or of swaptions, and say how well its parameters are known.
+    """Fit a model to implied vols, of options or of swaptions, and report how well its parameters are known.
 
     Writes calibration.json (calibrations.parquet for many), report.html, run.json and, if anything was wrong,
     errors.txt. Exit status: 0; 1 if a fit did not converge, if quotes do not identify it, or if some input was
-    bad; 2 if nothing could be done; of many also 3, more have failed than may, and 75, run again with --resume.
+    bad; 2 if nothing could be done. For many also 3, if more failed than --max-failed, and 75, to run again
+    with --resume.
     """
     share, source, folder = _shard_of(shard), place_of(market), place_of(out)
     with console.refusing():
@@ -221,7 +224,7 @@ def _calibrate_one(
         errors.append(f"{market}: {underlying!r}: {calibration.message}")
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting.page import fit_section, write_fit_report  # matplotlib, when needed
+        from pricing.reporting.page import fit_section, write_fit_report  # imports matplotlib
 
         fits = [fit_section(surface_fit(quotes, underlying, calibration))]
         numbers = fit_report.as_json(quotes, underlying, calibration)
@@ -236,7 +239,7 @@ def _calibrate_one(
 def _read(
     market: Place, option_quotes: Path | None, underlying: str, model: Model | None
 ) -> tuple[Market, type[Calibratable]]:
-    """Return the market, and the model to fit to an underlying that it has quotes of."""
+    """Return the market, and the model to fit to the underlying, of which it must have quotes."""
     try:
         quotes = Market.read(market, option_quotes=option_quotes)
     except UnreadableFile as error:

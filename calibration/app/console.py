@@ -55,7 +55,7 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 def summarize(table: RenderableType, report: Place) -> None:
-    """Print the outcome on stdout, and where to read more."""
+    """Print the outcome and the place of the report on stdout."""
     console = plain_console()
     console.print(table)
     console.print(f"Report: {escaped(str(report))}", soft_wrap=True)
@@ -63,10 +63,10 @@ def summarize(table: RenderableType, report: Place) -> None:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Exit with status 75 after an error that a retry can mend, and with status 2 after a wrong input.
+    """Exit with status 75 after an error that a retry may fix, and with status 2 after bad input.
 
     Raises:
-        Exit: The block ended in an error, or by itself.
+        Exit: If the block ends in an error, or raises Exit itself.
     """
     try:
         yield
@@ -75,17 +75,17 @@ def refusing() -> Iterator[None]:
     except (FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
         said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         refuse(f"{said}; give another path")
-    except (OSError, RuntimeError) as error:  # of a disk, a store, a device or another process
+    except (OSError, RuntimeError) as error:  # from a disk, a store, a device or another process
         refuse(f"{error}; run the same command again with --resume", TRY_AGAIN)
     except (UnreadableFile, ValueError, ImportError) as error:
         refuse(str(error))
 
 
 def exit_if(errors: Sequence[str]) -> None:
-    """Exit with status 1 where something failed, and the rest was done.
+    """Exit with status 1 if something failed while the rest was done.
 
     Raises:
-        Exit: There are errors.
+        Exit: If there are errors.
     """
     if errors:
         raise typer.Exit(SOME_FAILED)
@@ -95,7 +95,7 @@ def bytes_of(text: str | int) -> int:
     """Return a number of bytes, given as 1GiB, 512MiB or 2e9.
 
     Raises:
-        BadParameter: The text is no size.
+        BadParameter: If the text is not a size.
     """
     try:
         return sizes.bytes_of(str(text))
@@ -115,7 +115,7 @@ size_option = functools.partial(typer.Option, parser=bytes_of, metavar="SIZE")
 
 
 class Stages:
-    """The stages of a command: stderr shows each stage and its time."""
+    """The stages of a command, shown on stderr with their times."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
@@ -123,7 +123,7 @@ class Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """Time a stage; the lines that are appended to the list are printed when it ends."""
+        """Time a stage; the lines appended to the yielded list are printed when it ends."""
         lines: list[str] = []
         start = time.perf_counter()
         yield lines
@@ -137,20 +137,20 @@ class Stages:
 
     @contextlib.contextmanager
     def progress(self, name: str, title: str) -> Iterator[tuple[list[str], Progress | None]]:
-        """Time a stage likewise, with a live bar; pass the yielded `progress` to the computation."""
+        """Time a stage as `stage` does, with a live bar; pass the yielded `progress` to the computation."""
         with self.stage(name) as lines, progress_bar(title, self.console) as progress:
             yield lines, progress
 
 
 class Output:
-    """The folder that a command writes a set of files to. Exits with status 2 where it cannot be written."""
+    """The folder to which a command writes a set of files. It exits with status 2 if it cannot be written."""
 
     def __init__(
         self, folder: Place, names: Sequence[str] = (), inputs: Iterable[Place | None] = ()
     ):
-        """Make the folder, in which the files of these names, and errors.txt, can be written.
+        """Make the folder, and check that the files of these names, and errors.txt, can be written.
 
-        names: all that a run may write; inputs: all that it reads, of which none is overwritten.
+        `names` are all files that a run may write; `inputs` are all that it reads, which are never overwritten.
         """
         self.folder = folder
         with self._exits_if_unwritable():
@@ -161,7 +161,7 @@ class Output:
 
     @contextlib.contextmanager
     def written(self) -> Iterator[Path]:
-        """Yield a folder for files, which take the places of the last run's together when the block ends."""
+        """Yield a folder for files, which replace the last run's together when the block ends."""
         with self._exits_if_unwritable(), self._files.written() as folder:
             yield folder
 
@@ -190,7 +190,7 @@ class Output:
 
 
 def write_errors(folder: Path, errors: Sequence[str]) -> None:
-    """Write all errors to errors.txt; there is no such file if there are none."""
+    """Write all errors to errors.txt; write no file if there are none."""
     if errors:
         text = "".join(f"{escaped(error)}\n" for error in errors)
         (folder / _ERRORS).write_text(text, encoding="utf-8")

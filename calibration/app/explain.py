@@ -53,14 +53,15 @@ def explain(
         bool,
         typer.Option(
             "--full-revaluation",
-            help="Value the trades again after each group of quotes has moved: nothing is left unexplained.",
+            help="Revalue the trades after each group of quotes has moved: nothing is left "
+            "unexplained.",
         ),
     ] = False,
 ) -> None:
     """Explain the change of a book's value by time, spots, vols, rates, dividends and correlations.
 
-    Writes explain.json, explain.csv, report.html, run.json and, if anything was wrong, errors.txt.
-    Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
+    Writes explain.json, explain.csv, report.html, run.json and, if anything was wrong, errors.txt. Exit status:
+    0; 1 if some trade or some input failed (the others have figures); 2 if nothing could be done.
     """
     configure(precision)
     output = console.Output(out, _FILES, inputs=(trades, before, after, fixings))
@@ -98,7 +99,7 @@ def explain(
     errors += [f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}" for row in unnamed]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting import explanations  # matplotlib: not before it is needed
+        from pricing.reporting import explanations  # imports matplotlib
         from pricing.reporting.page import write_explanation
 
         console.write_errors(folder, errors)
@@ -115,7 +116,7 @@ def explain(
 def _total(
     found: Mapping[str, Explanation], before: Market, after: Market
 ) -> tuple[str, Explanation] | None:
-    """Return the currency and the change of all trades; None if rates are missing, or nothing is to convert."""
+    """Return the currency and the change of all trades; None if rates are missing or not needed."""
     currency = before.currency
     try:
         return None if [*found] == [currency] else (currency, explain_total(found, before, after))
@@ -133,7 +134,7 @@ def _assumed(found: Mapping[str, Explanation], after: Path) -> list[str]:
 
 
 def _reasons(two: AgedBook, skipped: Sequence[int]) -> dict[int, str]:
-    """Return the reasons of rows that are in no number, by their places."""
+    """Return the reasons of the rows without figures, by their indices."""
     errors = {place: two.after.rows[place].errors for place in skipped}
     return {place: "; ".join(map(str, own)) or _NO_VALUE for place, own in errors.items()}
 

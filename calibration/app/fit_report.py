@@ -1,4 +1,4 @@
-"""Presentation of a calibration on the command line: a line of text, and JSON."""
+"""Present a calibration on the command line: as a line of text, and as JSON."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def summary_of(calibration: Calibration, name: str, quotes: Quotes) -> str:
 
 
 def as_json(market: Market, name: str, calibration: Calibration) -> dict[str, Any]:
-    """Return a calibration in plain values; the residuals are model less market per 1.00 vol, by quote id."""
+    """Return a calibration as plain values; residuals are model less market per 1.00 vol, by quote id."""
     table, stats = parameter_table(calibration), calibration.stats
     ids = _quoted(market.quote_ids(), name)
     unit, squares = squares_of(calibration, _quoted(market, name))
@@ -62,7 +62,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def finite(value: object) -> object:
-    """Return a value of dictionaries, lists and plain data with None for each number that is not finite."""
+    """Return nested dictionaries, lists and plain data with None for each number that is not finite."""
     if isinstance(value, dict):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -71,5 +71,5 @@ def finite(value: object) -> object:
 
 
 def _quoted(market: Any, name: str) -> Any:
-    """Return the quotes to which a model of an equity or of a curve is fitted, or their ids."""
+    """Return the quotes of an equity or a curve to which a model is fitted, or their ids."""
     return market.equities[name].surface if name in market.equities else market.swaption_vols

@@ -1,7 +1,7 @@
-"""Several processes for one command: started here, or elsewhere and joined, on JAX's own runtime.
+"""Run a command in several processes, started here or elsewhere, on JAX's distributed runtime.
 
-Processes started here are children of this one, which looks after them: when one ends badly, it says so and
-ends the others. Children end when it is gone.
+Processes started here are children of this one, which supervises them: when one fails, it reports that and ends
+the others. Children end when their parent does.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ import typer
 
 from jaxtape.cli.main import SOME_FAILED, TOO_MANY_FAILED, TRY_AGAIN, UNUSABLE, refuse
 
-_DONE = 0, SOME_FAILED, TOO_MANY_FAILED  # statuses of a process that no other one waits for
-_GRACE = 10.0  # seconds in which the other processes can report what they saw
+_DONE = 0, SOME_FAILED, TOO_MANY_FAILED  # statuses of a process that ended normally
+_GRACE = 10.0  # seconds for the other processes to report their errors
 _POLL = 0.05
-_PARENT = "JAXTAPE_PARENT"  # of a process that `started` has started
+_PARENT = "JAXTAPE_PARENT"  # the environment variable of a process that `started` started
 _RUN = "from jaxtape.cli.main import main; main()"
 
 
@@ -32,8 +32,8 @@ def started(count: int) -> NoReturn:
     """Run this command in `count` processes of this machine, and exit with their status.
 
     Raises:
-        Exit: Always: with the largest status where all processes end by themselves. Where one was lost, 75;
-            where one refuses, 2.
+        Exit: Always: with the largest status if all processes end normally, with 75 if one was lost, with 2 if
+            one refuses.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ def started(count: int) -> NoReturn:
 
 
 def _statuses(children: Sequence[subprocess.Popen]) -> list[int | None]:
-    """Wait for all processes, or for one that fails and a little for the others; None where one still runs."""
+    """Wait for all processes or, once one fails, briefly for the others; a status is None if one still runs."""
     while True:
         statuses = [child.poll() for child in children]
         if None not in statuses:
@@ -77,17 +77,17 @@ def _statuses(children: Sequence[subprocess.Popen]) -> list[int | None]:
 
 
 def _cause(statuses: Sequence[int | None]) -> tuple[int, int]:
-    """Return the index and the status of the process that failed first of all.
+    """Return the index and the status of the process that failed first.
 
-    A process that loses the others ends with 75 or by SIGABRT, sometimes before the lost one is reaped: such
-    statuses are causes only where there is no other.
+    A process that loses the others ends with 75 or by SIGABRT, sometimes before the lost one is reaped: such a
+    status is the cause only if there is no other.
     """
     failed = [(i, status) for i, status in enumerate(statuses) if status not in (None, *_DONE)]
     return min(failed, key=lambda one: one[1] in (TRY_AGAIN, -signal.SIGABRT))
 
 
 def _terminate(children: Sequence[subprocess.Popen]) -> None:
-    """Have all processes end after the current round."""
+    """Make all processes end after the current round."""
     for child in children:
         child.terminate()
 
@@ -109,23 +109,23 @@ def joined(
     join_timeout: int = 60,
     heartbeat: int = 30,
 ) -> Iterator[None]:
-    """Be one of the processes of the command while the block runs.
+    """Within the block, join the other processes of the command.
 
     A process that fails reports the reason and ends at once, without waiting for the others.
 
     Args:
         count: The number of processes.
-        coordinator: HOST:PORT of the first one; None with `cluster`: as the cluster's environment says.
+        coordinator: HOST:PORT of the first process; None with `cluster`, whose environment names it.
         process_id: The index of this process, from 0.
         cluster: Whether JAX finds the others by itself (TPU pods, SLURM, Open MPI, Kubernetes).
-        join_timeout: Seconds that the processes have to find one another.
+        join_timeout: Seconds in which the processes must find one another.
         heartbeat: Seconds after which a silent process counts as lost.
     """
     if coordinator is None and not cluster:
         yield
         return
     _end_with_parent()
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # where the devices are CPUs
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # for devices that are CPUs
     where = {} if coordinator is None else {"num_processes": count, "process_id": process_id}
     try:
         jax.distributed.initialize(
@@ -143,16 +143,16 @@ def joined(
     except BaseException as error:
         status = getattr(error, "exit_code", UNUSABLE)
         if status not in _DONE:
-            if not isinstance(error, typer.Exit):  # which has said why
+            if not isinstance(error, typer.Exit):  # its reason has been printed
                 traceback.print_exception(error)
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(status)  # the others are not waited for
+            os._exit(status)  # do not wait for the others
         raise
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone."""
+    """End this process when its parent is gone."""
     parent = os.environ.get(_PARENT)
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""`jaxtape risk`: calibrate to a market, value a book with its Greeks, write tables and a report."""
+"""`jaxtape risk`: calibrate to a market, value a book with its Greeks, and write tables and a report."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +60,7 @@ def risk(
     scenarios: Annotated[
         Path | None,
         console.path_option(
-            help="Scenarios, in JSON: every trade is valued again in each.", show_default="none"
+            help="Scenarios, in JSON: every trade is revalued in each.", show_default="none"
         ),
     ] = None,
     fixings: FixingsOption = None,
@@ -86,7 +86,8 @@ def risk(
         bool,
         typer.Option(
             "--grid-errors",
-            help="Estimate the errors of trades on grids, by a grid of half the counts.",
+            help="Estimate the errors of trades on grids, by comparison with grids of half the "
+            "size.",
         ),
     ] = False,
 ) -> None:
@@ -94,7 +95,7 @@ def risk(
 
     Writes npv.csv, sensitivity.csv, calibration.json, report.html, run.json, with scenarios scenarios.csv and
     scenario_trades.csv, and, if anything was wrong, errors.txt.
-    Exit status: 0; 1 if some trade or some input failed (the others are there); 2 if nothing could be done.
+    Exit status: 0; 1 if some trade or some input failed (the others have figures); 2 if nothing could be done.
     """
     configure(precision)
     output = console.Output(out, _FILES, inputs=(trades, market, scenarios, fixings, option_quotes))
@@ -130,7 +131,7 @@ def risk(
     errors = _errors(result, book.checked(models.market), moves, found)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting import stress  # matplotlib: not before it is needed
+        from pricing.reporting import stress  # imports matplotlib
 
         numbers = {name: as_json(quotes, name, each) for name, each in models.calibrations.items()}
         parts = {f"value the book: {part}": length for part, length in result.stats.items()}
@@ -152,13 +153,13 @@ def risk(
 
 
 def _drawn(models: MarketModels) -> list[Any]:
-    from pricing.reporting.page import fit_section  # matplotlib: not before it is needed
+    from pricing.reporting.page import fit_section  # imports matplotlib
 
     return [fit_section(fit) for fit in models.surface_fits()]
 
 
 def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:
-    """Return the scenarios of a file that the market can make; None without a file."""
+    """Return the scenarios of a file that apply to the market; None without a file."""
     try:
         return None if path is None else ScenarioSet.read(path).checked(market)
     except UnreadableFile as error:
@@ -182,7 +183,7 @@ def _revalued(
 def _errors(
     result: RiskResult, book: Book, moves: ScenarioSet | None, found: Revaluation | None
 ) -> list[str]:
-    """Return one line for each mistake of the input, for each scenario and each other trade that failed."""
+    """Return one line for each input error, each failed scenario and each other failed trade."""
     failures = found.failures if found else {}
     of_scenarios = [str(error) for error in moves.errors] if moves else []
     of_scenarios += [f"scenario {name!r}: {why}" for name, why in failures.items()]

@@ -1,4 +1,4 @@
-"""Reports after each round of a run over many surfaces, and the reasons for which the run ends early."""
+"""Report after each round of a run over many surfaces, and end the run early if necessary."""
 
 import contextlib
 import itertools
@@ -21,10 +21,10 @@ from ..many import Calibrations, Job
 
 
 class RoundsWatch:
-    """Called after each round: prints a line on stderr, writes the metrics, and ends the run where it should.
+    """A callback after each round: print a line on stderr, write the metrics, and end the run if it is due.
 
-    A run ends after the round in which SIGTERM arrived or its time was over (exit status 75), or more surfaces
-    had failed than may (3). All its rounds are kept. Several processes end after the same round.
+    A run ends after the round in which SIGTERM arrived or its time ran out (exit status 75), or the failures
+    exceeded --max-failed (3). All its rounds are kept. Several processes end after the same round.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class RoundsWatch:
         self._num_fitted, self._share = 0, 0.0
         self._failed: dict[str, str] = {}
         self._start = time.perf_counter()
-        # the start of the first round that no earlier run kept, and the share of the files read by then
+        # the start of the first round not kept by an earlier run, and the share of the files read
+        # by then
         self._first_fit = self._start, 0.0
         self._is_terminated = False
         if jax.process_index() == 0:
@@ -67,7 +68,7 @@ class RoundsWatch:
             signal.signal(signal.SIGTERM, before)
 
     def following(self, jobs: Iterator[Job], sizes: Mapping[str, int]) -> Iterator[Job]:
-        """Yield jobs, and note the share of their files, of these sizes, that lie before the one in reading."""
+        """Yield jobs, and note the share, by size, of their files before the one being read."""
         begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
         total = max(1, sum(sizes.values()))
         for job in jobs:
@@ -76,7 +77,7 @@ class RoundsWatch:
             yield job
 
     def _seconds_left(self) -> float | None:
-        """Estimate the seconds to the end from the bytes of the files that are read, or return None."""
+        """Estimate the remaining seconds from the bytes of the files read so far, or return None."""
         start, share = self._first_fit
         if self._share <= share:
             return None
@@ -84,7 +85,7 @@ class RoundsWatch:
         return round(seconds * (1.0 - self._share) / (self._share - share), 1)
 
     def __call__(self, found: Calibrations, is_kept: bool) -> None:
-        """Report a round, kept by an earlier run or fitted now, and exit where the run is to end."""
+        """Report a round, kept by an earlier run or fitted now, and exit if the run is due to end."""
         self._counts["done"] += len(found.ids)
         self._num_fitted += 0 if is_kept else len(found.ids)
         if is_kept:
@@ -120,7 +121,7 @@ class RoundsWatch:
         print(text, file=sys.stderr, flush=True)
 
     def _write_metrics(self) -> None:
-        """Write the counts as node_exporter's textfile collector reads them; the file appears whole."""
+        """Write the counts atomically, in the format of node_exporter's textfile collector."""
         if self._metrics is None:
             return
         prometheus: Any = prometheus_client()
@@ -136,7 +137,7 @@ class RoundsWatch:
         prometheus.write_to_textfile(str(self._metrics), registry)
 
     def not_allowed(self, found: Calibrations, errors: Sequence[str]) -> list[str]:
-        """Return the failures of a complete run, none within --max-failed; exit if there are more."""
+        """Return the failures of a complete run, or none if --max-failed allows them; exit if it does not."""
         if self._max_failed is None:
             return list(errors)
         self._refuse_too_many(found.failed, len(found.ids))
@@ -166,11 +167,11 @@ class RoundsWatch:
 
 
 _HELP = {
-    "done": "Surfaces that are fitted or have failed",
-    "failed": "Surfaces that have failed",
+    "done": "Surfaces fitted or failed",
+    "failed": "Surfaces that failed",
     "not_identified": "Surfaces whose quotes do not identify the model",
     "seconds": "Seconds since the run began",
-    "surfaces_per_second": "Surfaces that this run has fitted in a second",
+    "surfaces_per_second": "Surfaces fitted per second by this run",
     "last_report_timestamp_seconds": "Time of the end of the last round, or of the start of the run",
 }
 
@@ -185,7 +186,7 @@ def prometheus_client() -> Any:
 
 
 def _of_any_process(*flags: bool) -> list[bool]:
-    """Return for each flag whether it is up in one of the processes; all of them make this call."""
+    """Return the logical or of each flag over all processes, all of which must make this call."""
     if jax.process_count() == 1:
         return list(flags)
     found = multihost_utils.process_allgather(np.array(flags))

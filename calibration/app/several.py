@@ -1,4 +1,4 @@
-"""Fit a model to every surface of a file or a folder, kept as it goes, by devices and processes together."""
+"""Fit a model to every surface in a file or a folder, with checkpoints, on many devices and processes."""
 
 import itertools
 import time
@@ -54,7 +54,7 @@ def calibrate_all(
     shard: tuple[int, int] | None,
     **settings: Any,
 ) -> list[str]:
-    """Fit all surfaces, write the results in the first process, and return the failures that count."""
+    """Fit all surfaces, write the results in the first process, and return the failures beyond --max-failed."""
     folder = out if shard is None else out / _name_of(*shard)
     output = console.Output(folder, _FILES, inputs=[source])
     mesh, is_first = _mesh(devices), jax.process_index() == 0
@@ -106,7 +106,7 @@ def _write(
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
         from pricing.reporting.page import (
-            write_many_fits_report,  # matplotlib: not before it is needed
+            write_many_fits_report,  # imports matplotlib
         )
 
         console.write_errors(folder, errors)
@@ -120,18 +120,18 @@ def _write(
 def _write_whole(
     out: Place, count: int, kind: type[Calibratable], source: Place, stages: console.Stages
 ) -> None:
-    """Write the results of all shards, if this one was the last of them."""
+    """Write the results of all shards, if this one is the last."""
     folders = [out / _name_of(index, count) for index in range(count)]
     with console.refusing():
         done = [folder for folder in folders if _is_complete(folder)]
         if len(done) < count:
-            lines = f"{len(done)} of {count} shards are there; the last one writes {out / TABLE}"
+            lines = f"{len(done)} of {count} shards are complete; the last one writes {out / TABLE}"
             stages.console.print(escaped(lines), soft_wrap=True)
             return
         try:
             found = merge_shards([Calibrations.read_parquet(folder / TABLE) for folder in folders])
         except ValueError as error:
-            said = f"{out}: the shards are not put together: {error}"
+            said = f"{out}: the shards cannot be merged: {error}"
             stages.console.print(escaped(said), soft_wrap=True)
             return
     _write(found, kind, source, console.Output(out, _FILES), stages, {"shards": str(count)})
@@ -142,7 +142,7 @@ def _name_of(index: int, count: int) -> str:
 
 
 def _is_complete(folder: Place) -> bool:
-    """Return True if a folder holds the results of a run, whole."""
+    """Return True if a folder holds the complete results of a run."""
     try:
         return not mismatched_files(folder)
     except (FileNotFoundError, ValueError):
@@ -161,7 +161,7 @@ def _jobs(source: Place, kind: type[Calibratable]) -> Iterator[Job]:
 
 
 def _mesh(devices: int | None) -> Mesh:
-    """Return a mesh of `devices` devices of each process; if None, of all of them."""
+    """Return a mesh of `devices` devices from each process, or of all if None."""
     found = jax.local_devices()
     if devices is not None and devices > len(found):
         refuse(console.too_many_devices(devices, found))

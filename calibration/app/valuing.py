@@ -25,7 +25,8 @@ PATHS = next(m.num_paths for m in METHODS if isinstance(m, MonteCarlo))
 ModelOption = Annotated[
     ModelName,
     typer.Option(
-        help="Model of equities: calibrated Heston, or Black-Scholes on the surface; rates have Hull-White."
+        help="Model of equities: calibrated Heston, or Black-Scholes on the surface; rates use "
+        "Hull-White."
     ),
 ]
 PathsOption = Annotated[int, console.count_option(help="Number of paths of Monte Carlo methods.")]
@@ -35,13 +36,13 @@ SeedOption = Annotated[
 FixingsOption = Annotated[
     Path | None,
     console.path_option(
-        help="Levels of the past, in CSV: name, date, value.", show_default="those of the market"
+        help="Past fixings, in CSV: name, date, value.", show_default="those of the market"
     ),
 ]
 OptionQuotesOption = Annotated[
     Path | None,
     console.path_option(
-        help="Quotes of options, in CSV or Parquet: a row a quote; they take the place of the market's.",
+        help="Option quotes, in CSV or Parquet, one row per quote; they replace the market's.",
         show_default="those of the market",
     ),
 ]
@@ -60,7 +61,7 @@ def methods_of(paths: int) -> tuple[AbstractMethod, ...]:
 
 
 def mesh_of(devices: int) -> Mesh | None:
-    """Return the devices that share the trades; None for one."""
+    """Return the mesh of devices that share the trades; None for one device."""
     found = jax.devices()
     if devices > len(found):
         refuse(console.too_many_devices(devices, found))
@@ -70,7 +71,7 @@ def mesh_of(devices: int) -> Mesh | None:
 def read(
     trades: Path, market: Path, fixings: Path | None = None, option_quotes: Path | None = None
 ) -> tuple[Book, Market]:
-    """Return the book as the market's day finds it, and the market with its fixings and option quotes."""
+    """Return the book as of the market's day, and the market with its fixings and option quotes."""
     quotes = read_market(market, fixings, option_quotes)
     try:
         return Book.read(trades).checked(quotes), quotes
@@ -81,7 +82,7 @@ def read(
 def read_market(
     file: Path, fixings: Path | None = None, option_quotes: Path | None = None
 ) -> Market:
-    """Return the market in a file, with the fixings and the option quotes in others."""
+    """Return the market in a file, with fixings and option quotes from other files."""
     try:
         market = Market.read(file, option_quotes=option_quotes)
         return market if fixings is None else market.with_fixings(Fixings.read(fixings))
@@ -94,7 +95,7 @@ def models_of(
 ) -> MarketModels:
     """Return the models of a book; each calibration is a stage.
 
-    settings: other arguments of `calibrate_market`.
+    `settings` are other arguments of `calibrate_market`.
     """
     with progress_bar("calibrating", stages.console) as progress:
         models = calibrate_market(market, book, model=model, progress=progress, **settings)

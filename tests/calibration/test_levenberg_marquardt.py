@@ -227,7 +227,7 @@ def test_three_of_them_reach_a_minimum_that_the_first_does_not():
 @pytest.mark.parametrize("boundaries", [[], [5, 5], [0, 5], [1, 2, 3]])
 def test_boundaries_that_do_not_go_between_are_refused(boundaries):
     stages = [optax.sgd(1e-4), optax.adam(0.05), levenberg_marquardt()]
-    with pytest.raises(ValueError, match=r"3 optimizers have boundaries .*give one less than"):
+    with pytest.raises(ValueError, match=r"3 optimizers have boundaries .*give one fewer than"):
         join_optimizers(stages, boundaries)
 
 

@@ -334,11 +334,11 @@ def test_shards_of_the_command_write_the_whole(calibrated, whole, tmp_path):
     assert table(out) == whole and not mismatched_files(out)
     assert (out / "errors.txt").read_text().count("\n") == 4
     status, said = calibrated("--out", str(out), "--shard", "1/2", "--max-steps", "50")
-    assert status < 2 and "the shards are not put together: the parts are of several runs" in said
+    assert status < 2 and "the shards cannot be merged: the parts are of several runs" in said
     assert table(out) == whole
     for text in ("2/2", "x", "1", "1/0", "-1/2"):
         status, said = calibrated("--out", str(out), "--shard", text)
-        assert status == 2 and "is no share" in said
+        assert status == 2 and "is not a shard" in said
 
 
 def test_the_command_runs_in_a_store(calibrated, lake, whole, store):

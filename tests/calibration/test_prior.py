@@ -118,7 +118,9 @@ def test_what_the_quotes_do_not_tell_is_not_handed_on():
 
 
 def test_a_prior_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="'rho' is no free parameter: give std_errors of mean_rev"):
+    with pytest.raises(
+        ValueError, match="'rho' is not a free parameter: give std_errors of mean_rev"
+    ):
         Prior.of(TRUTH, {"rho": 0.1}, NOISE)
     with pytest.raises(ValueError, match="vol is off by 0: give a number above 0"):
         Prior.of(TRUTH, {"vol": 0}, NOISE)
@@ -126,7 +128,9 @@ def test_a_prior_that_does_not_fit_is_refused():
         fitted(own_vols(), Prior(jnp.zeros(3), jnp.zeros((3, 3))))
     with pytest.raises(ValueError, match="give a square matrix of that size"):
         Prior(jnp.zeros(2), jnp.zeros((3, 3)))
-    with pytest.raises(ValueError, match="'rho' is no free parameter: give the drift of mean_rev"):
+    with pytest.raises(
+        ValueError, match="'rho' is not a free parameter: give the drift of mean_rev"
+    ):
         yesterday().prior({"rho": 0.1})
 
 

@@ -395,7 +395,7 @@ def test_a_token_is_kept_for_the_user_alone(tmp_path):
     file.chmod(0o600)
     for text in ("", "short", "two words that are long", "übersee-übersee-übersee"):
         file.write_text(text)
-        with pytest.raises(Unusable, match="holds no token"):
+        with pytest.raises(Unusable, match="contains no token"):
             token_of(file)
     with pytest.raises(Unusable, match="cannot be read"):
         token_of(tmp_path / "none")
@@ -588,7 +588,7 @@ def test_requests_for_the_same_figures_share_one_computation(market):
         tasks = [asyncio.create_task(found.of(empty("a"), state)) for _ in range(5)]
         tasks.append(asyncio.create_task(found.of(empty("b"), state)))
         await asyncio.sleep(0.01)
-        with pytest.raises(HTTPProblem, match="2 valuations are in line") as full:
+        with pytest.raises(HTTPProblem, match="2 valuations are queued") as full:
             await found.of(empty("c"), state)
         assert (full.value.status, full.value.headers) == (503, {"retry-after": "1"})
         pricer.let.set()
@@ -610,9 +610,9 @@ def test_quotes_that_keep_moving_make_no_line(market):
         other = asyncio.create_task(found.of(empty("other"), first))
         await asyncio.sleep(0.0)
         for version in range(1, 9):  # nobody waits so long
-            with pytest.raises(HTTPProblem, match="they are computed"):
+            with pytest.raises(HTTPProblem, match="still being computed"):
                 await found.of(empty("a"), replace(first, version=version))
-        with pytest.raises(HTTPProblem, match="they are computed"):
+        with pytest.raises(HTTPProblem, match="still being computed"):
             await other
         found._limits = ServiceLimits(queue=3)
         tasks = [
@@ -744,7 +744,7 @@ def test_figures_that_are_late_are_there_for_the_next_request(market):
         found = ValuationQueue(
             pricer, forgotten.append, ServiceLimits(request_seconds=0.02), Metrics()
         )
-        with pytest.raises(HTTPProblem, match="they are computed") as late:
+        with pytest.raises(HTTPProblem, match="still being computed") as late:
             await found.of(empty("a"), state)
         assert late.value.status == 503 and found.is_computing
         pricer.let.set()
@@ -1039,9 +1039,9 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
         assert far.extrapolated == [True, True]
         for t, rows, status, told in (
             (1.5, states, 422, "value is not known at t = 1.5 in states[0]"),
-            (0.0, [], 422, "one state or more, of 2 finite numbers each"),
-            (0.0, [[100.0]], 422, "of 2 finite numbers each"),
-            (0.0, [*states, states[0]], 413, "there are 3 states, and at most 2 are taken"),
+            (0.0, [], 422, "at least one state of 2 finite numbers"),
+            (0.0, [[100.0]], 422, "of 2 finite numbers"),
+            (0.0, [*states, states[0]], 413, "there are 3 states, and at most 2 are allowed"),
         ):
             with pytest.raises(ServiceError) as refusal:
                 client.evaluate("put", t, rows)
@@ -1056,7 +1056,7 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
 def test_what_is_no_solution_is_refused_at_the_start(put, tmp_path):
     (tmp_path / "a.value").write_bytes(b"no program")
     with pytest.raises(
-        Unusable, match=r"a\.value: is no program that pricing\.fbsde\.export wrote"
+        Unusable, match=r"a\.value: is not a program that pricing\.fbsde\.export wrote"
     ):
         read_solutions(tmp_path)
     (tmp_path / "a.value").rename(tmp_path / "a.vega")

@@ -1,1 +1,1 @@
-"""Comparison of the outputs of nightly runs, with alarms for values out of bounds."""
+"""Compare the outputs of nightly runs, with alarms for values out of bounds."""

@@ -1,4 +1,4 @@
-"""Check a run, by itself and against the run before, for values out of bounds."""
+"""Check a run, alone and against the previous run, for values out of bounds."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ class Thresholds:
 
     Attributes:
         rms_vol_points: The root mean square of the residuals of a fit, in vol points.
-        residual_vol_points: The largest residual of a fit.
+        residual_vol_points: The largest residual of a fit, in vol points.
         relative_error: The standard error of a fitted parameter, as a fraction of it.
-        condition_number: The condition number of a fit: above it parameters are hardly identified.
+        condition_number: The condition number of a fit, above which parameters are poorly identified.
         std_error: The standard error of a trade's value, as a share of the book's gross value.
-        non_finite: Trades and parameters with figures that are not finite.
-        failed: Trades without figures.
+        non_finite: The number of trades with figures that are not finite.
+        failed: The number of trades without figures.
         value_drift: The change of the book's value since yesterday, as a share of the gross value.
-        trade_drift: The change of a trade's value likewise.
+        trade_drift: The change of a trade's value since yesterday, as a share of the gross value.
         sensitivity_drift: The change of a sensitivity, as a share of the largest of its unit.
         rms_bp: The root mean square of the residuals of a fit to normal vols, in basis points.
-        residual_bp: The largest residual of such a fit.
+        residual_bp: The largest residual of a fit to normal vols, in basis points.
     """
 
     rms_vol_points: float = 2.0
@@ -46,14 +46,14 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Alarm:
-    """One thing that is out of bounds.
+    """A value out of bounds.
 
     Attributes:
-        check: The check: the name of a threshold, `complete`, `converged` or `finite`.
-        place: The place: a file and the underlying, trade or quote in it.
-        value: The value found; None where it is not a number.
-        limit: The most that is allowed; None where the check has no number.
-        message: The same in words.
+        check: The name of a threshold, `complete`, `converged` or `finite`.
+        place: A file, and the underlying, trade or quote in it.
+        value: The value found; None if it is not a number.
+        limit: The largest allowed value; None if the check has none.
+        message: A description of the above.
     """
 
     check: str
@@ -64,11 +64,11 @@ class Alarm:
 
 
 def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]:
-    """Return all that is out of bounds in today's run.
+    """Return an alarm for each value of today's run that is out of bounds.
 
     Args:
         today: The run.
-        yesterday: The run before; without it drift is not checked.
+        yesterday: The previous run; without it, drift is not checked.
         limits: The bounds.
     """
     found = [*_of_files(today), *_of_fits(today, limits), *_of_trades(today, limits)]
@@ -79,7 +79,7 @@ def alarms(today: Run, yesterday: Run | None, limits: Thresholds) -> list[Alarm]
 
 
 def summary(today: Run, yesterday: Run | None) -> dict[str, Any]:
-    """Return the numbers of a run that a dashboard draws."""
+    """Return the numbers of a run for a dashboard."""
     found: dict[str, Any] = {
         "value": today.value,
         "gross_value": today.gross,
@@ -128,7 +128,7 @@ def _above(check: str, place: str, value: float | None, limit: float, what: str)
 
 def _of_files(run: Run) -> Iterator[Alarm]:
     for name in run.mismatched:
-        message = "is not of the run that run.json is of: the run was cut short, or it was changed"
+        message = "is not from the run of run.json: the run was cut short, or the file was changed"
         yield Alarm("complete", str(run.folder / name), None, None, f"{name} {message}")
 
 
@@ -239,7 +239,7 @@ def _is_non_finite(row: Mapping[str, Any]) -> bool:
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    """Return |part / whole|; 0 of nothing is 0."""
+    """Return |part / whole|; 0 if both are 0."""
     if part is None or whole is None:
         return None
     return abs(part / whole) if whole else (0.0 if part == 0.0 else math.inf)

@@ -1,4 +1,4 @@
-"""`jaxtape monitor`: report values out of bounds in a nightly run, and drift since the run before."""
+"""`jaxtape monitor`: report values out of bounds in a nightly run, and drift since the previous run."""
 
 import json
 from dataclasses import asdict
@@ -34,7 +34,7 @@ def monitor(
         ),
     ],
     yesterday: Annotated[
-        Path | None, console.path_option(help="The folder of the run before.")
+        Path | None, console.path_option(help="The folder of the previous run.")
     ] = None,
     out: Annotated[
         Path | None, console.path_option(help="Write the JSON to this file as well as to stdout.")
@@ -91,7 +91,7 @@ def monitor(
         float, _limit(_USUAL.residual_bp, "Largest residual of a normal vol, in bp.")
     ] = _USUAL.residual_bp,
 ) -> None:
-    """Check a run of jaxtape risk against bounds and against the run before; print JSON.
+    """Check a run of jaxtape risk against bounds and against the previous run; print JSON.
 
     Exit status: 0; 1 if there is an alarm; 2 if a run cannot be read.
     """

@@ -14,7 +14,7 @@ from pydantic import BaseModel, RootModel, model_validator
 from jaxtape.output_folder import MANIFEST, mismatched_files, read_bytes
 from pricing.market.vol_unit import BASIS_POINTS, VOL_POINTS, VolUnit
 
-FILES = "npv.csv", "sensitivity.csv", "calibration.json", MANIFEST  # what is read of a run
+FILES = "npv.csv", "sensitivity.csv", "calibration.json", MANIFEST  # files of a run
 _NOT_A_NUMBER = ("id", "type", "method", "status", "currency")
 
 
@@ -22,12 +22,12 @@ class Fit(BaseModel):
     """Entry of an underlying in `calibration.json`; a number that is not finite is None.
 
     Attributes:
-        result: The reason for which the fit stopped.
+        result: The reason why the fit stopped.
         parameters: Parameter -> number.
         standard_errors: Parameter -> its standard error.
         condition_number: The condition number of the scaled normal matrix.
         sum_squared_vol_points: The sum of squared residuals, in vol points; in runs of earlier versions also
-            for normal vols.
+            that of normal vols.
         sum_squared_bp: The sum of squared residuals of normal vols, in basis points.
         residuals: Quote id -> model less market, per 1.00 vol.
     """
@@ -71,7 +71,7 @@ class Run:
         folder: The folder of the run.
         mismatched: The files that do not belong to the run of the folder's `run.json`.
         trades: The rows of `npv.csv`, numbers as numbers; an id may occur twice.
-        sensitivities: Quote id and unit, which names the currency -> the column `scaled` of `sensitivity.csv`.
+        sensitivities: (quote id, unit, which names the currency) -> the column `scaled` of `sensitivity.csv`.
         calibrations: Underlying -> its entry in `calibration.json`.
     """
 
@@ -98,12 +98,12 @@ class Run:
 
     @property
     def value(self) -> float:
-        """The sum over all trades with a finite value; NaN where they are in several currencies."""
+        """The sum over all trades with a finite value; NaN if they are in several currencies."""
         return only_of(self.values)
 
     @property
     def gross(self) -> float:
-        """The sum of absolute values of trades; NaN likewise."""
+        """The sum of the absolute values of trades; NaN if they are in several currencies."""
         return only_of(self.gross_values)
 
     def _sums(self, part: Callable[[float], float]) -> dict[str, float]:
@@ -115,7 +115,7 @@ class Run:
 
 
 def only_of(sums: Mapping[str, float]) -> float:
-    """Return the sum of the one currency, 0 without any, NaN of several: they are never added up."""
+    """Return the sum of a single currency, 0 if there is none, NaN if there are several."""
     return next(iter(sums.values()), 0.0) if len(sums) < 2 else math.nan
 
 
@@ -123,7 +123,7 @@ def read_run(folder: Path) -> Run:
     """Return the run in a folder.
 
     Raises:
-        ValueError: The folder lacks a file of a run, or one of them is not what a run writes.
+        ValueError: If the folder lacks a file of a run, or one is not as a run writes it.
     """
     try:
         mismatched = tuple(mismatched_files(folder))
@@ -146,7 +146,8 @@ def _rows(file: Path) -> list[dict[str, str]]:
     """Return the rows of a file, each with a cell for each column.
 
     Raises:
-        ValueError: The file has no header, or a row has more cells or fewer, as one that was cut short.
+        ValueError: If the file has no header, or a row has too many or too few cells, such as one that was cut
+            short.
     """
     stream = io.StringIO(read_bytes(file).decode("utf-8"), newline="")
     header, *rows = list(csv.reader(stream)) or [[]]
@@ -159,7 +160,7 @@ def _rows(file: Path) -> list[dict[str, str]]:
 
 
 def _text(cell: str) -> str:
-    """Return the text of a cell, without the apostrophe that keeps spreadsheets from computing it."""
+    """Return the text of a cell, without the apostrophe that keeps spreadsheets from evaluating it."""
     return cell.removeprefix("'")
 
 

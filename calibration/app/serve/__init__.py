@@ -1,1 +1,1 @@
-"""An HTTP service of values and risk: it keeps books, takes moves of quotes, and computes figures once."""
+"""An HTTP service of values and risk: it stores books, accepts moves of quotes, and caches figures."""

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: paths, conditions, answers."""
+"""The service as an ASGI application: paths, preconditions, responses."""
 
 import asyncio
 import contextlib
@@ -57,12 +57,12 @@ _STATES = {
     },
 }
 _Name = Annotated[str, Path(description="The name of a book.")]
-_IfMatch = Annotated[str | None, Header(description="The version that is changed, or *.")]
-_IfNoneMatch = Annotated[str | None, Header(description="*: only if nothing stands there.")]
+_IfMatch = Annotated[str | None, Header(description="The version to change, or *.")]
+_IfNoneMatch = Annotated[str | None, Header(description="*: only if there is none yet.")]
 
 
 class Service:
-    """Handlers of one service's paths.
+    """The request handlers of a service.
 
     Args:
         session: The books and the market.
@@ -71,8 +71,8 @@ class Service:
         limits: The bounds.
         metrics: Prometheus metrics of the service.
         warm: The books whose programs are compiled before the service is ready.
-        settings: A digest of all but books and quotes that figures depend on.
-        solutions: The solutions of backward equations that are evaluated, by name.
+        settings: A digest of everything that figures depend on, except books and quotes.
+        solutions: The solutions of backward equations that can be evaluated, by name.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Service:
 
     @property
     def is_computing(self) -> bool:
-        """Whether a valuation runs."""
+        """Whether a valuation is running."""
         return self._valuations.is_computing
 
     def application(self) -> FastAPI:
@@ -107,7 +107,7 @@ class Service:
             title="jaxtape serve",
             description="Values and sensitivities of books in a market whose quotes move.",
             version="1",
-            docs_url=None,  # a page that loads scripts from elsewhere
+            docs_url=None,  # that page loads scripts from elsewhere
             redoc_url=None,
             lifespan=self._life,
             middleware=[gate, hosts] if self._auth.is_local else [gate],
@@ -147,7 +147,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _life(self, app: FastAPI):
-        """Compile the programs of the first requests in the background; at the end take no more requests."""
+        """Compile the programs of the first requests in the background; on shutdown, take no more requests."""
         del app
         warming = asyncio.create_task(self._warmed())
         yield
@@ -180,11 +180,11 @@ class Service:
             self._auth.check(authorization)
 
     async def _written(self, change: Callable[..., Result], *arguments: Any) -> Result:
-        """Change the session in the thread that writes, and wait for it.
+        """Change the session in the writer thread, and wait for it.
 
         Raises:
-            busy: It takes too long, and may be done or not; it is a `HTTPProblem`.
-            HTTPProblem: It could not be written.
+            busy: If it takes too long, and may or may not be done; an `HTTPProblem`.
+            HTTPProblem: If it could not be written.
         """
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._writer, change, *arguments)
@@ -197,7 +197,7 @@ class Service:
             raise busy(detail, status=504) from None
         except OSError as error:
             reason = error.strerror or str(error)
-            detail = f"the change could not be written ({reason}), and is not made"
+            detail = f"the change could not be written ({reason}), and was not made"
             raise HTTPProblem(
                 507, "not-kept", detail, "make room in the folder of --state"
             ) from error
@@ -216,7 +216,7 @@ class Service:
         response: Response,
         if_match: _IfMatch = None,
     ) -> QuotesUpdated:
-        """Move quotes, all that are named or none."""
+        """Move all of the named quotes or none."""
         content = await body_of(request, self._limits)
         condition = Precondition(if_match)
         state = await self._written(self._session.move, content, condition)
@@ -224,7 +224,7 @@ class Service:
         return QuotesUpdated(version=state.version, moved=len(state.moves))
 
     async def books(self) -> BookList:
-        """Return the books that are kept."""
+        """Return the stored books."""
         stored = sorted(self._session.books.items())
         return BookList(books=[BookEntry.of(book) for _, book in stored])
 
@@ -236,10 +236,10 @@ class Service:
         if_match: _IfMatch = None,
         if_none_match: _IfNoneMatch = None,
     ) -> BookEntry:
-        """Keep a book, new or in the place of another version.
+        """Store a book, new or in place of another version.
 
         Raises:
-            HTTPProblem: The format is not known.
+            HTTPProblem: If the format is unknown.
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media not in _FORMATS:
@@ -254,7 +254,7 @@ class Service:
         return BookEntry.of(stored)
 
     async def book(self, name: _Name) -> Response:
-        """Return the text of a book, as it was submitted."""
+        """Return the text of a book as submitted."""
         stored = self._session.book(name)
         headers = {"etag": f'"{stored.version}"'}
         return Response(stored.text, headers=headers, media_type=_MEDIA_TYPES[stored.format])
@@ -270,7 +270,7 @@ class Service:
         await self._written(delete)
 
     async def _figures(self, part: str, name: str, known: str | None) -> Response:
-        """Return a document of a book at the market's present version, or a newer one."""
+        """Return a document of a book at the market's current version, or a newer one."""
         stored, state = self._session.book(name), self._session.market
         version = self._tag(stored.version, state.version)
         if version in (known or ""):
@@ -284,7 +284,7 @@ class Service:
         return f'"{book}-{quotes}-{self._settings}"'
 
     async def solutions(self) -> SolutionList:
-        """Return every solution that is evaluated."""
+        """Return every solution that can be evaluated."""
         return SolutionList(solutions=[one.entry for _, one in sorted(self._solutions.items())])
 
     async def evaluate(
@@ -293,8 +293,8 @@ class Service:
         """Return the figures of a solution at a time and states.
 
         Raises:
-            HTTPProblem: There is no solution of that name, or it has no figures there.
-            busy: It takes too long; it is a `HTTPProblem`.
+            HTTPProblem: If there is no solution of that name, or it has no figures there.
+            busy: If it takes too long; an `HTTPProblem`.
         """
         if (found := self._solutions.get(name)) is None:
             detail = f"there is no solution {name[:100]!r}"
@@ -306,10 +306,10 @@ class Service:
         try:
             return await asyncio.wait_for(evaluated, self._limits.request_seconds)
         except TimeoutError:
-            raise busy("the solution is being evaluated for others; give fewer states") from None
+            raise busy("the solution is busy with other requests; give fewer states") from None
 
     async def live(self) -> dict[str, bool]:
-        """Return {"live": true}: the process answers."""
+        """Return {"live": true}: the process responds."""
         return {"live": True}
 
     async def ready(self, response: Response) -> dict[str, bool]:
@@ -318,7 +318,7 @@ class Service:
         return {"live": True, "ready": self._is_ready}
 
     async def metrics(self) -> Response:
-        """Return the metrics in the format of Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -330,7 +330,7 @@ def _endpoint(figures: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    """Answer a request that failed with problem details (RFC 9457)."""
+    """Answer a failed request with problem details (RFC 9457)."""
     remedy = "GET /openapi.json lists the paths, with the form of each request"
     if isinstance(error, RequestValidationError):
         detail = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

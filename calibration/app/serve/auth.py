@@ -12,16 +12,16 @@ from jaxtape.output_folder import read_bytes
 from .database import Unusable
 from .problems import HTTPProblem
 
-_LEAST = 16  # characters of a token
+_LEAST = 16  # minimum number of characters in a token
 
 
 class Auth:
     """The access rule of a service.
 
     Args:
-        token: Token that writes must carry.
-        is_local: Whether only programs of this machine reach the service.
-        guards_reads: Whether reading needs the token, too; it does where others reach the service.
+        token: The token that writes require.
+        is_local: Whether only programs on this machine can reach the service.
+        guards_reads: Whether reads require the token, too; they do if others can reach the service.
     """
 
     def __init__(self, token: str, *, is_local: bool, guards_reads: bool = False):
@@ -29,10 +29,10 @@ class Auth:
         self.guards_reads = guards_reads or not is_local
 
     def check(self, authorization: str | None) -> None:
-        """Check the header Authorization.
+        """Check the Authorization header.
 
         Raises:
-            HTTPProblem: It does not have the token.
+            HTTPProblem: If it does not carry the token.
         """
         scheme, _, given = (authorization or "").partition(" ")
         is_right = secrets.compare_digest(given.strip().encode(), self._token)
@@ -46,7 +46,7 @@ class Auth:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only programs of this machine can reach a host."""
+    """Return True if only programs on this machine can reach a host."""
     if host == "localhost":
         return True
     try:
@@ -56,10 +56,10 @@ def is_loopback(host: str) -> bool:
 
 
 def token_of(file: Path) -> str:
-    """Return the token in a file that nobody else can read.
+    """Return the token in a file that only this user can read.
 
     Raises:
-        Unusable: Others can read it, or it holds no token.
+        Unusable: If others can read it, or it contains no token.
     """
     try:
         mode, text = file.stat().st_mode, read_bytes(file).decode("utf-8")
@@ -71,14 +71,15 @@ def token_of(file: Path) -> str:
     token = text.strip()
     if len(token) < _LEAST or not (token.isascii() and token.isprintable()) or " " in token:
         raise Unusable(
-            f"{file}: holds no token; write at least {_LEAST} ASCII characters without blanks to it, such as "
-            "`openssl rand -hex 32` makes"
+            f"{file}: contains no token; write at least {_LEAST} ASCII characters without blanks "
+            f"to it, such as "
+            "the output of `openssl rand -hex 32`"
         )
     return token
 
 
 def kept_token(file: Path) -> str:
-    """Return the token in a file; where there is none, a new one is kept there, for the user alone."""
+    """Return the token in a file; if there is none, write a new one that only this user can read."""
     if file.exists():
         return token_of(file)
     token = secrets.token_urlsafe(32)

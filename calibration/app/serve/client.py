@@ -1,4 +1,4 @@
-"""A client of the service, with typed results, and retries while the service is busy."""
+"""A client of the service with typed results, and with retries while the service is busy."""
 
 import json
 import time
@@ -28,17 +28,17 @@ from .session_state import Format
 from .session_state import StoredBook as StoredBook
 
 _MEDIA_TYPES = {"csv": "text/csv", "json": "application/json"}
-_REPEATABLE = ("GET", "PUT")  # done twice they are done once
+_REPEATABLE = ("GET", "PUT")  # idempotent methods
 Document = TypeVar("Document", bound=BaseModel)
 
 
 class ServiceError(Exception):
-    """An error reported by the service, or no answer.
+    """An error reported by the service, or a missing answer.
 
     Attributes:
-        status: The HTTP status: 401 for a wrong token, 404 for no such book, 412 or 428 if the book or the
-            quotes have another version by now (`problem.version`), 422 for mistakes (`problem.errors`), 503 or
-            504 if the service was busy after every retry; 0 if no answer came.
+        status: The HTTP status: 401 for a wrong token, 404 for an unknown book, 412 or 428 if the book or the
+            quotes have changed (`problem.version`), 422 for invalid input (`problem.errors`), 503 or 504 if the
+            service was busy after every retry; 0 if there was no answer.
         problem: The service's description of the error.
 
     Examples:
@@ -56,17 +56,17 @@ class ServiceError(Exception):
 
 
 class RiskClient(AbstractContextManager):
-    """A connection to a service; not for two threads at once.
+    """A connection to a service, not thread-safe.
 
-    After a 503 the request is repeated after the seconds that the service names. So is a request without an
-    answer, if it is idempotent.
+    After a 503, the request is repeated after the number of seconds in the answer. A request without an answer
+    is repeated if it is idempotent.
 
     Args:
         url: Address of the service, such as http://127.0.0.1:8117.
         token: Token for writes.
-        timeout: The seconds that an answer may take.
-        retries: Maximum number of times that a request is sent again.
-        transport: Transport of the requests, if it is not the network.
+        timeout: Maximum seconds for an answer.
+        retries: Maximum number of retries of a request.
+        transport: Transport of the requests; the default is the network.
 
     Examples:
         >>> with RiskClient("http://127.0.0.1:8117", token="...") as client:
@@ -86,7 +86,7 @@ class RiskClient(AbstractContextManager):
         self.url, self._retries = url, retries
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         settings: dict[str, Any] = {"headers": headers, "timeout": timeout, "transport": transport}
-        is_here = is_loopback(httpx2.URL(url).host)  # no proxy leads there
+        is_here = is_loopback(httpx2.URL(url).host)  # a loopback address needs no proxy
         self._http = httpx2.Client(base_url=url, trust_env=not is_here, **settings)
 
     def __exit__(self, *_: object) -> None:
@@ -99,27 +99,27 @@ class RiskClient(AbstractContextManager):
     def submit(
         self, name: str, text: str, format: Format = "csv", *, version: str | None = None
     ) -> BookEntry:
-        """Keep a book under a name, and return its entry.
+        """Store a book under a name, and return its entry.
 
         Args:
             name: Name of the book.
             text: The trades.
             format: The format of the text.
-            version: The version that it replaces, or "*" for whichever; a new book needs none.
+            version: The version to replace, or "*" for any; a new book needs none.
         """
         headers = {"content-type": _MEDIA_TYPES[format], **_if_match(version)}
         return self._asked(BookEntry, "PUT", f"/v1/books/{name}", text.encode(), headers)
 
     def books(self) -> tuple[BookEntry, ...]:
-        """Return the books that are kept."""
+        """Return the stored books."""
         return tuple(self._asked(BookList, "GET", "/v1/books").books)
 
     def text(self, name: str) -> str:
-        """Return the text of a book, as it was submitted."""
+        """Return the text of a book as submitted."""
         return self._answer("GET", f"/v1/books/{name}").text
 
     def delete(self, name: str, *, version: str = "*") -> None:
-        """Remove a book, of one version or of whichever."""
+        """Remove a book, of one version or of any."""
         self._answer("DELETE", f"/v1/books/{name}", headers=_if_match(version))
 
     def value(self, name: str) -> BookValue:
@@ -135,7 +135,7 @@ class RiskClient(AbstractContextManager):
         return self._asked(BookSensitivities, "GET", f"/v1/books/{name}/sensitivities")
 
     def risk(self, name: str) -> BookRisk:
-        """Return all of these, of one version of the quotes."""
+        """Return value, Greeks and sensitivities, at one version of the quotes."""
         return self._asked(BookRisk, "GET", f"/v1/books/{name}/risk")
 
     def quotes(self) -> Quotes:
@@ -143,18 +143,18 @@ class RiskClient(AbstractContextManager):
         return self._asked(Quotes, "GET", "/v1/quotes")
 
     def move(self, quotes: Mapping[str, float], *, version: int | Literal["*"]) -> QuotesUpdated:
-        """Move quotes, all of these or none.
+        """Move all of the named quotes or none.
 
         Args:
-            quotes: Quote id -> its new number.
-            version: The version of the quotes that this is decided on, or "*" for whichever.
+            quotes: Quote id -> its new value.
+            version: The version of the quotes on which the move is based, or "*" for any.
         """
         content = json.dumps({"quotes": dict(quotes)}).encode()
         headers = {"content-type": "application/json", **_if_match(str(version))}
         return self._asked(QuotesUpdated, "PATCH", "/v1/quotes", content, headers)
 
     def solutions(self) -> tuple[SolutionEntry, ...]:
-        """Return the solutions of backward equations that are evaluated."""
+        """Return the solutions of backward equations that can be evaluated."""
         return tuple(self._asked(SolutionList, "GET", "/v1/solutions").solutions)
 
     def evaluate(self, name: str, t: float, states: Sequence[Sequence[float]]) -> SolutionFigures:
@@ -175,7 +175,7 @@ class RiskClient(AbstractContextManager):
         """Wait until the service is ready.
 
         Raises:
-            _no_answer: It is not ready in time; the error is a `ServiceError`.
+            _no_answer: If it is not ready in time; a `ServiceError`.
         """
         end = time.monotonic() + seconds
         while not self.is_ready():
@@ -196,8 +196,8 @@ class RiskClient(AbstractContextManager):
         """Return a successful answer.
 
         Raises:
-            ServiceError: It reports an error.
-            _no_answer: There is none; the error is a `ServiceError`.
+            ServiceError: If it reports an error.
+            _no_answer: If there is none; a `ServiceError`.
         """
         for left in range(self._retries, -1, -1):
             try:
@@ -236,7 +236,7 @@ def _seconds(text: str) -> float:
 
 
 def _problem_of(found: httpx2.Response) -> ProblemDetails:
-    """Return the problem in an answer, also one that did not come from the service."""
+    """Return the problem in an answer, even one that did not come from the service."""
     try:
         return ProblemDetails.model_validate_json(found.content)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The books and the moved quotes of a service, in one SQLite table that survives a crash."""
+"""Store the books and the moved quotes of a service in one SQLite table that survives a crash."""
 
 import contextlib
 import errno
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from .session_state import NAME, StoredBook
 
 _FILE = "state.sqlite"
-_APPLICATION = 0x6A787470  # what marks a database as ours
-_QUOTES = "."  # the row of the quotes; no book has such a name
+_APPLICATION = 0x6A787470  # marks a database of this service
+_QUOTES = "."  # the row of the quotes; not a valid name of a book
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
@@ -31,13 +31,13 @@ class KeptQuotes(NamedTuple):
 
 
 class Store:
-    """The folder for the books and moved quotes of a service; writes are on the disk when they return.
+    """The folder for the books and moved quotes of a service; writes are on disk when they return.
 
     Args:
-        folder: The folder; it is made if there is none.
+        folder: The folder, which is made if there is none.
 
     Raises:
-        Unusable: The folder cannot be written, others may write it, or its file is not one of a service.
+        Unusable: If the folder cannot be written, is writable by others, or contains a file of another program.
     """
 
     def __init__(self, folder: Path):
@@ -58,7 +58,7 @@ class Store:
                 raise self._foreign("it is a database of another application")
             self._connection.execute(f"PRAGMA application_id={_APPLICATION}")
             self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")  # a commit is on the disk
+            self._connection.execute("PRAGMA synchronous=FULL")  # a commit is on disk
             columns = "name TEXT PRIMARY KEY, format TEXT NOT NULL, text TEXT NOT NULL"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS kept ({columns})")
 
@@ -68,7 +68,7 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder; where another service holds it, `Unusable` is raised."""
+        """Lock the folder; `Unusable` is raised if another service has it locked."""
         place = self.folder / "lock"
         with contextlib.closing(sqlite3.connect(place, timeout=0.0, isolation_level=None)) as lock:
             with self._usable():
@@ -76,7 +76,7 @@ class Store:
             yield
 
     def books(self) -> dict[str, StoredBook]:
-        """Return the books that are kept, by name; a file that no service wrote is `Unusable`."""
+        """Return the stored books by name; `Unusable` is raised if no service wrote the file."""
         with self._usable():
             rows = self._connection.execute("SELECT * FROM kept ORDER BY name").fetchall()
         books = {row[0]: StoredBook(*row) for row in rows if row[0] != _QUOTES}
@@ -86,7 +86,7 @@ class Store:
         return books
 
     def quotes(self) -> KeptQuotes:
-        """Return the moved quotes that are kept."""
+        """Return the stored moved quotes."""
         with self._usable():
             query = "SELECT text FROM kept WHERE name = ?"
             row = self._connection.execute(query, (_QUOTES,)).fetchone()
@@ -96,7 +96,7 @@ class Store:
             raise self._foreign(str(error)) from None
 
     def keep_book(self, stored: StoredBook) -> None:
-        """Write a book, and replace the one of the same name."""
+        """Write a book, replacing one of the same name."""
         self._write("REPLACE INTO kept VALUES (?, ?, ?)", stored.name, stored.format, stored.text)
 
     def drop_book(self, name: str) -> None:
@@ -111,7 +111,7 @@ class Store:
         """Write one row.
 
         Raises:
-            OSError: The disk does not take it.
+            OSError: If it cannot be written to disk.
         """
         try:
             self._connection.execute(statement, values)
@@ -128,7 +128,7 @@ class Store:
         """Translate the errors of SQLite.
 
         Raises:
-            Unusable: There was one.
+            Unusable: If there was one.
         """
         try:
             yield
@@ -147,10 +147,10 @@ class Store:
 def check_private(folder: Path, remedy: str) -> None:
     """Check that nobody else may write a folder of a service or the files in it.
 
-    remedy: what may be given in place of the folder.
+    `remedy` names an alternative to the folder.
 
     Raises:
-        Unusable: Others may write the folder, or a file in it.
+        Unusable: If others may write the folder, or a file in it.
     """
     if os.name == "nt":
         return

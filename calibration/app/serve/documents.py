@@ -1,4 +1,4 @@
-"""The documents of a service, as its pages of OpenAPI and its client know them."""
+"""The documents of a service, for its OpenAPI description and its client."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .session_state import Format, QuotedMarket, StoredBook
 
 
 class BookEntry(BaseModel):
-    """A book that is kept.
+    """A stored book.
 
     Attributes:
         name: Name of the book.
@@ -33,7 +33,7 @@ class BookEntry(BaseModel):
 
 
 class BookList(BaseModel):
-    """Every book that is kept, by name."""
+    """Every stored book, by name."""
 
     books: list[BookEntry]
 
@@ -62,14 +62,14 @@ class Quotes(BaseModel):
 
 
 class QuotesUpdated(BaseModel):
-    """The outcome of a move: the version of the quotes, and the number moved since the market's file."""
+    """The result of a move: the version of the quotes, and the number moved since the market's file."""
 
     version: int
     moved: int
 
 
 class SolutionEntry(BaseModel):
-    """A solution of a backward equation that is evaluated.
+    """A solution of a backward equation that can be evaluated.
 
     Attributes:
         name: Name of the solution.
@@ -83,7 +83,7 @@ class SolutionEntry(BaseModel):
 
 
 class SolutionList(BaseModel):
-    """Every solution that is evaluated, by name."""
+    """Every solution that can be evaluated, by name."""
 
     solutions: list[SolutionEntry]
 
@@ -94,9 +94,9 @@ class SolutionFigures(BaseModel):
     Attributes:
         name: Name of the solution.
         t: The time, in years.
-        figures: Name -> the figure at each state, in their order.
-        extrapolated: For each state, whether it lies beyond those that paths reach, so that figures are
-            extrapolated; None where the solution was exported without its reach.
+        figures: Name -> the figure at each state, in order.
+        extrapolated: For each state, whether figures are extrapolated, because it lies beyond the paths' reach;
+            None if the solution was exported without its reach.
     """
 
     name: str
@@ -130,12 +130,12 @@ class QuoteSensitivity(BaseModel):
 
     Attributes:
         quote_id: The quote's id.
-        derivative: The derivative of the book's value per 1.00 of the quote; None where it is not finite.
-        shift: A usual move of the quote, in its own units.
-        scaled: `derivative` times `shift`; None likewise.
+        derivative: The derivative of the book's value per 1.00 of the quote; None if not finite.
+        shift: A typical move of the quote, in its own units.
+        scaled: `derivative` times `shift`; None if not finite.
         unit: The unit of `scaled`.
-        currency: The ISO code of the values that it moves: the total's, or, without a total, one of those that
-            the quote moves, with a row for each.
+        currency: The ISO code of the value's currency: that of the total or, without a total, one of those that
+            the quote affects, with a row for each.
     """
 
     quote_id: str
@@ -154,11 +154,10 @@ class BookValue(BaseModel):
         book_version: The version of its text.
         market_version: The version of the quotes.
         asof: The day of the market.
-        currency: The ISO code of the value's currency; None where trades are in several that no FX rates
-            convert.
-        value: The sum over all trades that were valued; None where they are in several such currencies, or
-            where none was.
-        values: The same by currency, each in its own.
+        currency: The ISO code of the value's currency; None if trades are in several without FX rates to
+            convert them.
+        value: The sum over all valued trades; None if there are none, or they are in several such currencies.
+        values: Currency -> the sum over its trades, in that currency.
         trades: The number of rows.
         failed: The number of rows without figures.
     """
@@ -178,7 +177,7 @@ class BookGreeks(BookValue):
     """Value and Greeks of every trade of a book.
 
     Attributes:
-        positions: The rows of the book, in its order.
+        positions: The rows of the book, in order.
     """
 
     positions: list[TradeFigures]
@@ -188,14 +187,14 @@ class BookSensitivities(BookValue):
     """Sensitivities of the value of a book to every quote.
 
     Attributes:
-        sensitivities: The quotes of the market, in its order.
+        sensitivities: One row for each quote of the market, in order.
     """
 
     sensitivities: list[QuoteSensitivity]
 
 
 class BookRisk(BookGreeks, BookSensitivities):
-    """All that is known of a book, of one state of the market."""
+    """Value, Greeks and sensitivities of a book, in one state of the market."""
 
 
 PARTS: dict[str, type[BookValue]] = {
@@ -208,7 +207,7 @@ PARTS: dict[str, type[BookValue]] = {
 
 
 def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> BookRisk:
-    """Return all that was found of a book."""
+    """Return all results of a book."""
     market = state.market
     positions = positions_of(result, stored.book, market)
     found = quote_risks(result, market)
@@ -235,7 +234,7 @@ def book_risk(stored: StoredBook, state: QuotedMarket, result: RiskResult) -> Bo
 
 
 def encoded(risk: BookRisk) -> dict[str, bytes]:
-    """Return the bytes of every document of a book, by its name; a number that is not finite is null."""
+    """Return the bytes of every document of a book, by name; a number that is not finite becomes null."""
     return {
         name: risk.model_dump_json(include=set(kind.model_fields)).encode()
         for name, kind in PARTS.items()

@@ -1,4 +1,4 @@
-"""Risk engines of books in a market whose quotes move; books on the same underlyings share fitted models."""
+"""Cache risk engines of books while quotes move; books on the same underlyings share fitted models."""
 
 import threading
 from collections import defaultdict
@@ -24,11 +24,11 @@ from ...market_models import (
 from ..valuing import methods_of
 from .session_state import StoredBook
 
-_Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and what is calibrated
+_Names = tuple[tuple[str, ...], tuple[str, ...]]  # the equities, and the calibrated underlyings
 
 
 class _BookEngine(NamedTuple):
-    """The engine of one book, and the one that it shares models with."""
+    """The engine of one book, and the engine whose models it shares."""
 
     stored: StoredBook
     names: _Names
@@ -37,11 +37,11 @@ class _BookEngine(NamedTuple):
 
 
 class EngineCache:
-    """An engine for each book; books on the same underlyings share the models that are fitted.
+    """An engine for each book; books on the same underlyings share fitted models.
 
-    A fit starts at the end of the calibration to the market's file, so that the same quotes give the same
-    figures, whichever came before. An underlying that cannot be calibrated to the file is calibrated to the
-    moving quotes until that succeeds. Threads may value different books at once; they share the budget.
+    Each fit starts from the calibration to the market's file, so that the same quotes always give the same
+    figures. An underlying that cannot be calibrated to the file is calibrated to the moving quotes until that
+    succeeds. Threads may value different books at once; they share the budget.
 
     Args:
         base: The market of the file.
@@ -51,7 +51,7 @@ class EngineCache:
         seed: The seed of Monte Carlo methods and of random starts.
         budget: The bytes of memory of the tiles that run at once.
         starts: The starting points of each calibration.
-        max_steps: The most steps of each start.
+        max_steps: The maximum number of steps of each start.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class EngineCache:
             self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Forget the models that no book shares any more."""
+        """Forget the models that no book uses any more."""
         used = {own.names for own in self._engines.values()}
         self._shared = {names: one for names, one in self._shared.items() if names in used}
 
@@ -107,7 +107,7 @@ class EngineCache:
         return equities, calibrated_names(self._base, served, self._model)
 
     def _engine(self, names: _Names, market: Market) -> RiskEngine:
-        """Return the engine whose models the books on these names share, calibrated if they were not."""
+        """Return the engine whose models the books on these names share; calibrate them if necessary."""
         _, fitted = names
         for name in fitted:
             with self._changing:
@@ -123,7 +123,7 @@ class EngineCache:
             return self._shared[names]
 
     def _calibrate(self, name: str, market: Market) -> None:
-        """Calibrate one underlying to a market, and drop the engines that are of no use without it."""
+        """Calibrate one underlying to a market, and drop the engines that lack it."""
         found = calibrate_market(only(market, name), model=self._model, **self._fitting)
         with self._changing:
             if name in found.failed:

@@ -1,4 +1,4 @@
-"""Make a service from a market's file, a folder and limits."""
+"""Create a service from a market's file, a folder and limits."""
 
 import hashlib
 import logging
@@ -33,7 +33,7 @@ from .valuations import ValuationQueue
 
 _log = logging.getLogger("jaxtape.serve")
 _HEADER = "id,type,underlying,option,strike,expiry"
-_WARM = "(warm)"  # no book that is kept has such a name
+_WARM = "(warm)"  # not a valid name of a stored book
 
 
 def service_of(
@@ -50,9 +50,9 @@ def service_of(
 ) -> Service:
     """Return a service with the books of the store, and the book `trades` if the store has none of that name.
 
-    warm: the book whose programs are compiled first; without it the stored books, or else a European on each
-    equity. solutions: a folder of exported solutions. settings: arguments of `EngineCache`. An unusable store,
-    book or solution raises `Unusable`.
+    `warm` is the book whose programs are compiled first; without it, those of the stored books, or else of a
+    European on each equity. `solutions` is a folder of exported solutions, and `settings` are arguments of
+    `EngineCache`. `Unusable` is raised for an unusable store, book or solution.
     """
     session = Session(store, market, limits, forget_quotes=forget_quotes)
     for error in session.market.base.errors:
@@ -81,18 +81,18 @@ def _format_of(file: Path) -> Format:
 
 
 def _keep(session: Session, trades: Path) -> None:
-    """Keep the book of a file under the file's name, unless there is a book of that name.
+    """Store the book of a file under the file's name, unless there is a book of that name.
 
     Raises:
-        Unusable: The book has mistakes.
+        Unusable: If the book has errors.
     """
     name = re.sub(r"[^a-z0-9._-]+", "-", trades.stem.lower()).strip("-._")
     text = read_text(trades)
     if not NAME.fullmatch(name):
-        raise Unusable(f"{trades}: its name makes no name of a book; rename the file")
+        raise Unusable(f"{trades}: its name is not a valid name of a book; rename the file")
     if name in session.books:
         _log.info(
-            "a kept book stands in place of the file", extra={"book": name, "file": str(trades)}
+            "a stored book is used in place of the file", extra={"book": name, "file": str(trades)}
         )
         return
     try:
@@ -102,7 +102,7 @@ def _keep(session: Session, trades: Path) -> None:
 
 
 def _europeans(market: Market) -> list[StoredBook]:
-    """Return a book for each equity, of one European option, a year from the market's day."""
+    """Return a book for each equity with one European option that expires a year after the market's day."""
     expiry = market.asof + timedelta(days=365)
     rows = (
         f'E,european,"{name}",call,{float(equity.spot)!r},{expiry}'

@@ -8,19 +8,20 @@ class ServiceLimits:
     """The bounds of a service.
 
     Attributes:
-        body_bytes: The bytes of a request's body.
-        body_seconds: The seconds in which a request arrives, its head and its body each.
-        trades: The rows of a book.
-        books: The books that are kept.
-        requests: The requests that are in work at once; one more is refused.
-        queue: The valuations that wait or run; one more is refused.
-        workers: The books that are valued at once, each in a thread of its own.
-        request_seconds: The seconds that a request waits for its valuation, and an answer for its reader.
-        connections: The connections that are open at once.
-        stop_seconds: The seconds that requests in work have when the service stops.
-        states: The states at which one request evaluates a solution.
-        move: The most that one request moves a quote: as a share of a price or a vol, of 10 points (1,000 basis
-            points) of a rate or a future, and of 1 of a correlation.
+        body_bytes: The maximum bytes of a request's body.
+        body_seconds: The maximum seconds for the head, and for the body, of a request to arrive.
+        trades: The maximum number of rows in a book.
+        books: The maximum number of stored books.
+        requests: The maximum number of concurrent requests; more are refused.
+        queue: The maximum number of waiting and running valuations; more are refused.
+        workers: The number of books valued at once, each in its own thread.
+        request_seconds: The maximum seconds for a request to wait for its valuation, and for a client to read
+            the answer.
+        connections: The maximum number of open connections.
+        stop_seconds: The seconds that running requests have when the service stops.
+        states: The maximum number of states at which one request evaluates a solution.
+        move: The largest move of a quote in one request: as a share of a price or a vol, of 10 points (1,000
+            basis points) of a rate or a future, and of 1 of a correlation.
     """
 
     body_bytes: int = 2**22

@@ -18,7 +18,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Metrics:
-    """The metrics of one service; `text` is the answer of `/metrics`."""
+    """The metrics of one service; `text` is the content of `/metrics`."""
 
     def __init__(self):
         self._registry = CollectorRegistry()
@@ -29,12 +29,12 @@ class Metrics:
         )
         self.request_seconds = Histogram(
             "jaxtape_request_seconds",
-            "From a request to its answer.",
+            "Seconds from a request to its answer.",
             ("route",),
             buckets=_BUCKETS,
             **own,
         )
-        self.in_work = Gauge("jaxtape_requests_in_work", "Requests in work.", **own)
+        self.in_work = Gauge("jaxtape_requests_in_work", "Requests in progress.", **own)
         self.valuations = Counter(
             "jaxtape_valuations",
             "Valuations by outcome: computed; cached or joined (of another request); failed, refused or late.",
@@ -42,11 +42,11 @@ class Metrics:
             **own,
         )
         self.valuation_seconds = Histogram(
-            "jaxtape_valuation_seconds", "Of a valuation that is computed.", buckets=_BUCKETS, **own
+            "jaxtape_valuation_seconds", "Seconds of a computed valuation.", buckets=_BUCKETS, **own
         )
         self.queue = Gauge("jaxtape_valuations_in_work", "Valuations that wait or run.", **own)
-        self.ready = Gauge("jaxtape_ready", "1 once the programs are there.", **own)
-        self.books = Gauge("jaxtape_books", "Books that are kept.", **own)
+        self.ready = Gauge("jaxtape_ready", "1 once the programs are compiled.", **own)
+        self.books = Gauge("jaxtape_books", "Stored books.", **own)
         self.market_version = Gauge("jaxtape_market_version", "Version of the quotes.", **own)
         self.failed = Gauge(
             "jaxtape_trades_failed",
@@ -56,19 +56,19 @@ class Metrics:
         )
         compiled = Gauge(
             "jaxtape_programs_compiled",
-            "Programs that JAX has compiled, or read from its cache.",
+            "Programs that JAX compiled or read from its cache.",
             **own,
         )
         compiled.set_function(_count_of_programs().__len__)
 
     def text(self) -> bytes:
-        """Return every measure in the format of Prometheus."""
+        """Return every metric in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 @functools.cache
 def _count_of_programs() -> list[float]:
-    """Return a list with an entry for each program that JAX compiles from here on."""
+    """Return a list that grows by one entry for each program that JAX compiles."""
     found: list[float] = []
 
     def compiled(event: str, duration_secs: float, **_) -> None:

@@ -10,25 +10,25 @@ from jaxtape.cli.escaping import escaped
 from pricing.ingestion.errors import InputError, listed
 
 MEDIA_TYPE = "application/problem+json"
-_MOST = 1000  # mistakes that an answer names
+_MOST = 1000  # errors listed in an answer
 _TITLES = {
-    "unauthorized": "A token is needed",
-    "not-found": "There is no such thing here",
-    "method-not-allowed": "This cannot be done here",
-    "slow-request": "The request came too slowly",
-    "book-refused": "The book has mistakes",
-    "move-refused": "The quotes cannot move so",
+    "unauthorized": "A token is required",
+    "not-found": "Not found",
+    "method-not-allowed": "Method not allowed",
+    "slow-request": "The request arrived too slowly",
+    "book-refused": "The book has errors",
+    "move-refused": "The quotes cannot move like this",
     "state-refused": "The solution has no figures there",
     "too-large": "The request is too large",
-    "too-many": "There is no room for another",
-    "changed": "Something else stands there by now",
-    "no-condition": "What may be replaced is not said",
-    "unknown-format": "The format is not known",
-    "bad-request": "The request makes no sense",
+    "too-many": "There are too many",
+    "changed": "It has changed since",
+    "no-condition": "A precondition is required",
+    "unknown-format": "The format is unknown",
+    "bad-request": "The request is malformed",
     "no-models": "No models were fitted to these quotes",
     "busy": "The service is busy",
-    "unknown-outcome": "The outcome is not known yet",
-    "not-kept": "The disk did not take it",
+    "unknown-outcome": "The outcome is not yet known",
+    "not-kept": "It could not be written to disk",
     "internal": "The service has failed",
 }
 
@@ -38,13 +38,13 @@ class ProblemDetails(BaseModel):
 
     Attributes:
         type: The kind of problem, a URN.
-        title: The kind in words.
+        title: A description of the kind.
         status: The HTTP status.
         detail: Description of this request's error.
         instance: The path of the request.
         remedy: Suggested correction.
-        errors: Each mistake of the input.
-        version: The present version of the book or the quotes, if the request was for another.
+        errors: Each error in the input.
+        version: The current version of the book or the quotes, if the request was for another.
     """
 
     type: str
@@ -58,7 +58,7 @@ class ProblemDetails(BaseModel):
 
 
 class HTTPProblem(Exception):
-    """A request that cannot be done; `kind` is one of the titles' names."""
+    """A request that cannot be served; `kind` is a key of the titles."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class HTTPProblem(Exception):
 
 
 def _printable(error: InputError) -> InputError:
-    """Return an error with its texts as they can be encoded."""
+    """Return an error with its texts escaped so that they can be encoded."""
     texts = {name: escaped(fact) for name, fact in vars(error).items() if isinstance(fact, str)}
     return replace(error, **texts)
 
 
 def refused(kind: str, errors: Sequence[InputError]) -> HTTPProblem:
-    """Return the problem of an input with mistakes; of very many the first are named."""
+    """Return the problem of invalid input; it lists at most the first thousand errors."""
     count = f"{len(errors):,} mistakes: " if len(errors) > 1 else ""
     errors = errors[:_MOST]
     return HTTPProblem(
@@ -105,7 +105,7 @@ def refused(kind: str, errors: Sequence[InputError]) -> HTTPProblem:
 
 
 def busy(detail: str, seconds: float = 1.0, status: int = 503) -> HTTPProblem:
-    """Return the problem of a request that comes at a bad time, and when to come again."""
+    """Return the problem of a request that must be retried later, with the time to wait."""
     headers: dict[str, Any] = {"retry-after": f"{max(1, round(seconds))}"}
     kind = "busy" if status == 503 else "unknown-outcome"
     return HTTPProblem(

@@ -1,4 +1,4 @@
-"""Admission and logging of requests: limits of number, size and time, and one line of JSON for each."""
+"""Limit and log requests: bounds on number, size and time, and one line of JSON per request."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ _log = logging.getLogger("jaxtape.serve")
 _CLOSE = {"connection": "close"}
 _METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
 _WRITES = {"PUT", "PATCH", "DELETE"}
-_SHOWN = 200  # characters of a path
+_SHOWN = 200  # characters of a path in the log
 
 
 def answer_of(problem: HTTPProblem, path: str) -> Response:
-    """Return the answer to a request that cannot be done."""
+    """Return the answer to a request that cannot be served."""
     found = problem.document(path)
     text = found.model_dump_json(exclude={"version"} if found.version is None else None)
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
@@ -32,24 +32,24 @@ def answer_of(problem: HTTPProblem, path: str) -> Response:
 async def body_of(request: Request, limits: ServiceLimits) -> bytes:
     """Return the body of a request.
 
-    What is too large is read to its end, and not kept, so that the sender hears the answer.
+    A body that is too large is read to its end and discarded, so that the client receives the answer.
 
     Raises:
-        HTTPProblem: It is too large (413) or slow (408), or its sender has gone; the connection is closed.
+        HTTPProblem: If it is too large (413) or slow (408), or the client is gone; the connection is closed.
     """
     most, parts, size = limits.body_bytes, [], 0
     declared = request.headers.get("content-length", "")
     try:
         async with asyncio.timeout(limits.body_seconds):
             if "expect" in request.headers and declared.isdigit() and int(declared) > most:
-                size = int(declared)  # it asks before it sends
+                size = int(declared)  # the client waits for "100 Continue"
             else:
                 async for part in request.stream():
                     size += len(part)
                     if size <= most:
                         parts.append(part)
     except ClientDisconnect:
-        detail = f"the sender has gone after {size:,} bytes of the body"
+        detail = f"the client disconnected after {size:,} bytes of the body"
         raise HTTPProblem(400, "bad-request", detail, headers=_CLOSE) from None
     except TimeoutError:
         if size <= most:
@@ -64,9 +64,9 @@ async def body_of(request: Request, limits: ServiceLimits) -> bytes:
 
 
 class RequestLimiter:
-    """ASGI middleware that limits the number of requests at once, refuses the others, and logs each.
+    """ASGI middleware that limits the number of concurrent requests, refuses the others, and logs each.
 
-    Health and metrics are always let in. An answer that its reader does not take in time is cut off.
+    Health checks and metrics are always admitted. An answer that the client does not read in time is cut off.
     """
 
     def __init__(self, app: ASGIApp, limits: ServiceLimits, metrics: Metrics):
@@ -76,7 +76,7 @@ class RequestLimiter:
         """Serve one request.
 
         Raises:
-            CancelledError: The service stops in the middle of an answer.
+            CancelledError: If the service stops in the middle of an answer.
         """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -96,7 +96,7 @@ class RequestLimiter:
             await self._admitted(scope, receive, numbered)
         except (Exception, asyncio.CancelledError) as error:
             problem = _failure(error, name, scope["method"])
-            if status:  # half an answer is none: the connection is closed
+            if status:  # close the connection: half an answer is useless
                 raise
             await answer_of(problem, scope["path"])(scope, receive, numbered)
         finally:
@@ -107,7 +107,7 @@ class RequestLimiter:
             await self._app(scope, receive, send)
             return
         if self._inside >= self._limits.requests:
-            problem = busy(f"{self._inside} requests are in work, and no more fit")
+            problem = busy(f"{self._inside} requests are in progress, and no more are admitted")
             problem.headers |= _CLOSE
             await answer_of(problem, scope["path"])(scope, receive, send)
             return
@@ -136,9 +136,9 @@ class RequestLimiter:
 
 
 def _failure(error: BaseException, name: str, method: str) -> HTTPProblem:
-    """Return the problem to report for a request that failed; a service that stops cancels its requests."""
+    """Return the problem to report for a failed request, including one cancelled when the service stops."""
     if isinstance(error, asyncio.CancelledError):
-        detail = "the service has stopped before the answer was there"
+        detail = "the service stopped before the answer was ready"
         if method in _WRITES:
             return busy(f"{detail}; the change may still be made: read the state first", status=504)
         return busy(detail)

@@ -32,11 +32,11 @@ def serve(
     market: Annotated[Path, console.path_option(help="The market: JSON.")],
     trades: Annotated[
         Path | None,
-        console.path_option(help="A book that is kept by its file's name: CSV or JSON."),
+        console.path_option(help="A book to store under its file's name: CSV or JSON."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen at; 0 for a free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")
     ] = 8117,
     state: Annotated[
         Path | None,
@@ -76,33 +76,34 @@ def serve(
         int, console.size_option(help="Largest body of a request.", show_default="4MiB")
     ] = _USUAL.body_bytes,
     max_trades: Annotated[
-        int, console.count_option(help="Largest number of trades of a book.")
+        int, console.count_option(help="Largest number of trades in a book.")
     ] = _USUAL.trades,
     max_books: Annotated[
-        int, console.count_option(help="Largest number of books that are kept.")
+        int, console.count_option(help="Largest number of stored books.")
     ] = _USUAL.books,
     max_requests: Annotated[
-        int, console.count_option(help="Largest number of requests in work at once.")
+        int, console.count_option(help="Largest number of concurrent requests.")
     ] = _USUAL.requests,
     max_queue: Annotated[
-        int, console.count_option(help="Largest number of valuations that wait or run.")
+        int, console.count_option(help="Largest number of waiting and running valuations.")
     ] = _USUAL.queue,
     max_workers: Annotated[
-        int, console.count_option(help="Largest number of books that are valued at once.")
+        int, console.count_option(help="Largest number of books valued at once.")
     ] = _USUAL.workers,
     max_states: Annotated[
-        int, console.count_option(help="Largest number of states of one request to a solution.")
+        int, console.count_option(help="Largest number of states in one request to a solution.")
     ] = _USUAL.states,
     max_move: Annotated[
         float,
         typer.Option(
             min=0.0,
-            help="Largest move of a quote: a fraction of a price or a vol, or of 10 points of a rate.",
+            help="Largest move of a quote: a fraction of a price or a vol, or of 10 points of a "
+            "rate.",
             show_default=f"{_USUAL.move:g}",
         ),
     ] = _USUAL.move,
     max_connections: Annotated[
-        int, console.count_option(help="Largest number of connections that are open at once.")
+        int, console.count_option(help="Largest number of open connections.")
     ] = _USUAL.connections,
     body_seconds: Annotated[
         float, _seconds(_USUAL.body_seconds, "Seconds in which a request must arrive.")
@@ -112,7 +113,7 @@ def serve(
     ] = _USUAL.request_seconds,
     stop_seconds: Annotated[
         float,
-        _seconds(_USUAL.stop_seconds, "Seconds that requests in work have when the service stops."),
+        _seconds(_USUAL.stop_seconds, "Seconds that running requests have when the service stops."),
     ] = _USUAL.stop_seconds,
 ) -> None:
     """Serve values, Greeks and sensitivities of books in a market whose quotes move, over HTTP.
@@ -133,7 +134,8 @@ def serve(
         refuse(f"jaxtape serve needs more ({error}): pip install 'jaxtape[serve]'")
     if not is_loopback(host) and token_file is None:
         refuse(
-            f"--host {host}: others than this machine reach it; give --token-file FILE, a file of mode 600 "
+            f"--host {host}: other machines can reach it; give --token-file FILE, a file of mode "
+            f"600 "
             "with a token, or --host 127.0.0.1"
         )
     configure(precision)

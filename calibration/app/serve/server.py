@@ -1,4 +1,4 @@
-"""The process of the application: its socket, its log, its signals, and its end."""
+"""Run the application as a process: socket, log, signals and shutdown."""
 
 import asyncio
 import json
@@ -18,12 +18,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .database import Unusable
 from .limits import ServiceLimits
 
-_BACKLOG = 256  # connections that wait to be accepted
+_BACKLOG = 256  # connections waiting to be accepted
 _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, event, and its extra fields."""
+    """Format a log record as one line of JSON: time, level, event, and its extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Send the logs of the service and of uvicorn to stderr, a line of JSON each."""
+    """Send the logs of the service and of uvicorn to stderr, one line of JSON per record."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, level in {"jaxtape.serve": logging.INFO, "uvicorn.error": logging.WARNING}.items():
@@ -49,10 +49,10 @@ def log_as_json() -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at a host and port.
+    """Return a socket that listens on a host and port.
 
     Raises:
-        Unusable: It cannot.
+        Unusable: If it cannot.
     """
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -63,7 +63,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unusable(
-            f"{host}:{port}: cannot be listened at: {reason}; give another --port or --host"
+            f"{host}:{port}: cannot listen there: {reason}; give another --port or --host"
         ) from None
     return found
 
@@ -75,7 +75,7 @@ def url_of(host: str, listening: socket.socket) -> str:
 
 
 class _Punctual(H11Protocol):
-    """HTTP whose connections are closed if the head of a request does not arrive in time."""
+    """HTTP/1.1 that closes a connection if the head of a request does not arrive in time."""
 
     head_seconds: float = 10.0
     _closing: asyncio.TimerHandle | None = None
@@ -93,7 +93,7 @@ class _Punctual(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Begin to wait for a head, or stop once it is there."""
+        """Start to wait for a head, or stop once it has arrived."""
         if self.conn.their_state is not h11.IDLE:
             self._unwatch()
         elif self._closing is None and self.timeout_keep_alive_task is None:
@@ -106,9 +106,9 @@ class _Punctual(H11Protocol):
 
 
 def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, banner: str) -> None:
-    """Serve until SIGTERM or SIGINT: requests in work are finished within a bound, new ones are refused.
+    """Serve until SIGTERM or SIGINT; then refuse new requests, and finish running ones within a time limit.
 
-    `banner`: the line to print once the service answers.
+    `banner` is the line to print once the service responds.
     """
     protocol = type("Protocol", (_Punctual,), {"head_seconds": limits.body_seconds})
     config = uvicorn.Config(
@@ -125,7 +125,7 @@ def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, banner: s
     server = uvicorn.Server(config)
 
     def stop(*_) -> None:
-        """Stop before uvicorn listens to signals, too; it raises them again once it has stopped."""
+        """Stop even before uvicorn handles signals; it raises them again once it has stopped."""
         server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -135,7 +135,7 @@ def run(app: FastAPI, listening: socket.socket, limits: ServiceLimits, banner: s
 
 
 def leave_at_once() -> None:
-    """End the process with status 0, whatever its threads do: accepted changes are on the disk."""
+    """End the process with status 0, whatever its threads are doing: accepted changes are on disk."""
     logging.getLogger("jaxtape.serve").info("stopped in the middle of a valuation")
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A session: changes are made one at a time, and are on the disk before they become visible."""
+"""The session of a service: changes are serialized, and on disk before they become visible."""
 
 import hashlib
 import threading
@@ -29,18 +29,18 @@ from .session_state import (
 class Session:
     """The books and the market of a service.
 
-    `books` and `market` are values that are replaced, so that a reader of either sees one state. A change is on
-    the disk first.
+    `books` and `market` are immutable values that are replaced, so that a reader of either sees one state. A
+    change is on disk first.
 
     Args:
-        store: The folder that books and quotes are kept in.
+        store: The folder that stores books and quotes.
         market: The market's file.
         limits: The bounds of the service.
-        forget_quotes: Whether quotes are forgotten that moved in another market, or that this one refuses.
+        forget_quotes: Whether to forget quotes that moved in another market, or that this one refuses.
 
     Raises:
-        Unusable: The store holds such quotes, and they are not to be forgotten.
-        UnreadableFile: Nothing of the market can be used.
+        Unusable: If the store holds such quotes, and `forget_quotes` is False.
+        UnreadableFile: If nothing in the market can be used.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Session:
         self.market = QuotedMarket(base, digest, version, moves, found)
         self.books: Mapping[str, StoredBook] = store.books()
         for stored in self.books.values():
-            _ = stored.book  # read now, not at the first request
+            _ = stored.book  # parse it now, not at the first request
         self._changing = threading.Lock()
 
     def book(self, name: str) -> StoredBook:
         """Return a book.
 
         Raises:
-            HTTPProblem: There is no book of that name.
+            HTTPProblem: If there is no book of that name.
         """
         if (found := self.books.get(name)) is None:
             raise HTTPProblem(
@@ -81,12 +81,12 @@ class Session:
     def submit(
         self, name: str, format: Format, content: bytes, condition: Precondition
     ) -> tuple[StoredBook, bool]:
-        """Keep a book, and return it, and whether there was none of its name.
+        """Store a book; return it, and whether its name is new.
 
-        The same book once more changes nothing, whatever the condition.
+        Submitting the same book again changes nothing, whatever the condition.
 
         Raises:
-            HTTPProblem: It has mistakes, there is no room for it, or the condition does not hold.
+            HTTPProblem: If it has errors, there is no room for it, or the condition does not hold.
         """
         stored = self._read(name, format, content)
         with self._changing:
@@ -95,27 +95,27 @@ class Session:
                 return before, False
             condition.check(before and before.version, f"the book {name}")
             if before is None and len(self.books) >= self._limits.books:
-                detail = f"{len(self.books):,} books are kept, and no more"
+                detail = f"{len(self.books):,} books are stored, which is the limit"
                 raise HTTPProblem(409, "too-many", detail, "delete one, or raise --max-books")
             self._store.keep_book(stored)
             self.books = {**self.books, name: stored}
         return stored, before is None
 
     def _read(self, name: str, format: Format, content: bytes) -> StoredBook:
-        """Return a book all of whose trades the market can serve.
+        """Return a book after checking that the market can serve all of its trades.
 
         Raises:
-            refused: It has mistakes; it is a `HTTPProblem`.
-            HTTPProblem: It has too many trades, or the name is invalid.
+            refused: If it has errors; an `HTTPProblem`.
+            HTTPProblem: If it has too many trades, or the name is invalid.
         """
         if not NAME.fullmatch(name):
-            detail = f"{name[:100]!r} is no name of a book"
+            detail = f"{name[:100]!r} is not a valid name of a book"
             raise HTTPProblem(400, "bad-request", detail, NAME_REMEDY)
         file, most = f"{name}.{format}", self._limits.trades
         try:
             stored = StoredBook(name, format, text_of(content, file))
             if (count := count_rows(stored.text, file)) > most:
-                detail = f"the book has {count:,} trades, and at most {most:,} are taken"
+                detail = f"the book has {count:,} trades, and at most {most:,} are allowed"
                 raise HTTPProblem(413, "too-large", detail, "split it, or raise --max-trades")
             book = stored.book
         except UnreadableFile as error:
@@ -125,17 +125,17 @@ class Session:
         return stored
 
     def delete(self, name: str, condition: Precondition) -> None:
-        """Remove a book; a `HTTPProblem` is raised if there is none, or the condition does not hold."""
+        """Remove a book; `HTTPProblem` is raised if there is none, or the condition does not hold."""
         with self._changing:
             condition.check(self.book(name).version, f"the book {name}")
             self._store.drop_book(name)
             self.books = {other: book for other, book in self.books.items() if other != name}
 
     def move(self, content: bytes, condition: Precondition) -> QuotedMarket:
-        """Move quotes, all that are named or none, and return the market of the next version.
+        """Move all of the named quotes or none, and return the market of the next version.
 
         Raises:
-            refused: They cannot move so; it is a `HTTPProblem`, as is a condition that does not hold.
+            refused: If they cannot move like this, or the condition does not hold; an `HTTPProblem`.
         """
         values = _values(content)
         with self._changing:
@@ -154,15 +154,15 @@ class Session:
 
 
 def _first_version() -> int:
-    """Return a number that no state of another folder has: the milliseconds of the clock."""
+    """Return a version that no other folder has used: the clock's milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def _values(content: bytes) -> dict[str, object]:
-    """Return quote id -> value of the body of a move.
+    """Return quote id -> value from the body of a move.
 
     Raises:
-        refused: It has another form; it is a `HTTPProblem`.
+        refused: If it has another form; an `HTTPProblem`.
     """
     file, remedy = "quotes.json", 'give {"quotes": {"EQUITY/PRICE/DAX": 4500.0, ...}}'
     try:
@@ -171,6 +171,6 @@ def _values(content: bytes) -> dict[str, object]:
         raise refused("move-refused", [error.error]) from None
     values = document.get("quotes") if isinstance(document, dict) and len(document) == 1 else None
     if not isinstance(values, dict) or not values:
-        message = "a move is an object with quotes by their ids, and nothing else"
+        message = "a move is an object that only holds quotes by id"
         raise refused("move-refused", [InputError(file, None, None, "", "", message, remedy)])
     return values

@@ -1,4 +1,4 @@
-"""State of a service: books by name, a market with a version, and the conditions of a change."""
+"""The state of a service: books by name, a market with a version, and preconditions of changes."""
 
 import functools
 import hashlib
@@ -15,7 +15,8 @@ from .problems import HTTPProblem
 Format = Literal["csv", "json"]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 NAME_REMEDY = (
-    "take at most 100 lower-case letters, digits, points, hyphens and underscores, no sign first"
+    "use at most 100 lower-case letters, digits, dots, hyphens and underscores, a letter or digit "
+    "first"
 )
 
 
@@ -26,7 +27,7 @@ class StoredBook:
     Attributes:
         name: Name of the book.
         format: The format of its text, csv or json.
-        text: The trades, as they came.
+        text: The trades, as submitted.
     """
 
     name: str
@@ -35,25 +36,25 @@ class StoredBook:
 
     @functools.cached_property
     def version(self) -> str:
-        """A digest of the text: two books of one version are the same."""
+        """A digest of the text: books with the same version are the same."""
         return hashlib.sha256(f"{self.format}\n{self.text}".encode()).hexdigest()[:16]
 
     @functools.cached_property
     def book(self) -> Book:
-        """The rows, and all that is wrong with them."""
+        """The rows, and all errors in them."""
         return Book.from_text(self.text, f"{self.name}.{self.format}")
 
 
 @dataclass(frozen=True)
 class QuotedMarket:
-    """A market as its quotes have moved.
+    """A market with moved quotes.
 
     Attributes:
         base: The market of the file.
         digest: Digest of that file.
-        version: The number of changes so far; no other state of the quotes has the same number.
-        moves: Quote id -> its number, of the quotes that have moved.
-        market: The market as it stands.
+        version: The version of the quotes, which increases with every change; no other state has the same.
+        moves: Quote id -> value, for the quotes that have moved.
+        market: The market with these moves.
     """
 
     base: Market = field(repr=False)
@@ -64,27 +65,27 @@ class QuotedMarket:
 
 
 class Precondition(NamedTuple):
-    """The headers If-Match and If-None-Match of a request that changes something."""
+    """The If-Match and If-None-Match headers of a request that changes something."""
 
     if_match: str | None = None
     if_none_match: str | None = None
 
     def check(self, version: str | None, what: str) -> None:
-        """Check the condition against the present version, None for nothing.
+        """Check the condition against the current version, None if there is none.
 
         Raises:
-            HTTPProblem: It asks for another version (412), or names none where there is one (428).
+            HTTPProblem: If it asks for another version (412), or names none although there is one (428).
         """
         is_new = (self.if_none_match or "").strip() == "*"
         is_there = version is not None
         if is_there and self.if_match is None and not is_new:
             remedy = f'send the header If-Match: "{version}", or * for any version'
-            detail = f"{what} exists, of version {version}, and the request has no If-Match"
+            detail = f"{what} exists, with version {version}, and the request has no If-Match"
             raise HTTPProblem(428, "no-condition", detail, remedy, version=version)
         named = re.findall(r'(?<!W/)"([^"]*)"', self.if_match or "")
         is_any = (self.if_match or "").strip() == "*"
         is_wanted = self.if_match is None or (is_there and (is_any or version in named))
         if not is_wanted or (is_new and is_there):
-            present = f"is of version {version}" if is_there else "does not exist"
-            remedy = "read it again, and decide again"
-            raise HTTPProblem(412, "changed", f"{what} {present} by now", remedy, version=version)
+            present = f"has version {version}" if is_there else "does not exist"
+            remedy = "read it again, and base the change on that"
+            raise HTTPProblem(412, "changed", f"{what} now {present}", remedy, version=version)

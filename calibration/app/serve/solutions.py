@@ -1,4 +1,4 @@
-"""Solutions of backward equations that a service evaluates: programs that `pricing.fbsde.export` wrote."""
+"""Evaluate solutions of backward equations: programs written by `pricing.fbsde.export`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,8 +25,8 @@ _FORM = 'give {"t": 0.0, "states": [[100.0, ...], ...]}'
 class ServedSolution(NamedTuple):
     """The programs of one solution.
 
-    figures: name -> its program of (t, x); dim: the dimension of the state; dtype: the type of its numbers;
-    reach: the program of the range that paths reach, [2, dim], if it was exported.
+    `figures` maps names to programs of (t, x). `dim` is the dimension of the state, and `dtype` its dtype.
+    `reach` is the program of the range that paths reach, [2, dim], if it was exported.
     """
 
     name: str
@@ -37,14 +37,14 @@ class ServedSolution(NamedTuple):
 
     @property
     def entry(self) -> SolutionEntry:
-        """The document that lists it."""
+        """The entry of the solution in the list."""
         return SolutionEntry(name=self.name, dimension=self.dim, figures=list(self.figures))
 
     def evaluated(self, content: bytes, most: int) -> SolutionFigures:
-        """Return the figures at the time and the states of a request's body, at most `most` states.
+        """Return the figures at the time and the states in a request's body, at most `most` states.
 
         Raises:
-            HTTPProblem: The body has another form, or a figure is not known there.
+            HTTPProblem: If the body has another form, or a figure is not known there.
         """
         t, states = self._point(content, most)
         found: dict[str, Any] = {}
@@ -63,11 +63,11 @@ class ServedSolution(NamedTuple):
         return SolutionFigures(name=self.name, t=float(t), figures=found, extrapolated=extrapolated)
 
     def _point(self, content: bytes, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the time and the states of a body.
+        """Return the time and the states in a body.
 
         Raises:
-            refused: It has another form; it is a `HTTPProblem`.
-            HTTPProblem: There are too many states.
+            refused: If it has another form; an `HTTPProblem`.
+            HTTPProblem: If there are too many states.
         """
         file = "states.json"
         try:
@@ -78,23 +78,24 @@ class ServedSolution(NamedTuple):
         if isinstance(document, dict) and set(document) == {"t", "states"}:
             t, states = document["t"], document["states"]
         if isinstance(states, list) and len(states) > most:
-            detail = f"there are {len(states):,} states, and at most {most:,} are taken"
+            detail = f"there are {len(states):,} states, and at most {most:,} are allowed"
             raise HTTPProblem(413, "too-large", detail, "split them, or raise --max-states")
         rows = states if isinstance(states, list) else []
         is_row = lambda x: isinstance(x, list) and len(x) == self.dim and all(map(_is_number, x))
         if not _is_number(t) or not rows or not all(map(is_row, rows)):
             message = (
-                f"a request has a time t and one state or more, of {self.dim} finite numbers each"
+                f"a request needs a time t and at least one state of {self.dim} finite numbers"
             )
             raise refused("state-refused", [InputError(file, None, None, "", "", message, _FORM)])
         return np.asarray(t, self.dtype), np.asarray(rows, self.dtype)
 
 
 def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
-    """Return the solutions in a folder, by name; their programs are compiled.
+    """Return the solutions in a folder, by name, with their programs compiled.
 
     Raises:
-        Unusable: The folder cannot be read, others may write it, or a file in it is no such program.
+        Unusable: If the folder cannot be read, is writable by others, or contains a file that is not such a
+            program.
     """
     if folder is None:
         return {}
@@ -114,7 +115,9 @@ def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
         _, x = exported.in_avals
         known = found.get(name, ServedSolution(name, {}, x.shape[0], x.dtype))
         if (known.dim, known.dtype) != (x.shape[0], x.dtype):
-            raise Unusable(f"{file}: is of another solution than its neighbors; export it again")
+            raise Unusable(
+                f"{file}: is from another solution than the files beside it; export it again"
+            )
         if figure == REACH:
             found[name] = known._replace(reach=program)
         else:
@@ -127,20 +130,21 @@ def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
 
 
 def _compiled(file: Path) -> tuple[Any, Callable]:
-    """Return an exported program of (t, x), and the same compiled.
+    """Return an exported program of (t, x), and its compiled form.
 
     Raises:
-        Unusable: The file holds none, or one that does not run here.
+        Unusable: If the file is not a program, or one that does not run here.
     """
     try:
         exported = jax.export.deserialize(bytearray(file.read_bytes()))
         t, x = exported.in_avals
-        assert not t.shape and len(x.shape) == 1, "it is no function of a time and a state"
+        assert not t.shape and len(x.shape) == 1, "it is not a function of a time and a state"
         program = jax.jit(exported.call).lower(*exported.in_avals).compile()
     except Exception as error:  # bytes can be wrong in countless ways
         reason = " ".join(str(error).split())[:200]
         raise Unusable(
-            f"{file}: is no program that pricing.fbsde.export wrote for this machine and precision: {reason}; "
+            f"{file}: is not a program that pricing.fbsde.export wrote for this machine and "
+            f"precision: {reason}; "
             "export the solution again, or give --precision"
         ) from None
     return exported, program

@@ -1,4 +1,4 @@
-"""A bounded queue of valuations in threads: each book is valued once for a state, one state at a time."""
+"""A bounded queue of valuations in threads: each book is valued once per state, one state at a time."""
 
 import asyncio
 import functools
@@ -27,7 +27,7 @@ _log = logging.getLogger("jaxtape.serve")
 
 Result = TypeVar("Result")
 Price = Callable[[StoredBook, Market], RiskResult]
-_Key = tuple[str, str, int]  # a book, its version, that of the quotes
+_Key = tuple[str, str, int]  # the book's name, its version, the version of the quotes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Valued:
 
 
 class _QueueEntry:
-    """A place in the line: until its turn comes, it is for the newest state of its book that was asked for."""
+    """A place in the queue: until it starts, it is for the newest requested state of its book."""
 
     def __init__(self, stored: StoredBook, state: QuotedMarket):
         self.name, self.is_gone = stored.name, False
@@ -54,22 +54,22 @@ class _QueueEntry:
             return _key(*self._asked) == _key(stored, state)
 
     def begin(self) -> tuple[StoredBook, QuotedMarket]:
-        """Return the state to value, which no later request can change."""
+        """Return the state to value, which later requests cannot change."""
         with self._lock:
             self._has_begun = True
             return self._asked
 
 
 class ValuationQueue:
-    """Values books in threads, each book in one at a time: a slow one does not stop the others.
+    """Value books in threads, each book in one thread at a time: a slow book does not block the others.
 
     Each book has at most one running and one waiting valuation. The waiting one takes the newest requested
-    state, and all who wait for it get its figures, so that moving quotes build no queue. The last figures of
-    each book are kept.
+    state, and all requests that wait for it get its figures, so that moving quotes do not build up a queue. The
+    last figures of each book are kept.
 
     Args:
-        price: Function that values a book; threads call it, with one book at most once at a time.
-        forget: Function called with the name of a book that is deleted, likewise.
+        price: Function that values a book; called in threads, never twice at once for a book.
+        forget: Function called in the same way with the name of a deleted book.
         limits: The limits of the service.
         metrics: Prometheus metrics of the service.
     """
@@ -87,15 +87,15 @@ class ValuationQueue:
 
     @property
     def is_computing(self) -> bool:
-        """Whether a valuation runs."""
+        """Whether a valuation is running."""
         return bool(self._computing)
 
     async def of(self, stored: StoredBook, state: QuotedMarket) -> Valued:
         """Return the figures of a book, in this state or a newer one.
 
         Raises:
-            busy: The queue is full, or the figures take too long, and are there for a later request; it is a
-                `HTTPProblem`, as is an error that keeps the models from being fitted.
+            busy: If the queue is full, or the figures take too long, and will be ready for a later request; an
+                `HTTPProblem`, as is an error in fitting the models.
         """
         key, outcomes = _key(stored, state), self._metrics.valuations
         found = self._found.get(stored.name)
@@ -106,7 +106,7 @@ class ValuationQueue:
             outcomes.labels("joined").inc()
         elif len(self._working) >= self._limits.queue:
             outcomes.labels("refused").inc()
-            raise busy(f"{len(self._working)} valuations are in line, and no more fit")
+            raise busy(f"{len(self._working)} valuations are queued, and no more are admitted")
         else:
             working = self._begin(_QueueEntry(stored, state))
         try:
@@ -115,7 +115,7 @@ class ValuationQueue:
             outcomes.labels("late").inc()
             seconds = self._limits.request_seconds
             raise busy(
-                f"the figures are not there after {seconds:g} s; they are computed"
+                f"the figures are not ready after {seconds:g} s, and are still being computed"
             ) from None
 
     def _joined(self, stored: StoredBook, state: QuotedMarket) -> "asyncio.Future[Valued] | None":
@@ -126,7 +126,7 @@ class ValuationQueue:
         return None
 
     async def _in_turn(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work for a book in a thread, once all that was begun for the book before has ended."""
+        """Do work for a book in a thread, after all earlier work for the book has ended."""
         turn = self._turns.setdefault(name, asyncio.Lock())
         async with turn:
             loop = asyncio.get_running_loop()
@@ -150,14 +150,14 @@ class ValuationQueue:
         """Return the figures of a book in a state.
 
         Raises:
-            JaxRuntimeError: The machine failed at it.
-            HTTPProblem: No models could be fitted, or the budget does not hold a trade.
+            JaxRuntimeError: If the machine fails.
+            HTTPProblem: If no models could be fitted, or the budget does not hold a trade.
         """
         start = time.perf_counter()
         try:
             result = self._price(stored, state.market)
         except jax.errors.JaxRuntimeError:
-            raise  # of the machine, not of the quotes
+            raise  # the machine failed, not the quotes
         except BudgetTooSmall as error:
             remedy = "start the service with a larger --budget"
             raise HTTPProblem(500, "internal", str(error), remedy) from error
@@ -192,7 +192,7 @@ class ValuationQueue:
         await self._in_turn(stored.name, self._compute, _QueueEntry(stored, state))
 
     def forget(self, name: str) -> None:
-        """Forget the figures of a book, those that are computed too."""
+        """Forget the figures of a book, including those being computed."""
         for place in self._working:
             place.is_gone |= place.name == name
         if self._found.pop(name, None) is not None:
