@@ -172,8 +172,7 @@ def place_of(path: str | os.PathLike) -> Place:
     scheme, rest = found[1], text[found.end() :]
     if scheme not in _STORES or not rest.strip("/"):
         raise ValueError(
-            f"{text}: is an unknown kind of URL; give a local path, gs://BUCKET/NAME or "
-            f"s3://BUCKET/NAME"
+            f"{text}: is a URL; give a local path, gs://BUCKET/NAME or s3://BUCKET/NAME"
         )
     if urlsplit(f"{scheme}://{rest}").password:
         raise ValueError(

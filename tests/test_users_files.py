@@ -166,7 +166,7 @@ def test_a_url_is_refused_in_python():
         lambda: set_program_store("gs://b/programs"),
         lambda: metrics_file(Path("gs://b/news")).__enter__(),
     ):
-        with pytest.raises(ValueError, match="is a URL; give a path"):
+        with pytest.raises(ValueError, match="is a URL; give a local path"):
             refusing()
     assert not os.listdir()
 

@@ -448,7 +448,7 @@ def test_what_is_no_program(tmp_path):
     (tmp_path / "program").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(ValueError, match=r"not a program that jaxtape.export wrote"):
         jt.load(tmp_path / "program")
-    with pytest.raises(TypeError, match=r"rebuilt from a description"):
+    with pytest.raises(TypeError, match=r"rebuilt from its description"):
         jt.export(returning_functions, jnp.ones(2))
     with pytest.raises(TypeError, match="not a class or function"):
         jt.export(lambda x: x, object())
