@@ -147,7 +147,7 @@ class LeastSquaresProblem(eqx.Module):
         return jax.vmap(push, out_axes=(None, 1))(basis)
 
     def curvature(self, free: Vector, direction: Vector) -> Vector:
-        """Return J'r'', r'' the second derivative of the residuals along the direction."""
+        """Return J'r'', where r'' is the second derivative of the residuals along the direction."""
         along = lambda x: jax.jvp(self.residual, (x,), (direction,))[1]
         _, second = jax.jvp(along, (free,), (direction,))
         _, pull = jax.vjp(self.residual, free)
@@ -155,7 +155,7 @@ class LeastSquaresProblem(eqx.Module):
 
 
 def is_small(deviation: Float[Array, " residuals"], *, times: float = 1.0) -> Bool[Array, ""]:
-    """Return True if a deviation of residuals is at most `times` the accuracy that matters."""
+    """Return True if a deviation of residuals is at most `times` the relevant accuracy."""
     most = times * max(_ACCURACY, 1e3 * float(jnp.finfo(deviation.dtype).eps))
     return jnp.max(jnp.abs(deviation)) <= most
 
@@ -170,10 +170,10 @@ _ONE = (
 def _check_single(
     quotes: Any, quoted: Array, model: AbstractModel, parameters: FreeParameters
 ) -> None:
-    """Refuse a batch: broadcasting would fit one set of parameters to all of them, without a word.
+    """Refuse a batch: broadcasting would silently fit one set of parameters to all of its members.
 
     Raises:
-        ValueError: The quotes, the model or a curve of it are a batch.
+        ValueError: If the quotes, the model or one of its curves is a batch.
     """
     if quoted.ndim > 2:
         raise ValueError(f"{type(quotes).__name__} has vols of shape {quoted.shape}. {_ONE}")
@@ -185,24 +185,24 @@ def _check_single(
         number = getattr(model, name)
         if eqx.is_array(number) and number.ndim > core:
             raise ValueError(f"{kind} has a {name} of shape {number.shape}. {_ONE}")
-    for part in (quotes, *vars(model).values()):  # a curve, which may be a batch by itself
+    for part in (quotes, *vars(model).values()):  # also a curve, which may be a batch alone
         try:
             getattr(part, "__check_init__", lambda: None)()
         except ValueError as error:
             raise ValueError(f"{error}. {_ONE}") from None
 
 
-_HELD_RTOL = 1e-6  # with a weak prior: its parameters are known no better, in a long valley
+_HELD_RTOL = 1e-6  # with a weak prior: in its long valley, parameters are known no better
 _CLOSE = 0.1  # of the loss
-_ROUNDING = 64.0  # units in the last place within which two losses are the same
+_ROUNDING = 64.0  # units in the last place within which two losses are equal
 
 
 class Search(eqx.Module):
     """State of the search from one start: its best point, the residuals there, and the next proposal.
 
-    gain: the amount by which a Gauss-Newton step would lower the loss, from the last point; finite: whether the
-    proposal is finite (an optimizer that keeps its best point survives a bad trial); history: all trials, if
-    they are kept.
+    `gain` is the amount by which a Gauss-Newton step from the last point would lower the loss. `finite` says
+    whether the proposal is finite (an optimizer that keeps its best point survives a bad trial). `history` has
+    all trials, if they are kept.
     """
 
     free: Vector
@@ -220,9 +220,9 @@ class Search(eqx.Module):
     def init(
         cls, problem: LeastSquaresProblem, optimizer: Optimizer, free: Vector, num_trials: int = 0
     ) -> "Search":
-        """Return the search at step 0, before the start itself is evaluated.
+        """Return the search at step 0, before the start is evaluated.
 
-        num_trials: the number of trials that the history has room for; 0: no history.
+        `num_trials` is the capacity of the history; 0 means no history.
         """
         unknown = jnp.full(problem.num_residuals, jnp.inf, free.dtype)
         jacobian = jnp.zeros((unknown.size, free.size), free.dtype)
@@ -238,14 +238,14 @@ class Search(eqx.Module):
 
     @property
     def is_close(self) -> Bool[Array, ""]:
-        """Whether a step from the best point would gain less than the quotes' noise makes visible."""
+        """Whether a step from the best point would gain less than the noise of the quotes."""
         gradient = self.residual @ self.jacobian
         gain = 0.5 * gradient @ _gauss_newton(self.jacobian, gradient)
         return gain <= _CLOSE * self.loss
 
     @property
     def result(self) -> RESULTS:
-        """The reason for which the search ended, or would if it stopped here."""
+        """The reason why the search ended, or would end if it stopped here."""
         unfinished = RESULTS.where(
             self.finite, RESULTS.max_steps_reached, RESULTS.non_finite_residual
         )
@@ -268,11 +268,11 @@ class Search(eqx.Module):
         return REASONS.where(result == RESULTS.converged, sign, found)
 
     def is_running(self, max_steps: Int[Array, "..."] | int) -> Bool[Array, "*starts"]:
-        """Return True for each search of a batch, or for one, that can still take a step within `max_steps`."""
+        """Return True for each search that can still take a step within `max_steps`."""
         return ~self.converged & self.finite & (self.num_steps < max_steps)
 
     def step(self, problem: LeastSquaresProblem, optimizer: Optimizer, rtol: Array) -> "Search":
-        """Return the search after one evaluation; converged once a step would gain less than rtol * loss."""
+        """Return the search after one evaluation; it converges once a step gains less than rtol * loss."""
         free = self.proposal
         residual, jacobian = problem.linearized(free)
         gradient, loss = residual @ jacobian, 0.5 * jnp.sum(residual**2)
@@ -283,7 +283,7 @@ class Search(eqx.Module):
                 curvature=problem.curvature,
             )  # fmt: skip
         proposal = optax.apply_updates(free, updates)
-        assert isinstance(proposal, Array)  # as `free` is; optax knows only that both are trees
+        assert isinstance(proposal, Array)  # like `free`; optax only knows that both are trees
         gain = 0.5 * gradient @ _gauss_newton(jacobian, gradient)
         least = jnp.maximum(rtol, jnp.where(problem.is_held, _HELD_RTOL, 0.0))
         converged = gain <= least_gain(loss, residual.size, least)
@@ -317,10 +317,10 @@ class Search(eqx.Module):
 
 
 def at_optimum(problem: LeastSquaresProblem, free: Vector) -> Search:
-    """Return the end of a search where the gradient of the loss vanishes to rounding, near a point.
+    """Return the end of a search near a point, where the gradient of the loss vanishes to rounding.
 
-    Quasi-Newton steps (BFGS: Nocedal and Wright 2006, eq. 6.17) begin with the J'J of Gauss and Newton. They
-    end when one moves no coordinate by 1e-10, or gains nothing. The search has not converged where another step
+    Quasi-Newton steps (BFGS: Nocedal and Wright 2006, eq. 6.17) start from the Gauss-Newton matrix J'J. They
+    end when one moves no coordinate by 1e-10, or gains nothing. The search has not converged if another step
     would gain more than 1e-10 of the loss.
     """
 
@@ -358,12 +358,12 @@ def at_optimum(problem: LeastSquaresProblem, free: Vector) -> Search:
     return jax.lax.while_loop(goes_on, step, first)[0]
 
 
-_LEAST_MOVE = 1e-10  # of a coordinate of the free space, such as the logarithm of a parameter
+_LEAST_MOVE = 1e-10  # in a coordinate of the free space, such as the logarithm of a parameter
 _MOST_QUASI_NEWTON = 30
 
 
 def _quasi_newton(inverse: Array, move: Vector, change: Vector) -> Array:
-    """Return the inverse Hessian after a move, from the change of the gradient; unchanged without curvature."""
+    """Update the inverse Hessian by a move and the change of the gradient; keep it if there is no curvature."""
     curvature = move @ change
     is_convex = curvature > 0.0
     rho = jnp.where(is_convex, 1.0 / jnp.where(is_convex, curvature, 1.0), 0.0)
@@ -373,13 +373,13 @@ def _quasi_newton(inverse: Array, move: Vector, change: Vector) -> Array:
 
 
 def least_gain(loss: Float[Array, ""], num_residuals: int, rtol: Array | float) -> Float[Array, ""]:
-    """Return the least gain of a step that matters: rtol of the loss, or the noise of the residuals."""
-    noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # of a residual: 4e-11 in double precision
+    """Return the smallest relevant gain of a step: rtol of the loss, or the noise of the residuals."""
+    noise = jnp.finfo(loss.dtype).eps ** (2 / 3)  # in a residual: 4e-11 in double precision
     return rtol * loss + 0.5 * num_residuals * noise**2
 
 
 def _loss_of(problem: LeastSquaresProblem):
-    """Return the loss for optax's line searches, which ask for a signature with every extra argument."""
+    """Return the loss for optax's line searches, which require a signature with every extra argument."""
 
     def value_fn(free, residual, jacobian, curvature):
         del residual, jacobian, curvature
@@ -391,10 +391,11 @@ def _loss_of(problem: LeastSquaresProblem):
 def identification(problem: LeastSquaresProblem, search: Search) -> dict[str, Array]:
     """Return the covariance, noise, condition number and unidentified parameters at the end of a search.
 
-    covariance: s^2 (J'J)^{-1} in the parameters themselves, s^2 the variance of the residuals that depend on
-    some parameter (not those of weight 0; a prior's are included); noise: s; condition_number: that of J'J with
-    its columns scaled to unit length (1: independent; above 1e6: hardly identified); not_identified: mask of
-    the parameters that the quotes and the prior do not identify (`WeakPrior`).
+    `covariance` is s^2 (J'J)^{-1} in the parameters themselves, with s^2 the variance of the residuals that
+    depend on some parameter (including a prior's, but not those of weight 0), and `noise` is s.
+    `condition_number` is that of J'J with the columns of J scaled to unit length (1: independent; above 1e6:
+    poorly identified). `not_identified` is the mask of the parameters that the quotes and the prior do not
+    identify (`WeakPrior`).
     """
     residual, jacobian = search.residual, search.jacobian
     to_parameters = jax.jacfwd(problem.parameters.values)(search.free)
@@ -431,7 +432,7 @@ def _scaled_inverse(jacobian: Float[Array, "residuals parameters"]) -> tuple[Arr
 
 
 def _gauss_newton(jacobian: Float[Array, "residuals parameters"], gradient: Vector) -> Vector:
-    """Return (J'J)^+ J'r, but for rounding: a direction that moves nothing has no gradient either."""
+    """Return (J'J)^+ J'r up to rounding: a direction that moves nothing has no gradient either."""
     norms = column_norms(jacobian)
     scaled = jacobian / norms[None, :]
     shift = 10.0 * max(jacobian.shape) * jnp.finfo(jacobian.dtype).eps
@@ -440,6 +441,6 @@ def _gauss_newton(jacobian: Float[Array, "residuals parameters"], gradient: Vect
 
 
 def column_norms(jacobian: Float[Array, "residuals parameters"]) -> Vector:
-    """Return the lengths of the columns, 1 where a parameter moves nothing."""
+    """Return the lengths of the columns; 1 for a parameter that moves nothing."""
     norms = jnp.linalg.norm(jacobian, axis=0)
     return jnp.where(norms > 0.0, norms, 1.0)

@@ -45,35 +45,35 @@ def fit(
 ) -> Callable[[Market], dict[str, AbstractModel]]:
     """Return market -> {underlying: model fitted to its quotes}, differentiable through the optimum.
 
-    A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols: its
-    underlying is the curve that they belong to. Give one of each for a book on both; an objective or transforms
-    belong to a single model.
+    A model of equities is fitted to the surface of each equity, a model of rates to the swaption vols; its
+    underlying is their curve. Give one of each for a book on both; an objective or transforms apply to a single
+    model.
 
-    The optimizer stops where rounding hides differences of the loss; two Newton steps on the gradient then
-    reach the gradient's rounding error, so that a small bump of the market moves the fit correctly. The
+    The optimizer stops where rounding hides differences in the loss; two Newton steps on the gradient then
+    reach the gradient's rounding error, so that the fit responds correctly to a small bump of the market. The
     derivative is taken at the optimum, not through the steps: at a minimum of L(x, m) = |r(x, m)|^2 / 2,
-    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, residuals' curvature included. Parameters that the quotes do not identify
-    are held by a weak prior about the start, as in `calibrate`; L has its residuals then.
+    dx/dm = -(d2L/dx2)^{-1} d2L/dx dm, including the residuals' curvature. Parameters that the quotes do not
+    identify are held by a weak prior about the start, as in `calibrate`; L then includes its residuals.
 
-    A model of an equity with dividends of known dates is fitted to the vols of the part of the spot above them
-    (`pricing.WithDividends`), and returned with them.
+    For an equity with discrete dividends, the model is fitted to the vols of the spot less their present value
+    (`pricing.WithDividends`), and returned with the dividends.
 
     Args:
         *models: The types and the starting parameters.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals; by default, of implied vols with equal weights.
-        transform: Field -> bounds of each free parameter; the default are the model's own.
+        transform: Field -> bounds of each free parameter; the default is the model's own.
         prior: Underlying -> prior of its parameters.
-        max_steps: Maximum number of steps; doubled where a weak prior holds parameters.
+        max_steps: Maximum number of steps; doubled if a weak prior holds parameters.
         rtol: A search stops once a step would lower the loss by less than this fraction of it.
-        throw: Whether a fit that does not end at a minimum raises a RuntimeError with the message of `RESULTS`,
-            where it is known: not within `jax.jit` or `jax.vmap`. Otherwise its parameters are NaN.
+        throw: Whether a fit that does not end at a minimum raises a RuntimeError with the message of `RESULTS`.
+            Otherwise, and within `jax.jit` or `jax.vmap`, its parameters are NaN.
 
     Returns:
         The function; `jax.vmap` maps it over markets.
 
     Raises:
-        ValueError: Several models have one objective or transform.
+        ValueError: If several models share an objective or transform.
 
     Examples:
         >>> from calibration import fit
@@ -85,9 +85,7 @@ def fit(
     """
     if len(models) > 1 and (objective is not None or transform is not None):
         kinds = ", ".join(type(model).__name__ for model in models)
-        raise ValueError(
-            f"one objective or transform for {kinds}: give each model a fit of its own"
-        )
+        raise ValueError(f"one objective or transform for {kinds}: give each model its own fit")
     free = [FreeParameters.of(model, transform) for model in models]
     settings = search_settings(optimizer or levenberg_marquardt(), rtol, max_steps)
 
@@ -116,7 +114,7 @@ def fit(
 def fit_again(
     calibration: Calibration, *, max_steps: int = 200, rtol: float = 1e-10
 ) -> Callable[[Market, str], AbstractModel]:
-    """Return (market, underlying) -> the model fitted again, from the end of a calibration.
+    """Return (market, underlying) -> the refitted model, starting from the end of a calibration.
 
     It solves the same problem on another market, priors included: parameters that the quotes do not identify
     stay where the calibration holds them. It is differentiable like `fit`; parameters of a fit that does not
@@ -139,10 +137,10 @@ def fit_again(
 def _fitted(
     problem: LeastSquaresProblem, guess: Vector, settings: tuple, *, throw: bool
 ) -> AbstractModel:
-    """Return the model at the minimum that a search from the guess finds.
+    """Return the model at the minimum found by a search from the guess.
 
     Raises:
-        RuntimeError: The search is known to end elsewhere, and `throw`.
+        RuntimeError: If the search is known not to end at a minimum, and `throw`.
     """
     free, result = _optimum(problem, jax.lax.stop_gradient(guess), *settings)
     while (finer := _finer(problem, result)) is not None:
@@ -158,14 +156,14 @@ def _is_minimum(result: RESULTS) -> Any:
 
 
 def _finer(problem: LeastSquaresProblem, result: RESULTS) -> LeastSquaresProblem | None:
-    """Return the problem to solve in its place, where the integral of this one was too coarse."""
+    """Return the problem to solve instead if the integral of this one was too coarse."""
     is_coarse = not result.is_traced() and result == RESULTS.inaccurate_integral
     return problem.finer if is_coarse else None
 
 
 @stored_jit
 def _model(problem: LeastSquaresProblem, free: Vector, result: RESULTS) -> AbstractModel:
-    """Return the model at the end of a search, of NaN if it has failed."""
+    """Return the model at the end of a search, with NaN parameters if it has failed."""
     return problem.model(nan_where(~_is_minimum(result), free))
 
 
@@ -195,14 +193,15 @@ def _found(
     return _polished(problem, calibration.model, calibration.result)
 
 
-_NEWTON_STEPS = 2  # from 1e-6 of the optimum, where losses no longer tell, to 1e-12 and to rounding
+_NEWTON_STEPS = 2  # from 1e-6, where losses are equal to rounding, to 1e-12 and to rounding
 _MOST_NEWTON_STEPS = 8  # from the end of a search that a weak prior holds
 
 
 class _Expansion(eqx.Module):
     """A loss to second order, at a point x of the free space and in the numbers m of its problem.
 
-    newton: (d2L/dx2)^{-1} dL/dx; sensitivity: dx/dm, [parameters, ...] for each m; both by one linear solve.
+    `newton` is (d2L/dx2)^{-1} dL/dx. `sensitivity` is dx/dm, [parameters, ...] for each m. One linear solve
+    gives both.
     """
 
     newton: Vector
@@ -235,7 +234,7 @@ def _polished(
 
 
 def _expanded(problem: LeastSquaresProblem, free: Vector) -> _Expansion:
-    """Expand the loss: the gradient of each slope dL/dx_i, in x and in m, holds a row of second derivatives."""
+    """Expand the loss: the gradient of each slope dL/dx_i in x and m is a row of second derivatives."""
 
     def slope(at, direction):
         problem, free = at
@@ -257,7 +256,7 @@ def _expanded(problem: LeastSquaresProblem, free: Vector) -> _Expansion:
 
 @stored_jit
 def _contracted(sensitivity: LeastSquaresProblem, problem_dot: LeastSquaresProblem) -> Vector:
-    """Return the derivative along a tangent of the problem (None: a number that stands still)."""
+    """Return the derivative along a tangent of the problem (None for a number without a tangent)."""
     leaves, structure = jax.tree.flatten(sensitivity)
     dots = structure.flatten_up_to(problem_dot)
     pairs = [(leaf, dot) for leaf, dot in zip(leaves, dots, strict=True) if dot is not None]

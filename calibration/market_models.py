@@ -1,4 +1,4 @@
-"""Calibrate the underlyings of a market, and keep those that fail as data."""
+"""Calibrate the underlyings of a market, and return failures as data."""
 
 import functools
 import itertools
@@ -40,20 +40,20 @@ ModelName = Literal["heston", "black-scholes"]
 """The models of equities. Rates are valued under Hull-White."""
 
 _AT_ONCE = 2
-"""The calibrations that run side by side: a first run compiles the programs of two models at once."""
+"""The number of concurrent calibrations: a first run compiles the programs of two models at once."""
 
 _DEFAULT_MODELS: tuple[type[Calibratable], ...] = (Heston, HullWhite)  # the first with quotes
 
 
 @dataclass(frozen=True)
 class MarketModels:
-    """The models of a market: what `calibrate_market` returns.
+    """The models of a market, as returned by `calibrate_market`.
 
     Attributes:
-        market: The market, with the equities of the book alone, less what could not be calibrated. Its `errors`
-            name what is left out. Give it to `risk`, `explain` and `revalue`.
-        calibrations: Underlying -> calibration, of those that succeeded.
-        failed: Underlying -> reason, of those that did not.
+        market: The market with only the equities of the book, less whatever could not be calibrated, which its
+            `errors` list. Give it to `risk`, `explain` and `revalue`.
+        calibrations: Underlying -> successful calibration.
+        failed: Underlying -> the reason of a failed one.
         model: The model of equities.
         seconds: Underlying -> duration of its calibration.
     """
@@ -68,8 +68,8 @@ class MarketModels:
     def fit(self) -> Callable[[Market], dict[str, AbstractModel]]:
         """The function market -> {underlying: model}, differentiable through the fits.
 
-        Each search starts at the end of its calibration. With the model "black-scholes", equities read their
-        surfaces; pairs of currencies always do.
+        Each search starts at the end of its calibration. With the model "black-scholes", equities use their
+        surfaces; currency pairs always do.
         """
         fits = {name: fit_again(found) for name, found in self.calibrations.items()}
         of_surfaces = black_scholes if self.model == "black-scholes" else garman_kohlhagen
@@ -81,10 +81,10 @@ class MarketModels:
         return fitted
 
     def restrict(self, market: Market) -> Market:
-        """Return another market, such as a later one, with the equities and the vols that `fit` has models of.
+        """Return another market, such as a later one, restricted to the equities and vols with models in `fit`.
 
         Args:
-            market: The market, whose names are those of the market that was calibrated to.
+            market: The market, with the names of the calibrated market.
         """
         served = served_market(market, self.market.underlyings, self.failed)
         vols = None if self.market.swaption_vols is None else served.swaption_vols
@@ -108,30 +108,28 @@ def calibrate_market(
     file: str = "market.json",
     progress: Progress | None = None,
 ) -> MarketModels:
-    """Calibrate the models that a book needs, and keep what fails as data.
+    """Calibrate the models that a book needs, and return failures as data.
 
-    Equities are fitted by Heston to their surfaces, a curve by Hull-White to its swaption vols; pairs of
-    currencies have Black-Scholes on their vols. Nothing is
-    raised for an underlying that cannot be calibrated: it is left out of the market with its error, so that the
-    trades on it are set aside with that reason and the others are valued.
+    Heston is fitted to the surfaces of equities, Hull-White to the swaption vols of a curve; currency pairs
+    have Black-Scholes on their vols. An underlying that cannot be calibrated raises no error: it is left out of
+    the market with its error, so that its trades are set aside with that reason and the others are valued.
 
     Args:
         market: The quotes.
         book: The trades. Without a book, every quoted underlying is calibrated.
-        model: The model of equities: "heston", or "black-scholes", which reads the surface and calibrates
-            nothing.
-        num_starts: Starting points of each calibration: the first at the money, the others random.
+        model: The model of equities: "heston", or "black-scholes", which uses the surface without calibration.
+        num_starts: The number of starting points of each calibration: the first at the money, the others
+            random.
         max_steps: Maximum number of steps of each start.
         key: Key of the random starts; the default is seed 0.
         file: The name of the market in errors.
-        progress: Called with the underlyings done, their number and the name of the next one.
+        progress: Called with the number of underlyings done, their total and the name of the next one.
 
     Returns:
-        The market that the book needs, the calibrations, the failures, and the differentiable `fit` of the
-        market.
+        The market that the book needs, the calibrations, the failures, and the differentiable `fit`.
 
     Raises:
-        ValueError: There is no such model.
+        ValueError: If there is no such model.
 
     Examples:
         >>> from calibration import calibrate_market
@@ -169,7 +167,7 @@ def calibrate_market(
 
 
 class _Found(NamedTuple):
-    """A calibration, or the error for which there is none, and its seconds."""
+    """A calibration, or the reason why there is none, and its duration in seconds."""
 
     calibration: Calibration | None
     error: InputError | None
@@ -188,9 +186,9 @@ def _calibrated(market: Market, name: str, file: str, settings: Mapping[str, Any
 
 
 def underlyings_of(market: Market, book: Book | None, *, in_rates: bool) -> tuple[str, ...]:
-    """Return the curves with swaption vols, or the other underlyings, of a book; without one, all.
+    """Return the curves with swaption vols, or the other underlyings, of a book, or all without a book.
 
-    An equity in another currency needs the equity and the pair.
+    An equity in another currency needs the equity and the currency pair.
     """
     vols = market.swaption_vols
     curves = () if vols is None else (vols.curve,)
@@ -208,7 +206,7 @@ def _names(book: Book, in_rates: bool) -> dict[str, None]:
 
 
 def calibrated_names(market: Market, book: Book | None, model: ModelName) -> tuple[str, ...]:
-    """Return the underlyings that are calibrated: equities to Heston, a curve to its swaption vols."""
+    """Return the underlyings to calibrate: equities under Heston, a curve to its swaption vols."""
     names = market.underlyings if book is None else _names(book, False)
     equities = (name for name in names if name in market.equities and model == "heston")
     return tuple(dict.fromkeys((*equities, *underlyings_of(market, book, in_rates=True))))
@@ -219,7 +217,7 @@ def standard_start(
 ) -> tuple[Calibratable, Quotes]:
     """Return the model of one underlying at the start of its search, and the quotes to fit.
 
-    Of an equity with dividends of known dates they are those of its part above them.
+    For an equity with discrete dividends, they are those of the spot less their present value.
     """
     above = market_above_cash(market, name)
     kind = kind or next(usual for usual in _DEFAULT_MODELS if name in usual.quotes_in(above))
@@ -229,7 +227,7 @@ def standard_start(
 def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Calibration:
     """Calibrate as precisely as the dtype of the quotes allows, without raising.
 
-    It takes no `progress`: a calibration that reports is made of other programs than `fit`, which comes next.
+    It takes no `progress`: a calibration that reports progress runs other programs than `fit`, which runs next.
     """
     return calibrate(quotes, start, rtol=least_rtol(quotes.vols.dtype), throw=False, **settings)
 
@@ -237,7 +235,7 @@ def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Cali
 def served_market(
     market: Market, underlyings: Iterable[str], failed: Mapping[str, InputError]
 ) -> Market:
-    """Return the market with some of its underlyings, less the quotes and with the errors of what failed."""
+    """Return the market with some of its underlyings, less the failed ones, whose errors it lists."""
     in_use = frozenset(underlyings) - set(failed)
     has_failed = any(name not in market.equities for name in failed)
     pairs = {
@@ -254,7 +252,7 @@ def served_market(
 
 
 def only(market: Market, name: str) -> Market:
-    """Return the market with the quotes of one underlying, an equity or the curve of the swaption vols."""
+    """Return the market with only the quotes of one underlying, an equity or the curve of the swaption vols."""
     vols = market.swaption_vols
     own = vols if vols is not None and vols.curve == name else None
     return replace(served_market(market, [name], {}), swaption_vols=own)
@@ -272,7 +270,7 @@ def too_few(start: Calibratable, quotes: Quotes, name: str, file: str) -> InputE
 def _failure(market: Market, name: str, calibration: Calibration, file: str) -> InputError | None:
     """Return the error of a calibration that cannot value a book, or None.
 
-    A calibration whose parameters a weak prior holds can: it has a minimum, and derivatives there.
+    A calibration held by a weak prior can value it: it has a minimum, and derivatives there.
     """
     if calibration.has_failed:
         why = calibration.message
@@ -293,5 +291,5 @@ def _error(
     if isinstance(model, AbstractRateModel):
         where, other = "swaption_vols", "leave out the trades on the curve"
     else:
-        where, other = f"equities.{name}.implied_vols", "take the model black-scholes"
+        where, other = f"equities.{name}.implied_vols", "use the model black-scholes"
     return InputError(file, None, None, where, value, why, f"{remedy}, or {other}")

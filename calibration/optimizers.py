@@ -1,4 +1,4 @@
-"""Levenberg and Marquardt's method as an optax transformation."""
+"""The Levenberg-Marquardt method as an optax transformation."""
 
 import functools
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
 
 class LevenbergMarquardtState(NamedTuple):
-    """best: the lowest point so far; damping: the current lambda; rejected: whether the last step was."""
+    """The lowest point so far, the current lambda, and whether the last step was rejected."""
 
     best: Point
     damping: Float[Array, ""]
@@ -41,30 +41,30 @@ def levenberg_marquardt(
 ) -> optax.GradientTransformationExtraArgs:
     """Return damped Gauss-Newton steps for f(x) = |r(x)|^2 / 2.
 
-    (J'J + lambda diag(J'J)) step = -J'r (Marquardt 1963, eq. 14; Nocedal and Wright 2006, sec. 10.3). A point
-    that does not lower f is left for the lowest one, with lambda raised; so each step costs one evaluation of
-    residual and Jacobian, and a point where they are not finite is survived. `update` needs the extra arguments
-    `residual`, of shape (residuals,), and `jacobian`, of shape (residuals, parameters), columns in the order of
-    the raveled parameters, both at `params`.
+    (J'J + lambda diag(J'J)) step = -J'r (Marquardt 1963, eq. 14; Nocedal and Wright 2006, sec. 10.3). If a
+    point does not lower f, the next step starts from the lowest one with a larger lambda; so each step costs
+    one evaluation of residual and Jacobian, and points where they are not finite do no harm. `update` needs the
+    extra arguments `residual`, of shape (residuals,), and `jacobian`, of shape (residuals, parameters), columns
+    in the order of the raveled parameters, both at `params`.
 
     With geodesic acceleration (Transtrum and Sethna 2012) half of a second-order step a,
-    (J'J + lambda diag(J'J)) a = -J' r_vv, is added to the step v, r_vv being the second derivative of r along
-    v, unless |a| / |v| is above .75 in the scale of diag(J'J): the parabola is then not to be trusted. Then
-    `update` needs the extra argument `curvature`, a function (x, v) -> J(x)' r_vv(x), raveled. A step costs
-    about twice as much. Where the valley of the loss bends, half or a third of the steps are needed.
+    (J'J + lambda diag(J'J)) a = -J' r_vv, is added to the step v, where r_vv is the second derivative of r
+    along v, unless |a| / |v| exceeds .75 in the scale of diag(J'J), because the parabola is then unreliable.
+    `update` then needs the extra argument `curvature`, a function (x, v) -> J(x)' r_vv(x), raveled. A step
+    costs about twice as much. If the valley of the loss bends, half or a third of the steps suffice.
 
     Args:
         initial_damping: The first lambda.
         increase: Factor of lambda after a step that does not lower f.
         decrease: Factor of lambda after two steps in a row that lower f.
-        max_step: The most that a coordinate moves in a step: one bold early step can saturate a bounded
-            parameter's transform, and none leads back.
+        max_step: The largest move of a coordinate in a step: a single large early step can saturate a bounded
+            parameter's transform, from which no step leads back.
         geodesic: Whether steps are accelerated.
-        slack: By which fraction a step may raise f and still count as one that lowers it: 0.01 for an f by
-            simulation, whose small jumps would stop the search where its gradient leads on.
+        slack: The fraction by which a step may raise f and still count as lowering it: 0.01 for a simulated f,
+            whose small jumps would otherwise stop the search early.
 
     Returns:
-        The optax transformation; one object for equal settings, so that a jitted fit is compiled once.
+        The optax transformation; the same object for equal settings, so that a jitted fit is compiled once.
 
     Examples:
         >>> from calibration import levenberg_marquardt
@@ -76,7 +76,7 @@ def levenberg_marquardt(
         flat, _ = ravel_pytree(params)
         zeros, infinite = jnp.zeros_like(flat), jnp.asarray(jnp.inf, flat.dtype)
         start = Point(flat, infinite, zeros, jnp.outer(zeros, zeros))
-        # as after a rejection: the first point keeps the damping
+        # as after a rejection, so that the first point keeps the damping
         return LevenbergMarquardtState(
             start, jnp.asarray(initial_damping, flat.dtype), jnp.asarray(True)
         )
@@ -101,14 +101,14 @@ def levenberg_marquardt(
         update = best.x + step - flat
         return unravel(update), LevenbergMarquardtState(best, damping, ~lower)
 
-    # optax's type of `update` has no place for extra arguments by name, which its documentation asks for
+    # optax's type of `update` lacks the extra keyword arguments that its documentation asks for
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 _MOST_ACCELERATION = 0.75  # of |a| / |v|: Transtrum and Sethna (2012)
 _NO_CURVATURE = (
     "geodesic acceleration needs the second derivative of the residuals: give update(..., curvature=f), "
-    "f(x, v) = J(x)' r_vv(x), or take levenberg_marquardt(geodesic=False)"
+    "f(x, v) = J(x)' r_vv(x), or use levenberg_marquardt(geodesic=False)"
 )
 
 
@@ -128,7 +128,7 @@ class _Damped(NamedTuple):
         return jnp.ravel(eliminate(self.matrix, gradient[:, None]))
 
     def acceleration(self, velocity: Array, curvature: Array) -> Array:
-        """Return half the second-order step, or 0 where it is not small beside the first."""
+        """Return half the second-order step, or 0 if it is not small beside the first."""
         half = -0.5 * self.solve(curvature)
         sizes = [jnp.sum(self.scale * x**2) for x in (half, velocity)]
         is_small = 4.0 * sizes[0] <= _MOST_ACCELERATION**2 * sizes[1]

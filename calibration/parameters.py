@@ -1,4 +1,4 @@
-"""The free parameters of a model as a vector on the real line, and starts of a search for them."""
+"""The free parameters of a model as an unconstrained vector, and starting points of a search."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,13 +21,14 @@ Vector = Float[Array, " parameters"]
 class FreeParameters(eqx.Module):
     """The free fields of a model, and the transform of each: model <-> unconstrained vector.
 
-    In the vector the fields follow one another, each of them raveled.
+    The vector concatenates the raveled fields.
 
     Attributes:
         names: The fields.
         shapes: Their shapes.
         transforms: One for each field.
-        held: Mask of the numbers of the vector that stay fixed and have no derivative; None: none.
+        held: Mask of the entries of the vector that are held fixed and have no derivative; None if there are
+            none.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -42,16 +43,18 @@ class FreeParameters(eqx.Module):
         """Return the fields of `transform` if it is given, or the model's free fields.
 
         Raises:
-            TypeError: The model has no free fields, and `transform` is not given; or it reads a surface of
+            TypeError: If the model has no free fields, and `transform` is not given; or it uses a surface of
                 vols, which leaves nothing to calibrate.
-            ValueError: The model has no such field.
+            ValueError: If the model has no such field.
         """
         kind = type(model).__name__
         surfaces = [name for name, field in vars(model).items() if isinstance(field, VolSurface)]
         if surfaces and set(transform or surfaces) & {*surfaces}:
             raise TypeError(
-                f"{kind} reads its {surfaces[0]}, a VolSurface, and meets every quote as it stands: there is "
-                f"nothing to calibrate; price with {kind}(...) itself, or calibrate a model with parameters"
+                f"{kind} uses its {surfaces[0]}, a VolSurface, and so reproduces every quote: "
+                f"there is "
+                f"nothing to calibrate; price with {kind}(...) itself, or calibrate "
+                f"a model with parameters"
             )
         if transform is None and isinstance(model, Calibratable):
             transform = {name: free.transform for name, free in model.free_parameters.items()}
@@ -68,7 +71,7 @@ class FreeParameters(eqx.Module):
         return cls(tuple(transform), shapes, maps)
 
     def free(self, model: AbstractModel) -> Vector:
-        """Return the model's free parameters on the real line, in the order of `names`."""
+        """Return the model's free parameters as an unconstrained vector, in the order of `names`."""
         pairs = zip(self.names, self.transforms, strict=True)
         return _raveled(transform.to_free(_numbers(model, name)) for name, transform in pairs)
 
@@ -78,7 +81,7 @@ class FreeParameters(eqx.Module):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of each number of the vector: its field, and its index if the field is an array."""
+        """The name of each entry of the vector: its field, and its index if the field is an array."""
         return tuple(
             name + "".join(f"[{i}]" for i in place)
             for name, shape in zip(self.names, self.shapes, strict=True)
@@ -86,10 +89,10 @@ class FreeParameters(eqx.Module):
         )
 
     def ranges(self, model: AbstractModel) -> tuple[Vector, Vector]:
-        """Return the ends of the range of each parameter on the real line, within which random starts lie.
+        """Return the unconstrained range of each parameter, within which random starts lie.
 
-        A parameter without a range in the model gets 2, or twice its size, about its start. Forward vols have
-        no range: where quotes have an arbitrage in time, their fit is 0.
+        A parameter without a range in the model gets one of 2, or twice its size, about its start. Forward vols
+        have no range: if quotes have a calendar arbitrage, their fit is 0.
         """
         known = model.free_parameters if isinstance(model, Calibratable) else {}
 
@@ -114,7 +117,7 @@ class FreeParameters(eqx.Module):
         return ends("low", -2.0), ends("high", 2.0)
 
     def spread(self, numbers: Mapping[str, ArrayLike], missing: float) -> Vector:
-        """Return a number for each parameter, one for all of a field, or one for each of them."""
+        """Return a number for each parameter, from one per field or one per parameter."""
         pairs = zip(self.names, self.shapes, strict=True)
         found = [np.broadcast_to(numbers.get(name, missing), shape) for name, shape in pairs]
         return _raveled(jnp.asarray(number, float) for number in found)
@@ -154,8 +157,8 @@ def random_starts(
     """Return points of the free space: the model itself, then points uniform in the model's ranges.
 
     Raises:
-        TypeError: Random starts are asked for, and the model has no range for a free field.
-        ValueError: num_starts is below 1.
+        TypeError: If random starts are asked for, and the model has no range for a free field.
+        ValueError: If num_starts is below 1.
     """
     if num_starts < 1:
         raise ValueError(f"num_starts must be at least 1, got {num_starts}")
@@ -167,7 +170,7 @@ def random_starts(
     if unknown:
         kind = type(model).__name__
         raise TypeError(
-            f"no range to draw a random start of {', '.join(unknown)} from for {kind}: use num_starts=1, or "
+            f"{kind} has no range for random starts of {', '.join(unknown)}: use num_starts=1, or "
             f"add it to {kind}.free_parameters"
         )
 
@@ -183,7 +186,7 @@ def random_starts(
 
 
 def _numbers(model: AbstractModel, name: str) -> Any:
-    """Return the numbers of a field; for a term structure of vols, its vols."""
+    """Return the numbers in a field; for a term structure of vols, its vols."""
     field = getattr(model, name)
     return field.vols if isinstance(field, VolCurve) else field
 

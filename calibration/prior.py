@@ -17,23 +17,22 @@ Vector = Float[Array, " parameters"]
 
 
 class Prior(eqx.Module):
-    """A Gaussian law of the parameters theta, as residuals W (theta - mean) added to those of the quotes.
+    """A Gaussian prior of the parameters theta, as residuals W (theta - mean) added to those of the quotes.
 
     With a covariance C of the parameters and quotes of standard error s, W'W = s^2 C^{-1}: half the sum of all
     squares is s^2 times minus the logarithm of the posterior density, and the fit is its mode (mixed
     estimation, Theil and Goldberger 1961; Tikhonov's regularization). The parameters are the model's own, in
-    its units, not their images on the real line; the prior bounds none of them.
+    its units, not the unconstrained ones; the prior does not bound them.
 
     `Calibration.prior` makes one for today's parameters from yesterday's fit.
 
     Attributes:
-        mean: The parameters that are expected, field by field as in `Calibration.stats`, of shape
-            (parameters,).
+        mean: The expected parameters, field by field as in `Calibration.stats`, of shape (parameters,).
         weights: W, of shape (parameters, parameters), in units of a residual per unit of a parameter; zeros
-            say nothing.
+            carry no information.
 
     Raises:
-        ValueError: The weights are no square matrix of the size of the mean.
+        ValueError: If the weights are not a square matrix of the size of the mean.
 
     Examples:
         >>> from calibration import Prior
@@ -61,17 +60,17 @@ class Prior(eqx.Module):
         noise: ArrayLike,
         transform: Mapping[str, AbstractTransform] | None = None,
     ) -> "Prior":
-        """Return a prior of independent parameters about a model's.
+        """Return a prior with independent parameters about a model's.
 
         Args:
-            model: Its parameters are the mean.
-            std_errors: Field -> standard deviation of the parameter about the mean, above 0. The prior says
-                nothing about a field that is left out.
+            model: The model whose parameters are the mean.
+            std_errors: Field -> standard deviation of the parameter about the mean, above 0. The prior carries
+                no information about an omitted field.
             noise: The standard error of a quote, as the objective measures it: per 1.00 vol by default.
-            transform: Field -> bounds of each free parameter; the default are the model's own.
+            transform: Field -> bounds of each free parameter; the default is the model's own.
 
         Raises:
-            ValueError: A field is not free, or a number is not above 0.
+            ValueError: If a field is not free, or a number is not above 0.
         """
         parameters = FreeParameters.of(model, transform)
         for name, error in {**std_errors, "noise": noise}.items():
@@ -88,12 +87,13 @@ class Prior(eqx.Module):
         """Return W (theta - mean).
 
         Raises:
-            ValueError: The prior has fewer or more parameters than `values`.
+            ValueError: If the prior has fewer or more parameters than `values`.
         """
         if values.shape != self.mean.shape:
             raise ValueError(
-                f"a prior of {self.mean.size} parameters for a model of {values.size}: give one of the "
-                "parameters that are free"
+                f"a prior of {self.mean.size} parameters for a model of {values.size}: give one "
+                f"of the "
+                "free parameters"
             )
         return jnp.matmul(self.weights, values - self.mean, precision="highest")
 

@@ -1,4 +1,4 @@
-"""Derivatives of a value of the fitted model to the quotes and to the market, through the fit."""
+"""Derivatives of a value of the fitted model with respect to the quotes and the market, through the fit."""
 
 import dataclasses
 from collections.abc import Callable
@@ -29,15 +29,15 @@ def quote_sensitivities(
     *,
     hessian: str = "exact",
 ) -> Float[Array, "..."]:
-    """Return the derivative of a value of the fitted model to every quoted vol, through the fit.
+    """Return the derivative of a value of the fitted model with respect to every quoted vol, through the fit.
 
     At a minimum of L(x, m) = |r(x, m)|^2 / 2 in the parameters x, with quotes m, the implicit function theorem
     gives dV/dm = -lambda d2L/dx dm, lambda = H^{-1} dV/dx. H is d2L/dx2 ("exact"), or J'J ("gauss-newton"),
     which leaves out the curvature of the residuals: it needs no second derivatives, and its error grows with
     the residuals.
 
-    The derivatives are those at the point where the search ended: accurate to 1e-5 of the largest. With
-    `rtol=1e-14` a search ends nearer to the minimum, and small derivatives have five digits, too.
+    The derivatives are those at the point where the search ended, accurate to 1e-5 of the largest. With
+    `rtol=1e-14`, a search ends closer to the minimum, and small derivatives have five digits, too.
 
     Args:
         calibration: A result of `calibrate`.
@@ -48,7 +48,7 @@ def quote_sensitivities(
         The derivatives per 1.00 of vol, in the shape of the quotes.
 
     Raises:
-        ValueError: `hessian` is neither of the two, or the calibration does not hold its problem.
+        ValueError: If `hessian` is neither of the two, or the calibration does not hold its problem.
 
     Examples:
         >>> from calibration import calibrate, quote_sensitivities
@@ -74,9 +74,9 @@ def market_sensitivities(
     *,
     hessian: str = "exact",
 ) -> Market:
-    """Return the derivative of a value of the fitted model to all numbers of the market, through the fit.
+    """Return the derivative of a value of the fitted model with respect to all market numbers, through the fit.
 
-    A curve moves the value twice: the model uses it, and the model is fitted on it. The theorem that gives
+    A curve affects the value twice: the model uses it, and the model is fitted on it. The theorem behind
     `quote_sensitivities` holds for every number m of the problem: dV/dm is the partial derivative of V at fixed
     parameters, less the slope of dL/dm along lambda. Both are pulled back from the quotes and the model to the
     market; for a curve that is bootstrapped (`CurveQuotes`), to its deposits, futures and swaps.
@@ -85,7 +85,7 @@ def market_sensitivities(
         calibration: The result of `calibrate` for these quotes, on this market.
         value_fn: Model -> a number, such as the price of a contract, differentiable in the model's parameters.
         market: Source of the quotes and of the model's spot, dividends and curve.
-        underlying: The name of the equity or the curve; None if the market has quotes of one alone.
+        underlying: The name of the equity or the curve; None if the market has quotes of only one.
         hessian: Second derivative of the loss: "exact" or "gauss-newton".
 
     Returns:
@@ -93,7 +93,7 @@ def market_sensitivities(
         quote id.
 
     Raises:
-        ValueError: The calibration is of other quotes or of another market, it does not hold its problem, or
+        ValueError: If the calibration is for other quotes or another market, it does not hold its problem, or
             `hessian` is neither of the two.
 
     Examples:
@@ -128,8 +128,9 @@ def market_sensitivities(
     here = eqx.combine(here, problem_on(market))
     if not _is_same(problem, here, calibration.model):
         raise ValueError(
-            f"the calibration is not that of {names[0]} in this market: its residuals are others there; give "
-            "the market that the quotes and the model were taken from"
+            f"the calibration is not that of {names[0]} in this market, where its residuals "
+            f"differ; give "
+            "the market from which the quotes and the model were taken"
         )
     (slopes,) = pull(_adjoint(here, calibration.model, value_fn, _all_numbers, hessian))
     return slopes
@@ -169,7 +170,7 @@ def _adjoint(
 ):
     """Return dV/dm for the numbers m of the problem that `which` picks, and None for the others.
 
-    The Hessian and the mixed second derivatives of the loss come out of one sweep, forward over reverse.
+    One sweep, forward over reverse, gives the Hessian and the mixed second derivatives of the loss.
     """
     free = problem.parameters.free(model)
     numbers, rest = eqx.partition(problem, which(problem))

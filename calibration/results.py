@@ -1,4 +1,4 @@
-"""Results of a calibration. The values of the enumeration are the messages."""
+"""Results of a calibration, as an enumeration whose values are the messages."""
 
 from pricing import results
 
@@ -38,14 +38,12 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 class REASONS(RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Criterion that ended a search: those of `RESULTS`, and finer ones.
 
-    In place of `RESULTS.converged`: the residuals or the gradient vanish, or a step no longer matters. In place
-    of `RESULTS.max_steps_reached`: possibly that a parameter is at its bound.
+    Instead of `RESULTS.converged`: the residuals or the gradient vanish, or a step no longer matters. Instead
+    of `RESULTS.max_steps_reached`, a parameter may be at its bound.
     """
 
-    residuals_vanish = "The residuals vanish: the model meets every quote to rounding."
-    gradient_vanishes = (
-        "The gradient vanishes: no parameter has a slope that rounding leaves to see."
-    )
+    residuals_vanish = "The residuals vanish: the model reproduces every quote to rounding."
+    gradient_vanishes = "The gradient vanishes: the slope in every parameter is zero to rounding."
     parameter_at_bound = (
         "A parameter has run to the end of its range, and the quotes would move it farther. "
         "Hold it, by transform=, or give other quotes."

@@ -1,4 +1,4 @@
-"""Covariance of fitted parameters, given the covariance of the residuals: quotes and simulation."""
+"""Covariance of fitted parameters, from the covariance of the residuals due to quotes and simulation."""
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,19 @@ def sandwich_covariance(
 ) -> Covariance:
     """Return the covariance of the fitted parameters, given that of the residuals at the true parameters.
 
-    (J'J)^{-1} J' C J (J'J)^{-1}, J the Jacobian of the residuals at the fit, C their covariance: the quotes'
-    plus the simulation's (`SimulatedPriceError.covariance`), whose errors are correlated between contracts. To
-    first order in the errors (White 1980).
+    It is (J'J)^{-1} J' C J (J'J)^{-1} to first order in the errors (White 1980), with J the Jacobian of the
+    residuals at the fit, and C their covariance: the quotes' plus the simulation's
+    (`SimulatedPriceError.covariance`), whose errors are correlated between contracts.
 
     Args:
         calibration: A result of `calibrate`.
-        residual_covariance: C, of the raveled residuals, in their units.
+        residual_covariance: C, for the raveled residuals, in their units.
 
     Returns:
         The covariance of the parameters themselves, in the order of `stats["covariance"]`.
 
     Raises:
-        ValueError: The calibration does not hold its problem, as one from `calibrate` does.
+        ValueError: If the calibration does not hold its problem, as one from `calibrate` does.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The report's view of a calibration: parameters, residuals, and the model's vols beside the market's."""
+"""The report's data of a calibration: parameters, residuals, and the model's vols beside the market's."""
 
 from typing import Any
 
@@ -20,9 +20,12 @@ from .parameters import FreeParameters
 
 _CURVE_POINTS = 61
 _READS = (
-    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols of its strike. Options and "
-    "notes of one date have the law of the spot that the vols of all strikes imply. What reads the spot on "
-    "several dates has another one, of the vols of one strike; a basket has that of the vols at the forwards."
+    "Nothing to calibrate: Black-Scholes values each trade at the surface's vols for its strike. "
+    "Options and "
+    "notes on one date use the distribution of the spot implied by the vols of all "
+    "strikes. A trade on several "
+    "dates uses another one, from the vols of one strike; a basket "
+    "uses the vols at the forwards."
 )
 
 
@@ -42,7 +45,7 @@ def parameter_table(calibration: Calibration) -> dict[str, tuple[float, float]]:
 
 
 def surface_fit(market: Market, name: str, calibration: Calibration | None) -> SurfaceFit:
-    """Return the report's data of one underlying: from a calibration, or, where it is None, Black-Scholes."""
+    """Return the report's data of one underlying: from a calibration, or from Black-Scholes if it is None."""
     if calibration is not None and name not in market.equities:
         return _swaption_fit(market, name, calibration)
     equity = market.equities[name]
@@ -90,7 +93,7 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
 
 @stored_jit
 def _curve(model: Any, grid: VolSurface) -> jax.Array:
-    """Return the vols of the spot; NaN for a strike that its dividends alone exceed."""
+    """Return the vols of the spot; NaN for a strike below the value of the dividends."""
     if not isinstance(model, WithDividends):
         return model_vols(model, grid, 64)
     cash = model.cash(grid.expiries)[:, None]
@@ -107,7 +110,7 @@ def _curve(model: Any, grid: VolSurface) -> jax.Array:
 
 
 def within_of(calibration: Calibration) -> str:
-    """Return in words how many quotes lie within bid and ask; "" where there are none of both."""
+    """Describe the number of quotes within bid and ask; return "" if there are no bids and asks."""
     stats = calibration.stats
     inside, all_two_sided = (int(stats.get(f"num_{x}bid_ask", 0)) for x in ("within_", ""))
     return f"{inside:,} of {all_two_sided:,} quotes within bid and ask" if all_two_sided else ""

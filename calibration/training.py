@@ -30,8 +30,8 @@ class Training(eqx.Module):
 
     Attributes:
         model: The model after the last step.
-        losses: The estimates that the steps were taken by, of shape (steps,), in vol points squared.
-        result: Successful, or that a loss was not finite.
+        losses: The loss estimates at the steps, of shape (steps,), in vol points squared.
+        result: Successful, or non-finite if a loss was not finite.
     """
 
     model: AbstractModel
@@ -52,27 +52,27 @@ def train(
     progress: Progress | None = None,
     throw: bool = True,
 ) -> Training:
-    """Train a part of `model` to a surface of implied vols, on fresh paths at every step.
+    """Train a part of `model` on a surface of implied vols, with fresh paths at every step.
 
     With many parameters a Jacobian is too expensive: each step takes one reverse sweep over the simulation.
 
     Args:
         quotes: One surface of implied vols.
         model: The model to start from.
-        optimizer: Any optax transformation that asks for a gradient alone.
+        optimizer: Any optax transformation that only needs a gradient.
         where: Model -> the part to train, such as `lambda model: model.network`.
         objective: The loss by simulation; `SimulatedVolError()` if none is given.
-        num_steps: Steps, all of which are taken.
+        num_steps: The number of steps, all of which are taken.
         key: Key of the paths of all steps.
         progress: Called with the steps done, `num_steps` and the loss, every hundred steps at most.
         throw: Whether a loss that is not finite raises.
 
     Returns:
-        The trained model and the losses on its way.
+        The trained model and the losses along the way.
 
     Raises:
-        RuntimeError: A loss is not finite and `throw`.
-        ValueError: num_steps is below 1.
+        RuntimeError: If a loss is not finite and `throw`.
+        ValueError: If num_steps is below 1.
 
     Examples:
         >>> import jax
@@ -85,7 +85,7 @@ def train(
         >>> train(surface, start, optax.adam(1e-2), where=lambda model: model.network, **by).losses.shape
         (2,)
     """
-    from pricing.fbsde.solvers.networks import OptimizerState  # here, for it takes a while
+    from pricing.fbsde.solvers.networks import OptimizerState  # slow to import
 
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}")

@@ -12,28 +12,28 @@ from .parameters import FreeParameters
 
 Vector = Float[Array, " parameters"]
 
-MORE_STEPS = 2  # times the steps of a search that is held: the valley of the loss is long
-_MOST_STD = 4.0  # usual ranges: a parameter of a larger standard error is not identified
-_MOST_STD_OF_FAR = 0.5  # usual ranges: of one that is more than a range from the start
-_WIDEST_STD = 10.0  # of a usual range, where the quotes say nothing at all
-_LEAST_NOISE = 1e-4  # with less, the valley of the loss is too narrow to be followed
+MORE_STEPS = 2  # factor of the steps of a held search: the valley of the loss is long
+_MOST_STD = 4.0  # usual ranges: a parameter with a larger standard error is not identified
+_MOST_STD_OF_FAR = 0.5  # usual ranges: for a parameter more than a range from the start
+_WIDEST_STD = 10.0  # in usual ranges, if the quotes carry no information at all
+_LEAST_NOISE = 1e-4  # with less, the valley of the loss is too narrow to follow
 _FARTHEST = 2.0  # usual ranges from the start: a parameter beyond has run away
 
 
 class WeakPrior(eqx.Module):
-    """Independent normal laws on the real line about the start, one usual range wide.
+    """Independent normal priors of the unconstrained parameters about the start, one usual range wide.
 
-    A start beyond the range has a law as wide as its distance from the middle of the range.
+    If the start is outside the range, the width is its distance from the middle of the range.
 
-    As residuals it is noise (x - start) / width, a ridge (Hoerl and Kennard 1970) in units of the quotes' own
-    noise. A noise of 0 switches it off.
+    The residuals are noise (x - start) / width, a ridge (Hoerl and Kennard 1970) in units of the quotes' own
+    noise. A noise of 0 switches them off.
 
     Attributes:
         start: The start of the search, on the real line, of shape (parameters,).
-        widths: The usual ranges of the parameters there (`FreeParameters.ranges`), or the distances of the
-            start from their middles where those are larger, of shape (parameters,); infinite where there is
-            none, and nothing is held.
-        noise: The standard error of a quote, as a residual; 0: the prior says nothing.
+        widths: The unconstrained usual ranges of the parameters (`FreeParameters.ranges`), or the distances of
+            the start from their middles if those are larger, of shape (parameters,); infinite for a parameter
+            without a range, which is not held.
+        noise: The standard error of a quote, as a residual; 0 switches the prior off.
     """
 
     start: Vector
@@ -50,7 +50,7 @@ class WeakPrior(eqx.Module):
         return cls(start, widths, jnp.zeros((), start.dtype))
 
     def switched_on(self, noise: Float[Array, ""]) -> "WeakPrior":
-        """Return the prior for quotes of this standard error, or of 1e-4 (.01 vol points) at least."""
+        """Return the prior for quotes with this standard error, but at least 1e-4 (.01 vol points)."""
         return WeakPrior(self.start, self.widths, jnp.maximum(least_noise(noise), _LEAST_NOISE))
 
     def residual(self, free: Vector) -> Vector:
@@ -62,10 +62,9 @@ class WeakPrior(eqx.Module):
     ) -> Bool[Array, " parameters"]:
         """Return the mask of the parameters that the residuals do not identify, or that have run away.
 
-        A parameter is in it if its standard error is above four usual ranges (above half a range where it is
-        more than a range from the start), or if it is more than two ranges from the start. The variances are
-        the diagonal of (W J'J W / s^2 + 1 / 100)^{-1}, J the Jacobian without this prior's rows, s the noise, W
-        the widths.
+        It includes a parameter whose standard error exceeds four usual ranges (half a range if it is more than
+        a range from the start), or that is more than two ranges from the start. The variances are the diagonal
+        of (W J'J W / s^2 + 1 / 100)^{-1}, J the Jacobian without this prior's rows, s the noise, W the widths.
         """
         noise, has_range = least_noise(noise), jnp.isfinite(self.widths)
         widths = jnp.where(has_range, self.widths, 1.0)
@@ -79,10 +78,10 @@ class WeakPrior(eqx.Module):
 
 @stored_jit
 def weak_prior(parameters: FreeParameters, model: AbstractModel) -> WeakPrior:
-    """Return the prior about the parameters of a model, switched off, by one program for all fits."""
+    """Return the prior about the parameters of a model, switched off; one program serves all fits."""
     return WeakPrior.about(parameters, model)
 
 
 def least_noise(noise: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the noise, or the least that a search resolves: 6e-6 of a vol in double precision."""
+    """Return the noise, but at least the smallest that a search resolves: 6e-6 of a vol in double precision."""
     return jnp.maximum(noise, jnp.finfo(noise.dtype).eps ** (1 / 3))

@@ -193,7 +193,7 @@ def test_kept_rounds_survive_a_slip_and_a_restart_without_resume(kept, market):
         or market in said
     )
     if market == "quotes.csv":
-        assert "holds 1 rounds of a run that has not ended: give --resume" in said
+        assert "holds 1 rounds of an unfinished run: give --resume" in said
 
 
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
@@ -206,7 +206,7 @@ def test_a_folder_of_the_users_that_is_named_rounds_stays(kept, resume, labelled
     if resume and labelled:
         return
     said = refused("calibrate", "--market", "quotes.csv", "--out", "out", *resume)
-    assert "out/rounds: is there, and no run of jaxtape made it" in said
+    assert "out/rounds: exists, and was not made by a run of jaxtape" in said
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"name": "mine"}', "[" * 100_000])

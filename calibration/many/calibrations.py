@@ -1,4 +1,4 @@
-"""Results of many calibrations, as columns."""
+"""Results of many calibrations, stored as columns."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from .job import Job
 from .searches import SearchResult
 
 _ERROR = "std_error_"
-_SHARD = "jaxtape"  # of the metadata of a file
+_SHARD = "jaxtape"  # a key in a file's metadata
 _OPEN = "not identified: "
 _SQUARES = "sum_squared_"
 _UNITS = VOL_POINTS, BASIS_POINTS
@@ -27,10 +27,10 @@ _BP_SQUARED = (BASIS_POINTS.per_one / VOL_POINTS.per_one) ** 2
 
 
 class ShardPlace(NamedTuple):
-    """The place of a shard in the run of all shards.
+    """The place of a shard within the run.
 
     Attributes:
-        positions: The number of each job among all jobs of the run, from 0.
+        positions: The index of each job among all jobs of the run, from 0.
         num_jobs: The number of jobs of all shards.
         run: Digest of all jobs, of the settings and of the versions of the software.
     """
@@ -42,23 +42,24 @@ class ShardPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibrations:
-    """Results of `calibrate_many`, in the order of the jobs, as columns of one entry a job.
+    """Results of `calibrate_many`, as columns with one entry per job, in the order of the jobs.
 
     Attributes:
         ids: The names of the jobs.
-        parameters: Field -> the fitted parameters; NaN where the job failed. Where the quotes do not identify
-            them, a weak prior holds them.
+        parameters: Field -> the fitted parameters; NaN if the job failed. If the quotes do not identify them, a
+            weak prior holds them.
         std_errors: Field -> the standard errors of the parameters, from the residuals and their Jacobian.
-        sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN where the job failed. In
-            `columns` that of normal vols is `sum_squared_bp`, the sum of (10,000 residual)^2.
-        num_quotes: The number of quotes that counted.
-        steps: The steps of each search; NaN where there was none.
-        status: "ok"; "not identified: " or "failed: ", and the reason.
-        is_normal: Whether the vols are normal ones; None for none.
-        num_bid_ask: The number of quotes that counted with a bid and an ask; None where no job has any.
-        num_within_bid_ask: The number of these whose bid and ask the fitted vol lies within; NaN where the job
+        sum_squared_vol_points: The sum over the quotes of (100 residual)^2; NaN if the job failed. In
+            `columns`, that of normal vols is `sum_squared_bp`, the sum of (10,000 residual)^2.
+        num_quotes: The number of quotes used.
+        steps: The number of steps of each search; NaN if there was none.
+        status: "ok", or "not identified: " or "failed: " and the reason.
+        is_normal: Whether the vols are normal; None if none are.
+        num_bid_ask: The number of quotes used that have a bid and an ask; None if no job has any.
+        num_within_bid_ask: The number of those for which the fitted vol lies within bid and ask; NaN if the job
             failed.
-        shard: The place of a shard in the whole, with which `columns` have the column `position`; else None.
+        shard: The place of a shard within the run, which adds the column `position` to `columns`; None without
+            shards.
     """
 
     ids: tuple[str, ...]
@@ -82,7 +83,7 @@ class Calibrations:
         ends: SearchResult,
         parameters: FreeParameters,
     ) -> "Calibrations":
-        """Return the ends of jobs, at their places, in the order of the jobs, with those that were refused."""
+        """Return the results of jobs, including refused ones, in the order of the jobs."""
         (codes,) = jax.tree.leaves(ends.result)
         item = lambda code: jax.tree.map(lambda _: np.asarray(code), RESULTS.converged)
         words = {code: RESULTS[item(code)] for code in np.unique(codes)}
@@ -142,7 +143,7 @@ class Calibrations:
 
     @classmethod
     def joined(cls, parts: Sequence["Calibrations"]) -> "Calibrations":
-        """Return the jobs of all parts, one after the other."""
+        """Return the jobs of all parts, in order."""
         tables = [part.columns for part in parts]
         names = dict.fromkeys(name for table in tables for name in table)
         nothing = [np.full(len(part.ids), np.nan) for part in parts]
@@ -152,7 +153,7 @@ class Calibrations:
         )
 
     def without(self, reasons: Mapping[str, str]) -> "Calibrations":
-        """Return the same with the jobs of these ids failed, for these reasons, where they have not yet."""
+        """Return the results with the jobs of these ids failed for these reasons, unless they already are."""
         if not reasons:
             return self
         pairs = zip(self.ids, self.status, strict=True)
@@ -172,7 +173,7 @@ class Calibrations:
 
     @property
     def sums_of_squares(self) -> dict[VolUnit, np.ndarray]:
-        """The sums over the quotes of squared residuals, by their unit; NaN where a job has another one."""
+        """The sums over the quotes of squared residuals, by unit; NaN for a job with another unit."""
         totals, is_normal = self.sum_squared_vol_points, self.is_normal
         if is_normal is None or not np.any(is_normal):
             return {VOL_POINTS: totals}
@@ -183,7 +184,7 @@ class Calibrations:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The table of one row a job: id, status, parameters, their errors (`std_error_...`), and the rest."""
+        """The table with one row per job: id, status, parameters, errors (`std_error_...`), and the rest."""
         return {
             "id": np.array(self.ids, object),
             "status": np.array(self.status, object),
@@ -198,7 +199,7 @@ class Calibrations:
 
     @property
     def table(self) -> Any:
-        """The `columns` as an Arrow table; of a shard, its metadata says of which run."""
+        """The `columns` as an Arrow table; the metadata of a shard's table identifies the run."""
         text = arrow("pyarrow").string()
         table = arrow("pyarrow").table(
             {
@@ -212,15 +213,15 @@ class Calibrations:
         return table.replace_schema_metadata({_SHARD: json.dumps(facts)})
 
     def write_parquet(self, path: str | os.PathLike) -> None:
-        """Write `table` to a Parquet file; the same bytes for the same numbers."""
+        """Write `table` to a Parquet file; the same numbers give the same bytes."""
         arrow("pyarrow.parquet").write_table(self.table, path)
 
     @classmethod
     def read_parquet(cls, path: str | os.PathLike) -> "Calibrations":
-        """Read a file that `write_parquet` wrote; its path, or the URL of an object store.
+        """Read a file written by `write_parquet`, at a path or the URL of an object store.
 
         Raises:
-            ValueError: It is another file.
+            ValueError: If it is not such a file.
         """
         with local_copy(place_of(path)) as file:
             try:
@@ -230,16 +231,16 @@ class Calibrations:
                 shard = facts and ShardPlace(columns.pop("position"), **facts)
                 return replace(cls.of_columns(columns), shard=shard)
             except (KeyError, TypeError, ValueError, arrow("pyarrow").ArrowException) as error:
-                raise ValueError(f"{path}: holds no calibrations ({error})") from None
+                raise ValueError(f"{path}: contains no calibrations ({error})") from None
 
     @property
     def failed(self) -> dict[str, str]:
-        """Id -> why a job has no parameters."""
+        """Id -> the reason why the job has no parameters."""
         pairs = zip(self.ids, self.status, strict=True)
         return {name: status for name, status in pairs if status.startswith("failed")}
 
     @property
     def not_identified(self) -> dict[str, str]:
-        """Id -> why a job has parameters that a weak prior holds."""
+        """Id -> the reason why a weak prior holds the job's parameters."""
         pairs = zip(self.ids, self.status, strict=True)
         return {name: status for name, status in pairs if status.startswith(_OPEN)}

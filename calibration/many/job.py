@@ -1,4 +1,4 @@
-"""One set of quotes with the model to fit to it, and checks that it can be fitted."""
+"""One set of quotes with the model to fit to it, and checks of their validity."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from ..prior import Prior
 
 
 class Job(NamedTuple):
-    """One set of quotes, and the model to fit to it, from its own parameters and on its own market.
+    """One set of quotes, and the model to fit to it, with its starting parameters and its market data.
 
     Attributes:
         id: The name of the job in the results.
-        quotes: A surface or smiles of implied vols, or a matrix of swaption vols. A vol that is NaN is missing.
-        model: Its type, its starting parameters, and the market that it stands on; None of an unreadable job.
-        prior: Prior of its parameters, if any.
-        unreadable: The reason for which there are no quotes, if they could not be read.
-        place: Its place in a file, such as "quotes.csv:17"; empty if not known.
+        quotes: A surface or smiles of implied vols, or a matrix of swaption vols. NaN means a missing vol.
+        model: The model, which gives the type, the starting parameters and the market data; None if unreadable.
+        prior: The prior of its parameters, if any.
+        unreadable: The reason why the quotes could not be read, if they could not.
+        place: Its place in a file, such as "quotes.csv:17"; empty if unknown.
 
     Examples:
         >>> from calibration import Job
@@ -48,14 +48,14 @@ class Job(NamedTuple):
 
     @property
     def counts(self) -> np.ndarray:
-        """Mask of the quotes that count: those that are not NaN and whose weight is not 0."""
+        """The mask of the quotes used: those that are not NaN and have a nonzero weight."""
         is_there = ~np.isnan(np.asarray(self.quotes.vols))
         weights = getattr(self.quotes, "weights", None)
         return is_there if weights is None else is_there & (np.asarray(weights) != 0.0)
 
     @property
     def num_bid_ask(self) -> int:
-        """The number of quotes that count and have a bid and an ask."""
+        """The number of quotes used that have a bid and an ask."""
         sides = [getattr(self.quotes, name, None) for name in ("bids", "asks")]
         if any(side is None for side in sides):
             return 0
@@ -63,19 +63,19 @@ class Job(NamedTuple):
         return int(np.sum(self.counts & known[0] & known[1]))
 
     def at_its_place(self, why: str) -> str:
-        """Return the reason of a failure with the job's place before it, unless the reason has one."""
+        """Return the reason of a failure, prefixed by the job's place unless it already names one."""
         file = self.place.rpartition(":")[0] or self.place
         has_place = not file or file in why or why.startswith("row ")
         return why if has_place else f"{self.place}: {why}"
 
     def refusal(self, fewest: int) -> str | None:
-        """Return the reason for which its numbers cannot be fitted with `fewest` parameters, or None."""
+        """Return the reason why its numbers cannot be fitted with `fewest` parameters, or None."""
         if self.unreadable:
             return self.unreadable
         quotes = self.quotes
         vols, expiries = np.asarray(quotes.vols), np.asarray(quotes.expiries)
         if vols.ndim != 2:
-            return f"its vols have shape {vols.shape}: give each set of quotes a job of its own"
+            return f"its vols have shape {vols.shape}: give each set of quotes its own job"
         bad = ~np.isfinite(expiries) | (expiries <= 0.0)
         if bad.any():
             return f"an expiry is {expiries[bad][0]:g}: give years above 0"
@@ -98,7 +98,7 @@ class Job(NamedTuple):
         return None
 
     def _unusable_model(self) -> str | None:
-        """Return a message that names a number of the model or of its market that is not finite, or None."""
+        """Return a message about a non-finite number in the model or its market, or None."""
         numbers = list(map(np.asarray, jax.tree.leaves(self.model)))
         unusable = [not np.isfinite(number).all() for number in numbers]
         if not any(unusable):
@@ -124,14 +124,14 @@ def _column_of(quotes: Quotes, row: int, column: int) -> str:
     return f"tenor {quotes.tenors[column]:g}"
 
 
-_CORES = {"expiries": 1, "strikes": 1, "tenors": 1}  # axes of an array of quotes; others have two
+_CORES = {"expiries": 1, "strikes": 1, "tenors": 1}  # axes of these arrays; others have two
 
 
 def jobs_of(quotes: Any, model: Any = None) -> tuple[int | None, Iterator[Job]]:
-    """Return the number of jobs, if known, and the jobs: see `calibrate_many`.
+    """Return the number of jobs, if known, and the jobs; see `calibrate_many`.
 
     Raises:
-        ValueError: The quotes have no batch axis, or there are models and quotes of other numbers.
+        ValueError: If the quotes have no batch axis, or the numbers of models and of quotes differ.
     """
     if model is None:
         return _count(quotes), iter(quotes)
@@ -139,7 +139,7 @@ def jobs_of(quotes: Any, model: Any = None) -> tuple[int | None, Iterator[Job]]:
         if np.ndim(quotes.vols) != 3:
             raise ValueError(
                 f"{type(quotes).__name__} has vols of shape {np.shape(quotes.vols)}: give many, of shape "
-                "(batch, expiries, strikes), or take calibrate for one"
+                "(batch, expiries, strikes), or use calibrate for one"
             )
         quotes = list(_unstacked(quotes))
     models = itertools.repeat(model) if isinstance(model, AbstractModel) else model
@@ -157,7 +157,7 @@ def _count(items: Any) -> int | None:
 
 
 def _unstacked(quotes: Any) -> Iterator[Quotes]:
-    """Yield the members of a batch; an array without the batch axis belongs to all of them."""
+    """Yield the members of a batch; an array without the batch axis is shared by all."""
     names = [
         field.name for field in fields(quotes) if eqx.is_array_like(getattr(quotes, field.name))
     ]

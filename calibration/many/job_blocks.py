@@ -1,4 +1,4 @@
-"""Jobs in blocks of a few shapes, so that few programs serve all.
+"""Group jobs in blocks of a few shapes, so that few programs serve all.
 
 Quotes of equities are padded with missing quotes to powers of two of expiries and strikes.
 """
@@ -21,15 +21,15 @@ from ..objectives import AbstractObjective
 from ..prior import Prior
 from .job import Job
 
-FEWEST_ROWS = 8  # with fewer, XLA orders sums otherwise, and a fit has other last bits
+FEWEST_ROWS = 8  # with fewer, XLA orders sums differently, which changes the last bits of a fit
 
 
 class Block(NamedTuple):
-    """Jobs of one shape that one call of a program fits.
+    """Jobs of the same shape, fitted by one call of a program.
 
     Attributes:
-        places: The places of the jobs in their sequence, [jobs].
-        inputs: Quotes, models and priors, [rows, ...]: those of the jobs, and copies of the last one.
+        places: The indices of the jobs in their sequence, [jobs].
+        inputs: The quotes, models and priors of the jobs, [rows, ...], padded with copies of the last one.
     """
 
     places: np.ndarray
@@ -37,16 +37,16 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of rows of its inputs."""
+        """The number of rows, padding included."""
         return len(jax.tree.leaves(self.inputs)[0])
 
     def halves(self) -> Iterator["Block"]:
-        """Yield its jobs in blocks of half the rows, `FEWEST_ROWS` at least."""
+        """Yield its jobs in blocks of half the rows, but at least `FEWEST_ROWS`."""
         yield from _cut(self.places, self.inputs, max(self.size // 2, FEWEST_ROWS))
 
 
 def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> Iterator[Block]:
-    """Yield the jobs at these places in blocks of one shape: of `block_size` rows, or of the fewest."""
+    """Yield the jobs at these places in blocks by shape, each of `block_size` rows or of `FEWEST_ROWS`."""
     raw: dict[Hashable, list[int]] = {}
     for place in places:
         raw.setdefault(shape_of(jobs[place].inputs), []).append(place)
@@ -63,7 +63,7 @@ def blocks_of(jobs: Sequence[Job], places: Iterable[int], block_size: int) -> It
 
 
 def _cut(places: np.ndarray, batch: PyTree, rows: int) -> Iterator[Block]:
-    """Yield the jobs at these places, the first of a batch, in blocks of `rows` rows."""
+    """Yield the jobs at these places, which are the first rows of a batch, in blocks of `rows` rows."""
     for start in range(0, places.size, rows):
         taken = np.minimum(np.arange(start, start + rows), places.size - 1)
         inputs = jax.tree.map(operator.itemgetter(taken), batch)
@@ -71,12 +71,12 @@ def _cut(places: np.ndarray, batch: PyTree, rows: int) -> Iterator[Block]:
 
 
 def _power_of_two(count: int) -> int:
-    """Return the least power of two that is not below `count`."""
+    """Return the smallest power of two that is at least `count`."""
     return 2 ** (count - 1).bit_length()
 
 
 def shape_of(tree: PyTree, batch_axes: int = 0) -> Hashable:
-    """Return a key that is equal for trees that one program serves, whatever their `batch_axes` first axes."""
+    """Return a key that is equal for trees that one program serves, whatever the sizes of their batch axes."""
     leaves, structure = jax.tree.flatten(tree)
     of_arrays = lambda x: (x.shape[batch_axes:], x.dtype) if hasattr(x, "shape") else x
     return structure, tuple(map(of_arrays, leaves))
@@ -87,7 +87,7 @@ def _stacked(trees: Sequence[PyTree]) -> PyTree:
 
 
 def _padded(quotes: Quotes) -> Quotes:
-    """Return quotes [jobs, expiries, strikes] of equities, filled up with missing ones to powers of two."""
+    """Return quotes [jobs, expiries, strikes] of equities, padded with missing ones to powers of two."""
     if not isinstance(quotes, VolSurface | SmileQuotes):
         return quotes
     _, *shape = quotes.vols.shape
@@ -106,7 +106,7 @@ def _padded(quotes: Quotes) -> Quotes:
 
 
 def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> AbstractObjective:
-    """Return the objective for quotes padded to a shape: its arrays for each quote are padded at the edges."""
+    """Return the objective for quotes padded to a shape: pad its per-quote arrays with their edge values."""
 
     def wider(numbers: Any) -> Any:
         if not _is_per_quote(numbers):
@@ -118,14 +118,14 @@ def padded_objective(objective: AbstractObjective, shape: tuple[int, ...]) -> Ab
 
 
 def misfit_of(objective: AbstractObjective, quotes: Quotes) -> str | None:
-    """Return the reason for which an objective with arrays for each quote misfits these quotes, or None."""
+    """Return the reason why an objective's per-quote arrays do not match these quotes, or None."""
     shapes = {x.shape for x in jax.tree.leaves(objective) if _is_per_quote(x)}
     if not shapes or shapes == {quotes.vols.shape}:
         return None
     other = next(shape for shape in shapes if shape != quotes.vols.shape)
     return (
         f"its vols have shape {quotes.vols.shape} and the objective has numbers for {other}: give jobs of that "
-        "shape alone, with NaN where a quote is missing"
+        "shape only, with NaN where a quote is missing"
     )
 
 

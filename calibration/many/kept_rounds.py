@@ -1,6 +1,6 @@
-"""Results of a run over many jobs, kept on disk: a file of NumPy arrays for each round, numbered by its end.
+"""Checkpoint a run over many jobs: one file of NumPy arrays per round, numbered by its last job.
 
-A file has the columns of the round and a digest of its jobs. It appears whole or not at all.
+A file has the columns of the round and a digest of its jobs. It is written atomically.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ from .searches import Settings
 from .workers import Workers
 
 _LABEL, _ROUNDS = "calibration-run.json", "rounds"
-_ROUND = re.compile(r"\d+\.npz|\.jaxtape-staging-\w{8}")  # the second: of a run that was killed
-_FACTS = "jaxtape"  # the entry of a round's digest, names and texts
+_ROUND = re.compile(r"\d+\.npz|\.jaxtape-staging-\w{8}")  # the second is left by a killed run
+_FACTS = "jaxtape"  # the entry with a round's digest, names and strings
 _RESULTS = (
-    "results"  # the key of a label for the digest of a file that holds all that its rounds hold
+    "results"  # the key of a label for the digest of a file that holds the results of all rounds
 )
 _SOFTWARE = "jaxtape", "jax", "jaxlib"
 
 
 class KeptRounds:
-    """The folder of one run: of one objective, optimizer, and free parameters with their starts.
+    """The folder of one run, with one objective, optimizer, and set of free parameters and starts.
 
-    The first process reads and writes it, and broadcasts the content. Raises ValueError if the folder holds
+    The first process reads and writes it, and broadcasts the content. ValueError is raised if the folder holds
     another run.
     """
 
@@ -55,7 +55,7 @@ class KeptRounds:
                 files = self._output.folder.iterdir()
                 known = {file.stem: _read(file) for file in files if file.suffix == ".npz"}
             except ConnectionError:
-                raise  # a retry may mend it
+                raise  # a retry may help
             except (ValueError, OSError) as error:
                 refusal = str(error)
         if refusal := workers.broadcast(refusal):
@@ -63,10 +63,10 @@ class KeptRounds:
         self._known: dict[str, dict[str, Any]] = workers.broadcast(known)
 
     def found(self, end: int, jobs: Sequence[Job]) -> Calibrations | None:
-        """Return the results of the round that ends with job number `end`; None if it is still to be fitted.
+        """Return the results of the round that ends with job number `end`; None if it is not yet fitted.
 
         Raises:
-            ValueError: That round had other jobs.
+            ValueError: If that round had other jobs.
         """
         kept = self._known.pop(str(end), None)
         if kept is None:
@@ -74,7 +74,7 @@ class KeptRounds:
         if kept["digest"] != digest_of_jobs(jobs):
             raise ValueError(
                 f"{self.folder} holds a run over other quotes: the jobs {end - len(jobs) + 1:,} to {end:,} "
-                "were others; give another folder, or the quotes that it was begun with"
+                "were others; give another folder, or the quotes with which it was started"
             )
         return Calibrations.of_columns(kept["columns"])
 
@@ -99,7 +99,7 @@ class KeptRounds:
         if wrong := [name for name in run if run[name] != found.get(name)]:
             raise ValueError(
                 f"{self.folder} holds another run (other: {', '.join(wrong)}): give another folder, or what "
-                "that run was given"
+                "was given to that run"
             )
 
 
@@ -107,7 +107,7 @@ def _read(file: Place) -> dict[str, Any]:
     """Return the digest and the columns of a round, as lists.
 
     Raises:
-        ValueError: The file holds no round.
+        ValueError: If the file does not hold a round.
     """
     try:
         with np.load(io.BytesIO(read_bytes(file)), allow_pickle=False) as kept:
@@ -117,21 +117,21 @@ def _read(file: Place) -> dict[str, Any]:
             in_order = {name: columns[name] for name in facts["order"]}
             return {"digest": facts["digest"], "columns": in_order}
     except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file}: is no round of a run ({error}); give another folder") from None
+        raise ValueError(
+            f"{file}: is not a round of a run ({error}); give another folder"
+        ) from None
 
 
 def finish(folder: Place, results: Place) -> None:
-    """Note that a file holds the results of the run that is kept in a folder: its rounds are needed no more."""
+    """Note that a file holds the results of the run in a folder: its rounds are no longer needed."""
     _write_label(folder, {**_label_of(folder), _RESULTS: _digest_of_file(results)})
 
 
 def forget(folder: Place, results: Place) -> None:
-    """Remove what a run has kept in a folder, if its results are in a file; with it nothing is lost.
-
-    results: the file to which the last run has written its results.
+    """Remove the rounds kept in a folder, if their results are in the file `results`, so that nothing is lost.
 
     Raises:
-        ValueError: The kept rounds are not in `results`, or no run of this library kept them.
+        ValueError: If the kept rounds are not in `results`, or are not from a run of this library.
     """
     label = folder / _LABEL
     count = _require_rounds_alone(folder, is_new=not label.exists())
@@ -140,7 +140,7 @@ def forget(folder: Place, results: Place) -> None:
     digest = _label_of(folder).get(_RESULTS)
     if count and (digest is None or not results.is_file() or digest != _digest_of_file(results)):
         raise ValueError(
-            f"{folder} holds {count} rounds of a run that has not ended: give --resume to complete it, or "
+            f"{folder} holds {count} rounds of an unfinished run: give --resume to complete it, or "
             "another folder"
         )
     rounds = folder / _ROUNDS
@@ -153,16 +153,18 @@ def forget(folder: Place, results: Place) -> None:
 
 
 def _require_rounds_alone(folder: Place, *, is_new: bool) -> int:
-    """Return the number of rounds kept in a folder; where the run is new, there may be none.
+    """Return the number of rounds kept in a folder, which must be 0 for a new run.
 
     Raises:
-        ValueError: A folder of their name is there with something else, or without the label of a run.
+        ValueError: If a folder of that name holds something else, or lacks the label of a run.
     """
     rounds = folder / _ROUNDS
     names = [path.name for path in rounds.iterdir()] if rounds.is_dir() else []
     is_other = rounds.exists() and (not rounds.is_dir() or rounds.is_symlink())
     if is_other or (names and is_new) or not all(map(_ROUND.fullmatch, names)):
-        raise ValueError(f"{rounds}: is there, and no run of jaxtape made it; give another folder")
+        raise ValueError(
+            f"{rounds}: exists, and was not made by a run of jaxtape; give another folder"
+        )
     return sum(name.endswith(".npz") for name in names)
 
 
@@ -170,11 +172,11 @@ def _label_of(folder: Place) -> dict[str, Any]:
     """Return the content of the label of a run.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: If it is not one.
     """
     found = read_json(folder / _LABEL)
     if not isinstance(found, dict) or not {"settings", "round"} <= found.keys():
-        raise ValueError(f"{folder / _LABEL}: is of no run of jaxtape; give another folder")
+        raise ValueError(f"{folder / _LABEL}: is not from a run of jaxtape; give another folder")
     return found
 
 
@@ -189,7 +191,7 @@ def _digest_of_file(file: Place) -> str:
 
 
 def facts_of(settings: Settings) -> dict[str, Any]:
-    """Return the facts on which results depend: a digest of the settings, software, precision."""
+    """Return the facts on which results depend: a digest of the settings, the software, the precision."""
     software = {name: version(name) for name in _SOFTWARE}
     digest = _digest_of(settings)
     return {"settings": digest, "software": software, "precision": precision_in_use()}
@@ -199,7 +201,7 @@ def _digest_of(settings: Settings) -> str:
     """Return a digest of the settings, and of the code of a user's objective, optimizer or transforms.
 
     Raises:
-        ValueError: A part of them cannot be described, so that no later run could know it again.
+        ValueError: If a part of them cannot be described, so that no later run could recognize it.
     """
     words = {}
     for name, part in vars(settings).items():
@@ -208,14 +210,15 @@ def _digest_of(settings: Settings) -> str:
             words[name] = [described.json, describe_user_code(described.objects)]
         except TypeError as error:
             raise ValueError(
-                f"a run with this {name} cannot be resumed, since a later one could not compare it ({error}): "
+                f"a run with this {name} cannot be resumed, because a later run could not compare "
+                f"it ({error}): "
                 "define its functions and classes at the top of a module, or leave out resume"
             ) from error
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()
 
 
 def digest_of_jobs(jobs: Sequence[Job]) -> str:
-    """Return a digest of the names and numbers of jobs, in their order."""
+    """Return a digest of the names and numbers of jobs, in order."""
     digest = hashlib.sha256()
     for job in jobs:
         leaves, structure = jax.tree.flatten(job.inputs)

@@ -1,4 +1,4 @@
-"""Calibrate many sets of quotes, each by itself, in rounds that processes and devices share."""
+"""Calibrate many sets of quotes, each independently, in rounds that processes and devices share."""
 
 import dataclasses
 import itertools
@@ -30,9 +30,9 @@ from .searches import SearchResult, Settings
 from .shards import Shard
 from .workers import Workers
 
-_IN_MEMORY = 8192  # jobs of a round
-_MOST_WORDS = 400  # bytes of why a job failed
-_SIZES_OF_FEW = 8, 8  # rows of a block and slots, where few jobs are left and some take many steps
+_IN_MEMORY = 8192  # jobs in a round
+_MOST_WORDS = 400  # bytes of the reason why a job failed
+_SIZES_OF_FEW = 8, 8  # rows of a block, and slots, when few jobs are left and some take many steps
 
 
 def calibrate_many(
@@ -55,47 +55,48 @@ def calibrate_many(
     progress: Progress | None = None,
     on_round: Callable[[Calibrations, bool], None] | None = None,
 ) -> Calibrations:
-    """Fit models of one type to many sets of quotes, each by itself, as `calibrate` does.
+    """Fit models of one type to many sets of quotes, each independently, as `calibrate` does.
 
-    Quotes may differ in shape, and some may be missing. A job that cannot be fitted has its reason in `status`,
-    and the others are fitted all the same. A fit depends neither on the jobs beside it nor on the number of
-    devices and processes, to the last bit. Where the mesh has devices of several processes
-    (`jax.distributed`), each of them makes this call with the same jobs, fits its share, and returns all.
+    Quotes may differ in shape, and some may be missing. If a job cannot be fitted, `status` has the reason, and
+    the others are still fitted. A fit does not depend, to the last bit, on the other jobs or on the number of
+    devices and processes. If the mesh has devices of several processes (`jax.distributed`), each process makes
+    this call with the same jobs, fits its share, and returns all results.
 
     Args:
-        quotes: Jobs; or quotes with a batch axis before their own (arrays without it are shared), or several
-            quotes one after the other, which are fitted by `model` and named "0", "1" and so on. They are
-            taken as they are needed, a round at a time.
-        model: With quotes, the model of all of them, or one for each.
-        mesh: Devices that share the jobs, on an axis "surfaces". None: the first device of the process.
-        resume: A folder, or its URL in an object store (gs://, s3://), where each round is kept by the first
-            process as soon as it is done. A run that was stopped resumes there, on any number of devices, with
-            the same bits. None: nothing is kept.
+        quotes: Jobs; or quotes with a leading batch axis (arrays without it are shared), or an iterable of
+            quotes, to which `model` is fitted and which are named "0", "1" and so on. An iterable is read
+            lazily, one round at a time.
+        model: With quotes instead of jobs, the model for all of them, or one for each.
+        mesh: Devices that share the jobs, on an axis "surfaces"; None for the first device of the process.
+        resume: A folder, or its URL in an object store (gs://, s3://), in which the first process stores each
+            round as soon as it is done. A stopped run resumes from there, on any number of devices, with the
+            same bits. None stores nothing.
         optimizer: Any optax transformation; the default is Levenberg-Marquardt.
         objective: The residuals for all jobs; by default, of implied vols with equal weights.
-        transform: Field -> bounds of each free parameter, for all jobs; the default are the model's own.
-        num_starts: Starting points of each job: its own model, and random ones, the same for all jobs.
+        transform: Field -> bounds of each free parameter, for all jobs; the default is the model's own.
+        num_starts: The number of starting points of each job: its own model, then random ones, the same for all
+            jobs.
         key: Key of the random starts; the default is seed 0.
-        max_steps: Maximum number of steps of each start; doubled where a weak prior holds parameters.
+        max_steps: Maximum number of steps of each start; doubled if a weak prior holds parameters.
         rtol: A search stops once a step would lower the loss by less than this fraction of it.
-        block_size: The jobs that a device takes at once, eight at least.
-        num_slots: The searches of a block that run at once: few, since one that takes many steps holds up the
-            others of its block at its end; more for an accelerator.
-        round_size: The jobs that are in memory at once, and after which the run is kept.
-        shard: (index, count): of all jobs fit those that fall to one of several runs by their id;
-            `merge_shards` puts the results of all together. None: all jobs.
-        progress: Called with the jobs done, their total as far as it is known, and an empty message, after
-            every block of this process.
-        on_round: Called with the results of each round once they are kept, and whether an earlier run had kept
-            them. An exception ends the run, which `resume` can then complete.
+        block_size: The number of jobs that a device takes at once, at least eight.
+        num_slots: The number of searches of a block that run at once: few on a CPU, because the last long
+            search of a block leaves the other slots idle; more on an accelerator.
+        round_size: The number of jobs in memory at once, and between checkpoints.
+        shard: (index, count) to fit only the jobs that their ids assign to this one of several runs;
+            `merge_shards` joins the results of all. None for all jobs.
+        progress: Called after every block of this process with the number of jobs done, their total as far as
+            known, and an empty message.
+        on_round: Called with the results of each round once they are stored, and whether an earlier run had
+            stored them. An exception ends the run, which `resume` can then complete.
 
     Returns:
-        The parameters of every job, their standard errors, and how each search ended.
+        The parameters of every job, their standard errors, and the result of each search.
 
     `ValueError` is raised if no job can be read, the models have arrays as parameters, the mesh has no axis
-    "surfaces", there is no such shard, or `resume` holds another run or something else. It is raised, too, if
-    two jobs of a sequence have one id, or models of several types. Of an iterator, which is read as it is
-    needed, such jobs fail.
+    "surfaces", there is no such shard, or `resume` holds another run or something else. It is also raised if
+    two jobs of a sequence have the same id, or models of different types; from an iterator, which is read
+    lazily, such jobs fail instead.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -148,7 +149,7 @@ def calibrate_many(
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
-    """Return the usual objective by a finer integral: among many, some would have to be searched again.
+    """Return the default objective with a finer integral, without which some of many jobs would be refitted.
 
     `benchmarks.many_surfaces` counts them.
     """
@@ -204,9 +205,9 @@ def _ends(
     sizes: tuple[int, int],
     say: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, SearchResult, dict[int, str]]:
-    """Return the places and ends of the jobs at these places, fitted by all processes.
+    """Return the places and results of the jobs at these places, fitted by all processes.
 
-    The dictionary has the reason of each failure by place.
+    The dictionary maps the places of failed jobs to the reasons.
     """
     block_size, num_slots = sizes
     blocks = workers.share_of(list(blocks_of(jobs, places, block_size)))
@@ -235,7 +236,7 @@ def _is_off(ends: SearchResult) -> np.ndarray:
 def _moved(
     model: AbstractModel | None, parameters: FreeParameters, to: np.ndarray | None
 ) -> AbstractModel | None:
-    """Return a model at these parameters; unchanged where there are none, or one is at the end of its range."""
+    """Return a model at these parameters; unchanged if there are none, or one is at the end of its range."""
     if to is None or model is None:
         return model
     where = lambda m: [getattr(m, name) for name in parameters.names]
@@ -254,11 +255,11 @@ def _require_distinct(jobs: Sequence[Job]) -> None:
     """Check all jobs that are known before the first is fitted.
 
     Raises:
-        ValueError: Two jobs have one id, or models of several types.
+        ValueError: If two jobs have the same id, or models of different types.
     """
     twice = [name for name, count in Counter(job.id for job in jobs).items() if count > 1]
     if twice:
-        raise ValueError(f"several jobs have the id {twice[0]!r}: give each one of its own")
+        raise ValueError(f"several jobs have the id {twice[0]!r}: give each its own")
     kinds = {type(job.model).__name__ for job in jobs if job.model is not None}
     if len(kinds) > 1:
         raise ValueError(
@@ -270,7 +271,7 @@ def _first_readable(jobs: Iterator[Job]) -> tuple[list[Job], Job]:
     """Return the first job that has a model, and those before it.
 
     Raises:
-        ValueError: There is none.
+        ValueError: If there is none.
     """
     before: list[Job] = []
     for job in jobs:
@@ -288,9 +289,9 @@ def _rounds(jobs: Iterator[Job], size: int) -> Iterator[tuple[Job, ...]]:
 
 
 def _placed_jobs(jobs: Iterator[Job], again: dict[str, str]) -> Iterator[Job]:
-    """Yield the jobs; one that cannot be with the others is unreadable.
+    """Yield the jobs; one that does not fit with the others is made unreadable.
 
-    again: gets, for each id that stands twice, why its jobs fail. The second one is named "ID (2)".
+    `again` collects, for each duplicate id, the reason why its jobs fail. The second one is named "ID (2)".
     """
     known: dict[str, str] = {}
     times: Counter[str] = Counter()
@@ -306,15 +307,17 @@ def _placed(
     kinds: set[type],
     again: dict[str, str],
 ) -> Job:
-    """Return a job as it is, or unreadable if its id is known or its model of another type than the first.
+    """Return a job unchanged, or unreadable if its id is known or its model's type is not that of the first.
 
-    known: the place of each id so far; times: how often one stood again; kinds: the type of the first model.
+    `known` has the place of each id so far, `times` the number of repetitions of each, and `kinds` the type of
+    the first model.
     """
     if job.id in known:
         first, second = (f" at {place}" if place else "" for place in (known[job.id], job.place))
         again[job.id] = (
-            f"{job.id!r} stands{first} and again{second}: keep the rows of a surface together, and give each "
-            "surface a name of its own"
+            f"{job.id!r} appears{first} and again{second}: keep the rows of a surface together, and "
+            f"give each "
+            "surface its own name"
         )
         name = job.id
         while name in known:  # the results have each name once
@@ -331,7 +334,8 @@ def _placed(
         return job
     other = type(job.model).__name__
     return job._replace(
-        unreadable=f"its model is a {other}, of the first a {kind.__name__}: calibrate one type at a time"
+        unreadable=f"its model is a {other}, and that of the first a {kind.__name__}: calibrate "
+        f"one type at a time"
     )
 
 
@@ -341,11 +345,11 @@ def _numbers_alone(
     """Return the free parameters of a model.
 
     Raises:
-        ValueError: One of them is an array.
+        ValueError: If one of them is an array.
     """
     found = FreeParameters.of(model, transform)
     pairs = zip(found.names, found.shapes, strict=True)
     if arrays := ", ".join(name for name, shape in pairs if shape):
         kind = type(model).__name__
-        raise ValueError(f"{kind} has arrays as parameters ({arrays}): calibrate each by itself")
+        raise ValueError(f"{kind} has arrays as parameters ({arrays}): calibrate each separately")
     return found

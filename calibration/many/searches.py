@@ -1,8 +1,8 @@
-"""The program: it runs a few searches at a time, and replaces one that ends with the next job's.
+"""The program that fits a block: it runs a few searches at a time, and replaces each finished one by the next.
 
-Each of `num_slots` slots steps one search, returns its end and takes the next job. Where the integral of a fit
-is slightly coarse, a deferred correction mends it without another program: the deviation of its residuals from
-those of a finer integral is added to them, and the search continues. Where the quotes do not identify the
+Each of `num_slots` slots steps one search, stores its result and takes the next job. If the integral of a fit
+is slightly too coarse, a deferred correction fixes it without another program: the deviation of its residuals
+from those of a finer integral is added to them, and the search continues. If the quotes do not identify the
 parameters, the search is repeated with a weak prior.
 """
 
@@ -30,14 +30,14 @@ from ..results import RESULTS
 from ..weak_prior import MORE_STEPS, WeakPrior
 from .job_blocks import padded_objective
 
-_MENDED = 100.0  # times a deviation that does not matter: an integral finer by a third is off by a hundredth
-_MOST_MENDED = 2  # times that a job's integral is mended
+_MENDED = 100.0  # irrelevant deviations: an integral finer by a third has 1 % of the error
+_MOST_MENDED = 2  # corrections of a job's integral
 
 
 class SearchResult(NamedTuple):
-    """SearchResult of a search: the parameters, [parameters], their standard errors, loss, steps and result.
+    """Result of a search: the parameters, [parameters], their standard errors, loss, steps and result.
 
-    num_within: the number of quotes whose bid and ask the fitted vol lies within.
+    `num_within` is the number of quotes for which the fitted vol lies within bid and ask.
     """
 
     parameters: Array | np.ndarray
@@ -51,7 +51,7 @@ class SearchResult(NamedTuple):
     def empty(
         cls, parameters: FreeParameters, num_jobs: int = 0, dtype: Any = float
     ) -> "SearchResult":
-        """Return arrays with room for the ends of `num_jobs` jobs."""
+        """Return arrays with room for the results of `num_jobs` jobs."""
         numbers = np.zeros((num_jobs, sum(map(math.prod, parameters.shapes))), dtype)
         total, steps = np.zeros(num_jobs, dtype), np.zeros(num_jobs, int)
         result = jax.tree.map(lambda code: np.zeros(num_jobs, code.dtype), RESULTS.converged)
@@ -61,7 +61,7 @@ class SearchResult(NamedTuple):
 class Settings(eqx.Module):
     """Settings that all jobs share.
 
-    starts: points of the free space where searches begin, besides the one at the job's own parameters.
+    `starts` are starting points in the free space, in addition to the job's own parameters.
     """
 
     objective: AbstractObjective
@@ -76,11 +76,11 @@ class Settings(eqx.Module):
 def searched(
     batch: PyTree, count: Int[Array, ""], settings: Settings, *, num_slots: int
 ) -> SearchResult:
-    """Return the end of each job's search, [jobs]; only the first `count` jobs are searched."""
+    """Return the result of each job's search, [jobs]; only the first `count` jobs are searched."""
     jobs = _JobBatch.of(batch, settings)
     numbers = jnp.arange(jobs.size)
     starts = jax.vmap(jobs.points)(numbers).reshape(jobs.size * jobs.num_starts, -1)
-    # all of one size: a smaller rest would have other last bits
+    # all of one size: a smaller remainder would have other last bits
     at_once = num_slots if jobs.size % num_slots == 0 else jobs.size
 
     def once(state):
@@ -136,7 +136,7 @@ def polished(
 def _ends(
     jobs: "_JobBatch", is_left: Array, points: Array, noises: Array, defects: Array, num_slots: int
 ) -> Search:
-    """Return the ends of the searches of the jobs that are left, [jobs * starts], each from its point."""
+    """Return the ends of the searches of the remaining jobs, [jobs * starts], each from its starting point."""
     settings, size = jobs.settings, len(points)
     optimizer = optax.with_extra_args_support(settings.optimizer)
     count = jnp.sum(is_left) * jobs.num_starts
@@ -197,7 +197,7 @@ class _JobBatch(eqx.Module):
         noise: Array | float = 0.0,
         defect: Array | None = None,
     ) -> LeastSquaresProblem:
-        """Return the problem of a job; noise: of its weak prior."""
+        """Return the problem of a job, with the noise of its weak prior."""
         quotes, model, prior = jax.tree.map(lambda x: x[job], self.inputs)
         objective, parameters = self.settings.objective, self.settings.parameters
         weak_prior = dataclasses.replace(
@@ -206,16 +206,17 @@ class _JobBatch(eqx.Module):
         return LeastSquaresProblem(quotes, model, objective, parameters, prior, defect, weak_prior)
 
     def points(self, job: Int[Array, ""]) -> Float[Array, "starts parameters"]:
-        """Return the starting points of a job's searches: its own model first."""
+        """Return the starting points of a job's searches, its own model first."""
         own = self.settings.parameters.free(self.problem(job).template)
         return jnp.concatenate([own[None], self.settings.starts])
 
     def best(
         self, job: Int[Array, ""], noise: Array, defect: Array, searches: Search
     ) -> tuple[SearchResult, Array, Array]:
-        """Return the best end of a job's searches.
+        """Return the best result of a job's searches.
 
-        Beside it: the noise of a weak prior there, and how far the end is from a finer integral's.
+        Returned with it are the noise of a weak prior there, and the deviation of the residuals from a finer
+        integral's.
         """
         losses = jnp.where(searches.finite, jax.vmap(lambda s: s.loss)(searches), jnp.inf)
         search = jax.tree.map(lambda x: x[jnp.argmin(losses)], searches)
@@ -233,13 +234,13 @@ class _JobBatch(eqx.Module):
 
 
 def _where(chosen: Array, new: PyTree, old: PyTree) -> PyTree:
-    """Return the rows of one tree where they are chosen, and those of another elsewhere."""
+    """Return the chosen rows from `new`, and the others from `old`."""
     of_rows = lambda x: chosen.reshape(-1, *(1,) * (x.ndim - 1))
     return jax.tree.map(lambda new, old: jnp.where(of_rows(new), new, old), new, old)
 
 
 def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuotes, AbstractModel]:
-    """Return quotes as smiles, and the model on a market of forwards 1.
+    """Return quotes as smiles, and the model on a market with forwards 1.
 
     A model's law of log(S / F) does not depend on the forward F, nor do vols in log-moneyness.
     """

@@ -1,4 +1,4 @@
-"""A share of the jobs of a run, chosen by their ids, and the results of all shares put together."""
+"""Shards: shares of a run's jobs, chosen by their ids, and the merging of their results."""
 
 import hashlib
 import json
@@ -15,16 +15,16 @@ from .searches import Settings
 
 
 class Shard:
-    """The jobs that one of `count` runs fits: number `index`, from 0.
+    """The jobs that run number `index`, from 0, of `count` runs fits.
 
-    Every run reads all jobs. An id is always of the same shard, whatever stands beside it.
+    Every run reads all jobs. An id always belongs to the same shard, whatever the other jobs are.
     """
 
     def __init__(self, index: int, count: int):
-        """Take share `index` of `count`.
+        """Take shard `index` of `count`.
 
         Raises:
-            ValueError: There is no such share.
+            ValueError: If there is no such shard.
         """
         if not 0 <= index < count:
             raise ValueError(f"shard {index} of {count}: give 0 to {count - 1} of {count}")
@@ -33,7 +33,7 @@ class Shard:
         self._digest = hashlib.sha256()
 
     def of(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        """Yield the jobs of this shard, and note where they stand among all."""
+        """Yield the jobs of this shard, and note their positions among all."""
         for position, job in enumerate(jobs):
             self._num_jobs += 1
             self._digest.update(digest_of_jobs([job]).encode())
@@ -42,20 +42,20 @@ class Shard:
                 yield job
 
     def placed(self, found: Calibrations, settings: Settings) -> Calibrations:
-        """Return the results of this shard with what `merge_shards` needs to know."""
+        """Return the results of this shard with the data that `merge_shards` needs."""
         self._digest.update(json.dumps(facts_of(settings)).encode())
         positions, run = np.array(self._positions, int), self._digest.hexdigest()
         return replace(found, shard=ShardPlace(positions, self._num_jobs, run))
 
 
 def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
-    """Return the results of all shards of a run, in the order of the jobs: those of a run that had no shards.
+    """Return the results of all shards of a run, in the order of the jobs, as from a run without shards.
 
     Args:
         parts: The results of `calibrate_many(..., shard=(index, count))` for each index, in any order.
 
     Raises:
-        ValueError: They are not the shards of one run, or one is missing.
+        ValueError: If they are not the shards of one run, or one is missing.
 
     Examples:
         >>> from calibration import calibrate_many, merge_shards
@@ -71,6 +71,6 @@ def merge_shards(parts: Sequence[Calibrations]) -> Calibrations:
     positions = np.concatenate([mark.positions for mark in marks])
     order = np.argsort(positions, kind="stable")
     if not np.array_equal(positions[order], np.arange(marks[0].num_jobs)):
-        raise ValueError("a shard is missing, or stands twice: give each shard of the run once")
+        raise ValueError("a shard is missing, or given twice: give each shard of the run once")
     joined = Calibrations.joined([replace(found, shard=None) for found in parts])
     return Calibrations.of_columns({name: x[order] for name, x in joined.columns.items()})

@@ -1,6 +1,6 @@
-"""Jobs from files, read as they are needed: tables of quotes in CSV or Parquet, and market files in a folder.
+"""Read jobs lazily from files: tables of quotes in CSV or Parquet, and market files in a folder.
 
-What cannot be read is a job all the same, with the reason; no other notices.
+Whatever cannot be read becomes a job with the reason, without affecting others.
 """
 
 import dataclasses
@@ -25,34 +25,34 @@ from .job import Job
 from .table_surfaces import TableSurface, surfaces_in, surfaces_of
 
 _HIDDEN = ".", "_"
-_NAMING = "surface="  # of a folder that names the surface of its tables
+_NAMING = "surface="  # prefix of a folder that names the surface of its tables
 
 
 def read_jobs(path: Any, kind: type[Calibratable]) -> Iterator[Job]:
-    """Yield the jobs of a file, a folder or a data frame: fits of one kind of model from its usual start.
+    """Yield the jobs of a file, a folder or a data frame: fits of one kind of model from its standard start.
 
     A table in CSV or Parquet has the columns `surface` (a name), `spot`, `rate` (continuous, per year),
     `expiry`, `strike` and `vol` (decimals; empty: no quote), and may have `dividend_yield` and `weight`. An
     expiry is in years, or a date after the date in `asof`. Spot, rate and dividend yield are those of a
-    surface's first row. In a folder every such table is read, and of every market file (JSON) each underlying
-    that the model has quotes of, named "FILE/UNDERLYING"; the files in the order of their names.
+    surface's first row. In a folder, every such table is read, and from every market file (JSON) each
+    underlying with quotes for the model, named "FILE/UNDERLYING", in the order of the file names.
 
-    Folders within it are read likewise. What they hold has the folder before its name, as in
-    "date=2002-07-05/DAX". A folder "COLUMN=VALUE", as a data lake names it, gives its value to tables without
-    that column; "surface=DAX" names the surface, and is not repeated. Names that begin with "." or "_" are
-    passed over, as Spark and Arrow do.
+    Subfolders are read in the same way. Names within them are prefixed by the folder, as in
+    "date=2002-07-05/DAX". A folder "COLUMN=VALUE", as in a data lake, gives its value to tables without that
+    column; "surface=DAX" names the surface, and is not repeated. Names that begin with "." or "_" are skipped,
+    as in Spark and Arrow.
 
     Args:
-        path: The file or the folder; or the URL of one in an object store, such as gs://bucket/quotes; or the
-            table itself, as a frame of pandas (2.2 or later), polars, pyarrow or another that exports Arrow's
+        path: The file or the folder; or its URL in an object store, such as gs://bucket/quotes; or the table
+            itself, as a frame of pandas (2.2 or later), polars, pyarrow or another that exports Arrow's
             streams.
-        kind: The class of the models; a table takes a model of one equity.
+        kind: The class of the models; a table needs a model of one equity.
 
     Yields:
         The jobs, in the order of the rows.
 
     Raises:
-        unreadable: There is no such file, or none in the folder that can be read; it is an `UnreadableFile`.
+        unreadable: If there is no such file, or no readable one in the folder; an `UnreadableFile`.
 
     `ConnectionError` is raised if an object store cannot be reached.
 
@@ -80,7 +80,7 @@ def read_jobs(path: Any, kind: type[Calibratable]) -> Iterator[Job]:
 
 
 def bytes_by_file(place: Place) -> dict[str, int]:
-    """Return the sizes of the files that `read_jobs` reads in a folder, in its order, by their paths."""
+    """Return path -> size of the files that `read_jobs` reads in a folder, in the same order."""
     if not is_folder(place):
         return {}
     files = _files_below(place)
@@ -95,7 +95,7 @@ def is_folder(place: Place) -> bool:
 
 
 def _files_below(folder: Place) -> dict[tuple[str, ...], Place]:
-    """Return the files of tables and markets in a folder and below it, by the names of the way to each."""
+    """Return the files of tables and markets in a folder and below it, by the parts of their relative paths."""
     found: dict[tuple[str, ...], Place] = {}
     if isinstance(folder, StoredPath):
         start = len(folder.key) + 1
@@ -114,18 +114,18 @@ def _files_below(folder: Place) -> dict[tuple[str, ...], Place]:
 def _of_file(
     file: Place, kind: type[Calibratable], levels: tuple[str, ...] | None = None
 ) -> Iterator[Job]:
-    """Yield the jobs of a file; of one that cannot be read to its end, a job that says so.
+    """Yield the jobs of a file; if it cannot be read to its end, the last job reports that.
 
-    levels: the names of its folders within the one that is read; None of a file that stands alone.
+    `levels` are the names of its folders within the one being read; None for a single file.
 
     Raises:
-        unreadable: Nothing of the file can be used; it is an `UnreadableFile`.
-        UnreadableFile: The same.
+        unreadable: If nothing in the file can be used; an `UnreadableFile`.
+        UnreadableFile: Likewise.
     """
     reader = _READERS.get(file.suffix.lower())
     if reader is None:
         kinds = listed(_READERS)
-        raise unreadable(str(file), f"is no file of {kinds}", "rename it to what it is")
+        raise unreadable(str(file), f"is not a file of {kinds}", "give it the suffix of its format")
     before = "".join(f"{name}/" for name in levels or () if not name.startswith(_NAMING))
     is_begun = False
     try:
@@ -157,21 +157,21 @@ def _of_market(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -
 
 
 def _of_table(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -> Iterator[Job]:
-    """Yield a fit to each surface of a table; its folders may name columns, as in `asof=2002-07-05`."""
+    """Yield a fit to each surface of a table, whose folders may define columns, as in `asof=2002-07-05`."""
     pairs = (level.partition("=") for level in levels)
     given = {name: unquote(value) for name, is_column, value in pairs if is_column}
     return _of_surfaces(surfaces_of(file, given), kind, str(file))
 
 
 def jobs_in(table: Any, kind: type[Calibratable], source: str) -> Iterator[Job]:
-    """Yield the jobs of an Arrow table; `source` names it in errors, in which "" leaves the row alone."""
+    """Yield the jobs of an Arrow table; `source` names it in errors, or "" to name only the row."""
     return _of_surfaces(surfaces_in(table, source or "the table"), kind, source)
 
 
 def _of_surfaces(
     surfaces: Iterator[TableSurface], kind: type[Calibratable], source: str
 ) -> Iterator[Job]:
-    """Yield a fit to each surface; quotes and market are NumPy's arrays."""
+    """Yield a fit to each surface; quotes and market are NumPy arrays."""
     model_on, smiles = _models_of(kind), _structures()
     before = f"{source}:" if source else "row "
     for surface in surfaces:
@@ -190,7 +190,7 @@ def _of_surfaces(
 
 
 def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Calibratable]:
-    """Return spot, rate and dividend yield -> the usual start of a model of an equity."""
+    """Return a function from spot, rate and dividend yield to the standard start of a model of an equity."""
     of_market = lambda m: [m.spot, m.rate, m.dividend_yield]
     in_numpy = jax.tree.map(np.asarray, start_of(kind))
     leaves, structure = jax.tree.flatten(eqx.tree_at(of_market, in_numpy, [0, 1, 2]))
@@ -203,16 +203,17 @@ def _models_of(kind: type[Calibratable]) -> Callable[[float, float, float], Cali
 
 
 def start_of(kind: type[Calibratable]) -> Calibratable:
-    """Return the usual start of a model of an equity, on a market that is replaced.
+    """Return the standard start of a model of an equity, on a placeholder market.
 
     Raises:
-        TypeError: The model is not one of an equity, or asks for more than a market and its free parameters.
+        TypeError: If it is not a model of an equity, or needs more than a market and its free parameters.
     """
     market, fields = {"spot", "rate", "dividend_yield"}, dataclasses.fields(kind)
     needed = {x.name for x in fields if x.default is x.default_factory is dataclasses.MISSING}
     if not market <= {x.name for x in fields} or not needed <= market | {*kind.free_parameters}:
         raise TypeError(
-            f"a table of options is no quotes for {kind.__name__}: give a model of an equity that needs no "
+            f"a table of options has no quotes for {kind.__name__}: give a model of an equity "
+            f"that needs no "
             "more than spot, rate and its free parameters"
         )
     of_equity: Any = kind
@@ -230,7 +231,7 @@ def _no_quotes() -> SmileQuotes:
 
 
 def _structures() -> dict[int, Any]:
-    """Return the structures of smiles without bids and asks, and with them, by the number of the two."""
+    """Return the tree structures of smiles, with and without bids and asks, by the number of those arrays."""
     nothing = _no_quotes()
     with_sides = dataclasses.replace(nothing, bids=nothing.vols, asks=nothing.vols)
     return {0: jax.tree.structure(nothing), 2: jax.tree.structure(with_sides)}

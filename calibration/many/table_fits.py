@@ -1,4 +1,4 @@
-"""Many fits as a function from an Arrow table to an Arrow table, for Ray, Spark and the like."""
+"""Many fits as a function from Arrow tables to Arrow tables, for Ray, Spark and similar systems."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ from .sources import jobs_in, start_of
 def calibrate_table(
     quotes: Any, kind: type[Calibratable], *, source: str = "", **settings: Any
 ) -> Any:
-    """Fit a model to every surface of an Arrow table of quotes, and return an Arrow table of one row a surface.
+    """Fit a model to every surface in an Arrow table of quotes, and return an Arrow table with one row each.
 
-    It suits Ray Data's `map_batches` and Spark's `applyInArrow`: it keeps no state, and a surface that fails is
-    a row with the reason. A surface's rows must follow one another, all of them in one table. On the same
-    quotes, in the same precision, the result has the rows of the file that `jaxtape calibrate` writes, except
-    that the reason of a failure names the row in place of file and line.
+    It suits Ray Data's `map_batches` and Spark's `applyInArrow`: it keeps no state, and a surface that fails
+    becomes a row with the reason. A surface's rows must be consecutive, and in one table. For the same quotes
+    and precision, the result has the rows of the file that `jaxtape calibrate` writes, except that the reason
+    of a failure names the row instead of file and line.
 
     Args:
         quotes: A `pyarrow.Table` or `RecordBatch`, or a frame of pandas (2.2 or later), polars or another that

@@ -1,4 +1,4 @@
-"""Surfaces of a table of quotes, each with the spot, the rate and the dividend yield of its first row."""
+"""Read surfaces from a table of quotes, each with the spot, rate and dividend yield of its first row."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,19 +23,19 @@ _NEEDED = ("spot", "rate")
 
 
 class TableSurface(NamedTuple):
-    """The quotes of a surface, [expiries, strikes]; rows with fewer strikes than the longest end in NaN vols.
+    """The quotes of a surface, [expiries, strikes]; shorter rows are padded with NaN vols.
 
     Attributes:
         name: Its name in the table.
         market: Spot, rate and dividend yield.
-        expiries: In years, increasing.
+        expiries: Expiries in years, increasing.
         strikes: The strike of each quote.
-        vols: NaN where there is none.
+        vols: Implied vols; NaN for a missing quote.
         weights: Weights of the quotes.
-        wrong: The line of the first cell that is no number, and what is wrong with it; empty if all are well.
+        wrong: The line of the first invalid cell and the error in it; empty if all are valid.
         line: The line of its first row.
-        bids: The vols that are bid, or None.
-        asks: The vols that are asked, or None.
+        bids: The bid vols, or None.
+        asks: The ask vols, or None.
     """
 
     name: str
@@ -51,9 +51,9 @@ class TableSurface(NamedTuple):
 
 
 def surfaces_of(file: Place, given: Mapping[str, str]) -> Iterator[TableSurface]:
-    """Yield the surfaces of a table in the order of its rows, read as they are needed.
+    """Yield the surfaces of a table in the order of its rows, read lazily.
 
-    given: columns of one value that the folders of the file name.
+    `given` are columns with one value, defined by the folders of the file.
     """
     for run in runs_of(file, given, _NEEDED):
         yield _surface_of(*run)
@@ -108,7 +108,7 @@ def _plain(columns: Columns, market: tuple, wrong: Fault | None) -> tuple:
 
 
 def _listed(columns: Columns, market: tuple, wrong: Fault | None) -> tuple:
-    """Return the quotes of a list with bids and asks, prices or deltas; a single fault refuses them all."""
+    """Return the quotes of a list with bids and asks, prices or deltas; a single error refuses them all."""
     spot, rate, dividend_yield = market
     nothing = np.ones((1, 1))
     none = np.ones(1), spot * nothing, np.nan * nothing, 0.0 * nothing, (None, None)

@@ -1,6 +1,6 @@
-"""Assign the blocks of a round to processes in turn, and within a process to the next device that is free.
+"""Assign the blocks of a round to processes in turn, and within a process to the next free device.
 
-Every device runs the same program for one device, so that a fit has the same bits wherever it is made.
+Every device runs the same single-device program, so that a fit has the same bits everywhere.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from .searches import SearchResult, Settings, polished, searched
 
 AXIS = "surfaces"
 _IN_WORK = (
-    2  # blocks of a device: one is handed over, or at its last searches, while the other computes
+    2  # blocks per device: one is in transfer, or at its last searches, while the other computes
 )
 
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's code
@@ -44,7 +44,7 @@ _COMPILED: set[Hashable] = set()  # keys of the programs that this process has r
 
 
 class Workers:
-    """The devices of a mesh that are this process's, and the processes that share the work.
+    """This process's devices in a mesh, and the processes that share the work.
 
     Attributes:
         devices: Devices of this process; None is JAX's default device.
@@ -52,29 +52,29 @@ class Workers:
     """
 
     def __init__(self, mesh: Mesh | None):
-        """Take the devices of a mesh; of None, the first one of this process.
+        """Take the devices of a mesh, or the first device of this process if None.
 
         Raises:
-            ValueError: The mesh has other axes than "surfaces", or lacks the devices of some processes.
+            ValueError: If the mesh has other axes than "surfaces", or lacks the devices of some processes.
         """
         if mesh is None:
             self.devices, self.num_processes = [None], 1
             return
         if mesh.axis_names != (AXIS,):
             raise ValueError(
-                f"the mesh has axes {mesh.axis_names}: give one of the axis {AXIS!r} alone"
+                f"the mesh has axes {mesh.axis_names}: give one with only the axis {AXIS!r}"
             )
         usual = jax.local_devices()[0]
         self.devices = [device if device != usual else None for device in mesh.local_devices]
         self.num_processes = len({device.process_index for device in mesh.devices.flat})
         if self.num_processes not in (1, jax.process_count()) or not self.devices:
             raise ValueError(
-                "the mesh has devices of some processes: give one of this process alone, or of all"
+                "the mesh has devices of some processes: give one of this process only, or of all"
             )
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes the results of all."""
+        """Whether this process writes the results of all processes."""
         return self.num_processes == 1 or jax.process_index() == 0
 
     def share_of(self, blocks: Sequence[Block]) -> Sequence[Block]:
@@ -85,10 +85,10 @@ class Workers:
     def results(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int
     ) -> Iterator[tuple[np.ndarray, SearchResult | str]]:
-        """Yield the places of each block's jobs, and how they ended, or why not.
+        """Yield the places of each block's jobs, and their results or the reason of a failure.
 
-        A block for which memory is short is fitted again after the others, one at a time, in halves. A device
-        that is lost ends the run, by the error that JAX raises.
+        A block that runs out of memory is refitted after the others, alone and in halves. A lost device ends
+        the run with JAX's error.
         """
         in_work = _IN_WORK
         while blocks:
@@ -105,7 +105,7 @@ class Workers:
     def _tried(
         self, blocks: Sequence[Block], settings: Settings, num_slots: int, in_work: int
     ) -> Iterator[tuple[Block, "SearchResult | str | MemoryError"]]:
-        """Yield each block with its ends or the reason of its failure; a device runs `in_work` at a time."""
+        """Yield each block with its results or the reason of its failure; a device runs `in_work` at a time."""
         free: queue.SimpleQueue = queue.SimpleQueue()
         for device in self.devices * in_work:
             free.put((device, _on(device, _for_devices(settings))))
@@ -119,7 +119,7 @@ class Workers:
                     return block, MemoryError(describe_error(error))
                 if isinstance(error, jax.errors.JaxRuntimeError):
                     _require_alive(device)
-                return block, describe_error(error)  # of an objective or a model on these quotes
+                return block, describe_error(error)  # raised for these quotes
             finally:
                 free.put(place)
 
@@ -127,12 +127,12 @@ class Workers:
             for shape, group in itertools.groupby(blocks, key=lambda b: shape_of(b.inputs)):
                 program, alike = (shape, shape_of(settings), num_slots), list(group)
                 if program not in _COMPILED:
-                    yield run(alike.pop(0))  # alone: the others find what it compiled
+                    yield run(alike.pop(0))  # alone: the others reuse its compiled program
                     _COMPILED.add(program)
                 yield from pool.map(run, alike)
 
     def gathered(self, places: np.ndarray, ends: Any) -> tuple[np.ndarray, Any]:
-        """Gather the places of all processes, and a tree of arrays for them, in every process."""
+        """Gather the places from all processes, and a tree of arrays for them, in every process."""
         if self.num_processes == 1:
             return places, ends
         with _named_if_lost():
@@ -146,7 +146,7 @@ class Workers:
         return jax.tree.map(whole, found, of_all)
 
     def broadcast(self, value: Any) -> Any:
-        """Return the first process's value, which JSON can hold, in every process."""
+        """Return the first process's value, which must be valid JSON, in every process."""
         if self.num_processes == 1:
             return value
         content = json.dumps(value).encode() if self.is_first else b""
@@ -157,7 +157,7 @@ class Workers:
 
 
 def _in_words(x: np.ndarray) -> np.ndarray:
-    """Return an array as words of 32 bits or less, on one more axis: devices may have no numbers of 64."""
+    """Return an array as words of at most 32 bits, on an extra axis: devices may lack 64-bit numbers."""
     return x[..., None].view(np.uint32) if x.itemsize > 4 else x[..., None]
 
 
@@ -177,13 +177,14 @@ def _is_short_of_memory(error: Exception) -> bool:
 def _no_memory(block: Block, error: str) -> str:
     quotes = " by ".join(map(str, jax.tree.leaves(block.inputs[0])[-1].shape[1:]))
     return (
-        f"memory is short for {block.size} searches with {quotes} quotes each ({error}): give fewer quotes, a "
+        f"not enough memory for {block.size} searches with {quotes} quotes each ({error}): give "
+        f"fewer quotes, a "
         "cheaper objective or a device with more memory"
     )
 
 
 def _require_alive(device: Any) -> None:
-    """Compute something on a device: JAX raises an error if it is lost."""
+    """Run a computation on a device: JAX raises an error if the device is lost."""
     jax.block_until_ready(_on(device, jnp.zeros(1)) + 1.0)
 
 
@@ -195,9 +196,9 @@ def _on(device: Any, tree: PyTree) -> PyTree:
 def _ends_on(
     device: Any, block: Block, settings: Settings, num_slots: int, on_host: Settings
 ) -> SearchResult:
-    """Return the ends of the jobs of a block, fitted on one device; polished on the host if it is in single.
+    """Return the results of a block, fitted on one device; polished on the host if in single precision.
 
-    settings: on the device, and in its precision.
+    `settings` are on the device, and in its precision.
     """
     slots = min(num_slots, block.size)
     with on_devices():
@@ -209,9 +210,9 @@ def _ends_on(
 
 
 def _polished(block: Block, ends: SearchResult, settings: Settings, slots: int) -> SearchResult:
-    """Return the optima near the ends of searches in single precision, by the host in double.
+    """Return the optima near the ends of searches in single precision, computed by the host in double.
 
-    A job whose end is of no use, since it did not converge or is not identified, is searched again in double.
+    A job that did not converge or is not identified is searched again in double precision.
     """
     ends = jax.tree.map(np.asarray, ends)
     inputs, values = jax.tree.map(jnp.asarray, (block.inputs, ends.parameters.astype(float)))
@@ -239,13 +240,15 @@ def _named_if_lost() -> Iterator[None]:
     """Explain the failure of a collective.
 
     Raises:
-        RuntimeError: Another process has ended, or cannot be reached.
+        RuntimeError: If another process has ended, or cannot be reached.
     """
     try:
         yield
     except (ValueError, jax.errors.JaxRuntimeError) as error:
         raise RuntimeError(
-            f"process {jax.process_index()} of {jax.process_count()} has lost another: it has ended, or cannot "
-            "be reached; see what that one said, and run all of them again with the same `resume` folder, to "
-            f"resume from the last round that was kept ({error})"
+            f"process {jax.process_index()} of {jax.process_count()} has lost another: it has "
+            f"ended, or cannot "
+            "be reached; see its output, and run all of them again with the "
+            f"same `resume` folder, to "
+            f"resume from the last stored round ({error})"
         ) from error

@@ -1,4 +1,4 @@
-"""Quotes with a bid and an ask: errors in units of half the spread."""
+"""Errors of quotes with a bid and an ask, in units of half the spread."""
 
 import dataclasses
 from typing import Any
@@ -13,17 +13,17 @@ from ..results import RESULTS
 from .implied_vols import ImpliedVolError, model_vols
 from .objective import AbstractObjective, check_per_quote
 
-_WIDTH = 0.2  # w, of half a spread: over which a free quote begins to cost
+_WIDTH = 0.2  # w, in half spreads: the width over which a free quote begins to cost
 
 
 class BidAskError(AbstractObjective):
     """Residuals of another objective in units of half the bid-ask spread: 1 at the ask, -1 at the bid.
 
-    Quotes are the mids. x = 2 residual / spread is what counts ("weighted": each quote by the inverse of its
-    spread, the usual choice); or, if a model within the spread is as good as any ("free"),
-    d(x) = x + (sqrt((x - 1)^2 + w^2) - sqrt((x + 1)^2 + w^2)) / 2, w = .2: smooth and rising, w / 2 at bid and
-    ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need the slope that the dead zone
-    with corners (Vapnik's) has not.
+    Quotes are the mids. The residual is x = 2 residual / spread ("weighted": each quote by the inverse of its
+    spread, the usual choice) or, if any model within the spread is equally good ("free"),
+    d(x) = x + (sqrt((x - 1)^2 + w^2) - sqrt((x + 1)^2 + w^2)) / 2, w = .2: smooth and increasing,
+    w / 2 at bid and ask, about w^2 x / 2 within and |x| - 1 well outside. Gauss-Newton steps need this slope,
+    which Vapnik's dead zone with corners lacks.
 
     Attributes:
         spreads: Ask less bid of each quote, in the units of the other objective's residuals (for
@@ -67,9 +67,10 @@ class BidAskError(AbstractObjective):
 
 
 def bid_ask_counts(quotes: Any, model: AbstractModel) -> dict[str, Int[Array, ""]]:
-    """Return the number of quotes with a bid and an ask, and of how many the model's vol lies within both.
+    """Count the quotes with a bid and an ask, and those for which the model's vol lies between them.
 
-    They are named `num_bid_ask` and `num_within_bid_ask`, and left out where quotes or model have no such vols.
+    The counts are `num_bid_ask` and `num_within_bid_ask`, left out if the quotes or the model have no such
+    vols.
     """
     bids, asks = (getattr(quotes, name, None) for name in ("bids", "asks"))
     if bids is None or asks is None or not isinstance(model, BlackVol | CharacteristicFunction):

@@ -10,10 +10,10 @@ OBJECTIVES: tuple[AbstractObjective, ...] = (ImpliedVolError(), SwaptionVolError
 
 
 def objective_of(quotes: Any) -> AbstractObjective:
-    """Return the usual objective for quotes of this kind.
+    """Return the default objective for quotes of this kind.
 
     Raises:
-        TypeError: There is nothing to be made small for this kind.
+        TypeError: If there is none.
     """
     usual = {kind: objective for objective in OBJECTIVES for kind in objective.usual_for}
     if type(quotes) in usual:

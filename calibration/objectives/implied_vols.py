@@ -1,4 +1,4 @@
-"""Equity options: implied vols of a model that has them, or a characteristic function."""
+"""Implied-vol errors of equity options, for models with Black vols or a characteristic function."""
 
 from typing import ClassVar
 
@@ -23,17 +23,17 @@ from .smile_values import (
 
 
 class ImpliedVolError(AbstractObjective):
-    """Model implied vol less quoted vol, per 1.00, every quote weighing the same unless there are weights.
+    """Model implied vol less quoted vol, per 1.00, equally weighted unless there are weights.
 
-    The vols are the model's own (`BlackVol`), or those of its characteristic function, one evaluation of which
-    for each expiry and node of two paths serves all strikes. On 48 nodes an expiry of 13 days on the DAX is
-    true to 7e-10.
+    The vols are the model's own (`BlackVol`), or come from its characteristic function, of which one evaluation
+    per expiry and node of two contours serves all strikes. With 48 nodes, an expiry of 13 days on the DAX is
+    accurate to 7e-10.
 
     Attributes:
         usual_for: Surfaces of implied vols.
-        num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`), where there is one.
-        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False for a quote that does not
-            count. None: 1.
+        num_nodes: Nodes of the Fourier integral on each of two contours (`pricing.Fourier`), if there is one.
+        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False to ignore a quote, None for
+            all 1.
     """
 
     usual_for: ClassVar[tuple[type, ...]] = (VolSurface, SmileQuotes)

@@ -18,37 +18,37 @@ class AbstractObjective(eqx.Module):
     """Residuals whose half sum of squares is minimized.
 
     Attributes:
-        usual_for: The kinds of quotes that this is the usual objective for.
+        usual_for: The kinds of quotes for which this is the default objective.
     """
 
     usual_for: ClassVar[tuple[type, ...]] = ()
 
     @abc.abstractmethod
     def residuals(self, model: AbstractModel, quotes: Any) -> Float[Array, "..."]:
-        """Return model less market, in the shape of `quoted(quotes)`; the model may need an ability."""
+        """Return model less market, in the shape of `quoted(quotes)`; the model may need some ability."""
 
     def quoted(self, quotes: Any) -> Any:
-        """Return the numbers that the market quotes, a leaf of `quotes`: the vols, unless these are others."""
+        """Return the quoted numbers, a leaf of `quotes`: by default the vols."""
         return quotes.vols
 
     @property
     def is_of_moneyness(self) -> bool:
-        """Whether residuals depend on a surface by expiries, log-moneyness and vols, not by forwards."""
+        """Whether residuals depend on a surface only through expiries, log-moneyness and vols, not forwards."""
         return False
 
     @property
     def finer(self) -> "AbstractObjective | None":
-        """The same residuals by a finer integral, to check these against; None if there is none."""
+        """The same residuals with a finer integral, to check these against; None if there is none."""
         return None
 
     def result(self, quotes: Any) -> RESULTS:
-        """Return the reason for which these numbers cannot be fitted: `residuals` are then NaN."""
+        """Return the reason why these numbers cannot be fitted; `residuals` are then NaN."""
         del quotes
         return RESULTS.successful  # pyright: ignore[reportReturnType]
 
 
 def weighted(errors: Float[Array, "rows columns"], weights: Array | None) -> Array:
-    """Return errors times their weights, if there are any: one for each quote."""
+    """Return errors times their weights, one for each quote, if there are any."""
     if weights is None:
         return errors
     check_per_quote("weights", weights, errors)
@@ -56,10 +56,10 @@ def weighted(errors: Float[Array, "rows columns"], weights: Array | None) -> Arr
 
 
 def check_per_quote(name: str, numbers: Array, errors: Array) -> None:
-    """Refuse numbers that are not one for each quote.
+    """Check that there is one number for each quote.
 
     Raises:
-        ValueError: The shapes differ.
+        ValueError: If the shapes differ.
     """
     if numbers.shape != errors.shape:
         raise ValueError(
@@ -68,7 +68,7 @@ def check_per_quote(name: str, numbers: Array, errors: Array) -> None:
 
 
 def as_weights(values: Any) -> Array | None:
-    """Return weights, or flags, as an array of floats, or None; what is traced has been one before."""
+    """Return weights, or flags, as an array of floats, or None; a traced array is already one."""
     if values is None or isinstance(values, Tracer):
         return values
     return as_leaf(np.asarray(values, dtype=float))

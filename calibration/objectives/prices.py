@@ -1,4 +1,4 @@
-"""Equity options: prices in the place of implied vols."""
+"""Price errors of equity options, instead of implied-vol errors."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,25 +12,23 @@ from pricing.numerics.safe_math import larger
 from .objective import AbstractObjective, as_weights, weighted
 from .smile_values import Vols, black_values, log_moneyness_of, smile_values, with_more_nodes
 
-_LEAST_VEGA = (
-    1e-4  # of sqrt(F K), per 1.00 vol: the price of an option below it says nothing of its vol
-)
+_LEAST_VEGA = 1e-4  # of sqrt(F K), per 1.00 vol: below it, a price does not determine its vol
 
 
 class PriceError(AbstractObjective):
-    """Model price less quoted price of the options out of the money, as a fraction of the forward.
+    """Model price less quoted price of out-of-the-money options, as a fraction of the forward.
 
-    Prices are undiscounted: the price in currency over the forward's, D F. A quote's price is Black's at
-    its vol. Options at the money and of long expiries count most. With `vega_weighted`, each error is over
-    Black's vega at the quoted vol, so that it is the error of the vol to first order, without an implied vol to
-    be found (Cont and Tankov 2004; Christoffersen, Heston and Jacobs 2009).
+    Prices are undiscounted: the price in currency divided by D F, with the discount factor D. A quote's price
+    is Black's at its vol. Options at the money and with long expiries count most. With `vega_weighted`, each
+    error is divided by Black's vega at the quoted vol, so that it is the vol error to first order, without an
+    implied-vol search (Cont and Tankov 2004; Christoffersen, Heston and Jacobs 2009).
 
     Attributes:
-        vega_weighted: Whether each error is over the vega of its quote; a vega below 1e-4 of sqrt(F K) per 1.00
-            vol counts as that.
-        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False for a quote that does not
-            count. None: 1.
-        num_nodes: Nodes of the Fourier integral on each of two paths (`pricing.Fourier`), where there is one.
+        vega_weighted: Whether each error is divided by the vega of its quote, floored at 1e-4 of sqrt(F K) per
+            1.00 vol.
+        weights: Factors of the residuals, of shape (expiries, strikes); 0 or False to ignore a quote, None for
+            all 1.
+        num_nodes: Nodes of the Fourier integral on each of two contours (`pricing.Fourier`), if there is one.
 
     Examples:
         >>> from calibration import PriceError, calibrate
@@ -65,7 +63,7 @@ class PriceError(AbstractObjective):
 
 
 def _vegas(quotes: VolSurface | SmileQuotes, k: Vols) -> Vols:
-    """Return Black's vegas at the quoted vols, of values over sqrt(F K)."""
+    """Return Black's vegas at the quoted vols, in units of sqrt(F K)."""
     root = jnp.sqrt(quotes.expiries)[:, None]
     std = quotes.vols * root
     return root * jnp.exp(-0.5 * ((k / std) ** 2 + 0.25 * std**2)) / np.sqrt(2.0 * np.pi)

@@ -1,4 +1,4 @@
-"""Prices of any contracts: their errors under a model by simulation, on paths that all contracts share."""
+"""Errors of simulated prices of any contracts, on paths that all contracts share."""
 
 import functools
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from .objective import AbstractObjective
 
 Prices = Float[Array, " quotes"]
 
-_LEAST = 64  # paths of a block
-_DATES = 50  # of an American option, at most
+_LEAST = 64  # paths in a block
+_DATES = 50  # exercise dates of an American option, at most
 
 
 class PriceQuotes(eqx.Module):
-    """Quoted prices of contracts of any kinds, such as barrier, Asian and American options.
+    """Quoted prices of contracts of any kind, such as barrier, Asian and American options.
 
-    Shapes that do not fit raise ValueError.
+    Mismatched shapes raise ValueError.
 
     Attributes:
-        products: Batches of contracts, each of one kind and of one axis, in the order of the prices.
-        prices: In currency, of shape (quotes,).
-        std_errors: Standard error of each price (half a bid-ask spread, or an error of simulation), in
-            currency, above 0, of shape (quotes,).
+        products: Batches of contracts, each of one kind and with one axis, in the order of the prices.
+        prices: Prices in currency, of shape (quotes,).
+        std_errors: Standard error of each price (half a bid-ask spread, or a simulation error), in currency,
+            above 0, of shape (quotes,).
 
     Examples:
         >>> from calibration import PriceQuotes
@@ -58,7 +58,8 @@ class PriceQuotes(eqx.Module):
         if not fits or any(len(shape) != 1 for shape in shapes):
             raise ValueError(
                 f"products of batch shapes {shapes} have prices of shape {self.prices.shape} and std_errors "
-                f"of shape {self.std_errors.shape}: give batches of one axis, and two of shape {wanted}"
+                f"of shape {self.std_errors.shape}: give batches with one axis, and both arrays "
+                f"with shape {wanted}"
             )
 
 
@@ -69,13 +70,13 @@ def _broadcast(products: Sequence[AbstractProduct]) -> tuple[AbstractProduct, ..
 class SimulatedPriceError(AbstractObjective):
     """Simulated price less quote, in standard errors of the quote; the loss is half a chi squared.
 
-    A key that stays makes the loss a deterministic function of the model, continuous where the scheme is (QE-M,
-    with barriers and averages integrated over Gaussian laws), so that any optimizer finds its minimum. Paths
-    come in blocks, and a gradient holds one block at a time. All contracts that `MonteCarlo` values on dates of
-    their own share the variance paths. Build it with `for_quotes`.
+    A fixed key makes the loss a deterministic function of the model, continuous where the scheme is (QE-M, with
+    barriers and averages integrated over Gaussian laws), so that any optimizer finds its minimum. Paths come in
+    blocks, and a gradient holds one block at a time. All contracts that `MonteCarlo` values on their own dates
+    share the variance paths. Build it with `for_quotes`.
 
     Attributes:
-        methods: One for each batch of products, of equally many blocks of paths.
+        methods: One for each batch of products, all with the same number of blocks of paths.
         key: Key of the paths.
 
     Examples:
@@ -106,17 +107,17 @@ class SimulatedPriceError(AbstractObjective):
     ) -> "SimulatedPriceError":
         """Return the objective for these quotes, with `num_paths` paths and `num_steps` steps.
 
-        A product that neither `MonteCarlo` nor `LeastSquares` values under the model is a TypeError, a budget
-        that does not hold a block of 64 paths a ValueError.
+        TypeError is raised for a product that neither `MonteCarlo` nor `LeastSquares` can value under the
+        model, ValueError for a budget that does not hold a block of 64 paths.
 
         Args:
-            quotes: The quotes to fit: the dates of all contracts make one grid.
-            model: The model that a fit starts from. The exercise of early-exercise contracts is fitted under
-                it, and held: fit again from the result until it stays.
-            num_paths: Paths.
-            num_steps: Steps to the last date.
+            quotes: The quotes to fit; the dates of all contracts form one grid.
+            model: The model from which a fit starts. Exercise policies are fitted under it, and then held
+                fixed: refit from the result until it no longer changes.
+            num_paths: Number of paths.
+            num_steps: Number of steps to the last date.
             key: Key of the paths.
-            budget: Maximum bytes of a gradient's temporaries, over all paths: blocks are as large as fits.
+            budget: Maximum bytes of a gradient's temporaries; blocks of paths are as large as fits.
             schedule: Checkpoint schedule of the reverse sweep over a block's steps; the default stores all.
 
         Returns:
@@ -138,8 +139,9 @@ class SimulatedPriceError(AbstractObjective):
             if (other := unsupported_reason(batch, model, early)) is None:
                 return jax.vmap(lambda one: early.fitted(one, model, key=key))(batch)
             raise TypeError(
-                f"MonteCarlo cannot price this: {reason}; LeastSquares neither: {other}. Quotes of a surface "
-                "of implied vols go to ImpliedVolError()"
+                f"MonteCarlo cannot price this: {reason}; LeastSquares neither: {other}. Give "
+                f"quotes of a surface "
+                "of implied vols to ImpliedVolError()"
             )
 
         error = cls(tuple(method_of(batch) for batch in quotes.products), key)
@@ -150,12 +152,12 @@ class SimulatedPriceError(AbstractObjective):
         return replace(self, methods=tuple(replace(by, block=block) for by in self.methods))
 
     def paths_within(self, budget: int, model: AbstractModel, quotes: PriceQuotes) -> int:
-        """Return the paths, a power of two, for which a gradient needs `budget` bytes at most.
+        """Return the number of paths, a power of two, for which a gradient needs at most `budget` bytes.
 
         Half of the bytes are for the states that the reverse sweep of a block keeps, counted from its trace.
 
         Raises:
-            ValueError: The paths are fewer than 64.
+            ValueError: If there are fewer than 64 paths.
         """
 
         def pullback(model: AbstractModel):
@@ -184,7 +186,7 @@ class SimulatedPriceError(AbstractObjective):
     def covariance(
         self, model: AbstractModel, quotes: PriceQuotes
     ) -> Float[Array, "quotes quotes"]:
-        """Return the covariance of the residuals that comes from the paths, which all contracts share."""
+        """Return the covariance of the residuals due to the paths, which all contracts share."""
         mean = self.residuals(model, quotes) * quotes.std_errors + quotes.prices
 
         def of_block(samples: Array) -> tuple[Array, Array]:
@@ -221,7 +223,7 @@ class SimulatedPriceError(AbstractObjective):
             first, of_first = (jax.tree.map(lambda x: x[0], tree) for tree in (batch, setup))
             by_first = by if _axis(by) is None else jax.tree.map(lambda x: x[0], by)
             own, noise = by_first.paths(first, model, of_first, index, key=self.key)
-            walk = own if walk is None else walk  # the same paths: computed for one batch alone
+            walk = own if walk is None else walk  # the same paths: computed for one batch only
             paths = own if own is None else walk, noise
             values = functools.partial(_samples, model, paths, self.key)
             samples.append(jax.vmap(values, (0, 0, _axis(by)))(batch, setup, by))
@@ -229,7 +231,7 @@ class SimulatedPriceError(AbstractObjective):
 
 
 def _axis(by: AbstractMethod) -> int | None:
-    """Return the axis on which a method has something for each contract of a batch."""
+    """Return the axis of a method's per-contract data in a batch."""
     return 0 if by.is_fitted else None
 
 

@@ -1,4 +1,4 @@
-"""Equity options: vol errors of a model that is simulated, all strikes and expiries on one set of paths."""
+"""Vol errors of equity options under a simulated model, all strikes and expiries on one set of paths."""
 
 from typing import NamedTuple
 
@@ -20,15 +20,15 @@ Vols = Float[Array, "expiries strikes"]
 
 
 class SimulatedVolError(eqx.Module):
-    """Vol errors of a surface by fresh antithetic paths at every call, for a model to be trained by.
+    """Vol errors of a surface on fresh antithetic paths at every call, for training a model.
 
-    An option's error is its simulated price less the quoted one, over Black's vega at the quote: the vol error,
-    to first order. Given the start of the last step to an expiry the spot is lognormal, so each path gives
-    Black's formula; options are those out of the money, their forward being exact.
+    An option's error is its simulated price less the quoted one, divided by Black's vega at the quote: the vol
+    error to first order. Conditional on the start of the last step to an expiry, the spot is lognormal, so each
+    path contributes Black's formula. Options are out of the money, and forwards exact.
 
     Attributes:
-        num_paths: Paths of each of the two sets that `loss` takes, even.
-        steps_per_expiry: Steps between two expiries.
+        num_paths: Number of paths, even, in each of the two sets of `loss`.
+        steps_per_expiry: Number of steps between two expiries.
         schedule: Checkpoint schedule of the reverse sweep over the steps (`jaxtape.scan`).
 
     Examples:
@@ -63,8 +63,8 @@ class SimulatedVolError(eqx.Module):
     ) -> Float[Array, ""]:
         """Return an unbiased estimate of the mean squared vol error over the quotes, in vol points squared.
 
-        The product of the errors on two independent sets of paths: the square on one would add its variance,
-        and so prefer models of little noise.
+        It is the product of the errors on two independent sets of paths: the square on one set would add its
+        variance, and so favor models with little noise.
         """
         first, second = jax.random.split(key)
         errors = [self.residuals(model, quotes, key=each) for each in (first, second)]
@@ -87,7 +87,7 @@ class SimulatedVolError(eqx.Module):
     def vols(
         self, model: AbstractModel, quotes: VolSurface, *, key: PRNGKeyArray, num_sets: int = 2
     ) -> tuple[Vols, Vols]:
-        """Return the implied vols from `num_sets` sets of paths, two at least, and their standard errors."""
+        """Return the implied vols from `num_sets` >= 2 sets of paths, and their standard errors."""
         options = Options.of(model, quotes)
 
         def of_set(key):
@@ -122,9 +122,9 @@ class SimulatedVolError(eqx.Module):
 
 
 class Options(NamedTuple):
-    """The options of a surface, out of the money: log(F / K), side, values over sqrt(F K) and their vegas.
+    """The out-of-the-money options of a surface: log(F / K), side, values over sqrt(F K) and their vegas.
 
-    weights: factors of the errors, 0 of a missing quote.
+    `weights` are factors of the errors, 0 for a missing quote.
     """
 
     expiries: Float[Array, " expiries"]
@@ -139,7 +139,7 @@ class Options(NamedTuple):
         """Return the quoted options on the model's forwards, in its precision.
 
         Raises:
-            TypeError: The model is not one of one asset that `SimulatedVolError` can walk.
+            TypeError: If the model is not a single-asset model that `SimulatedVolError` can simulate.
         """
         if not isinstance(model, ConditionallyGaussian) or model.underlying.ndim:
             raise TypeError(

@@ -18,16 +18,17 @@ from pricing.numerics.safe_math import larger
 Vols = Float[Array, "expiries strikes"]
 
 _FARTHEST = (
-    16.0  # deviations within which a path turned against the lognormal part loses five digits
+    16.0  # deviations within which a contour rotated against the lognormal part loses five digits
 )
 _MOST_NODES = 1024
-_FLOOR = 1e-10  # of sqrt(F K): an option worth less has no vol to speak of, whatever the model
+_FLOOR = 1e-10  # in units of sqrt(F K): an option worth less has no meaningful vol under any model
 
 
 def with_more_nodes(objective: Any) -> Any:
-    """Return an objective with a third more nodes; None beyond the most that are worth it.
+    """Return an objective with a third more nodes; None beyond the useful maximum.
 
-    The error of such an integral falls with its nodes exponentially: by a hundred for a third more of 48.
+    The error of such an integral decreases exponentially with its nodes: by a factor of 100 for a third more
+    than 48.
     """
     num_nodes = 8 * math.ceil(objective.num_nodes / 6)
     return dataclasses.replace(objective, num_nodes=num_nodes) if num_nodes <= _MOST_NODES else None
@@ -37,7 +38,7 @@ def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:
     """Return k = log(F / K) of every quote.
 
     Raises:
-        TypeError: The model has neither Black vols nor a characteristic function, and so no smile.
+        TypeError: If the model has neither Black vols nor a characteristic function, and so no smile.
     """
     if not isinstance(model, BlackVol | CharacteristicFunction):
         raise TypeError(
@@ -52,12 +53,12 @@ def log_moneyness_of(model: Any, quotes: VolSurface | SmileQuotes) -> Vols:
 
 
 def out_of_the_money(k: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the side of the option out of the money: -1, a put, where the strike is below the forward."""
+    """Return the side of the out-of-the-money option: -1, a put, if the strike is below the forward."""
     return jnp.where(k > 0.0, -jnp.ones_like(k), 1.0)
 
 
 def smile_values(model: Any, quotes: VolSurface | SmileQuotes, num_nodes: int) -> Vols:
-    """Return undiscounted values over sqrt(F K) of the options that are out of the money."""
+    """Return undiscounted values over sqrt(F K) of the out-of-the-money options."""
     k = log_moneyness_of(model, quotes)
     if isinstance(model, BlackVol):
         return black_values(black_vols(model, quotes), k, quotes.expiries)
@@ -67,7 +68,7 @@ def smile_values(model: Any, quotes: VolSurface | SmileQuotes, num_nodes: int) -
 def _spectral_values(
     model: CharacteristicFunction, k: Vols, expiries: Float[Array, " expiries"], num_nodes: int
 ) -> Vols:
-    """Return them by one evaluation of the characteristic function for each expiry and node of two paths."""
+    """Return them from one evaluation of the characteristic function per expiry and node of two contours."""
 
     def smile(expiry, k):
         std, (_, drift) = jax.lax.stop_gradient(
@@ -78,15 +79,13 @@ def _spectral_values(
             return Spectrum.of(model, expiry, num_nodes, side=side, about=-drift)
 
         def correction(k):
-            """Return the correction of a strike, on the path where the integrand decays (sign of k + drift)."""
+            """Return a strike's correction, on the contour where the integrand decays (sign of k + drift)."""
             is_above = k + drift > 0.0
             nodes = jnp.where(is_above, paths.nodes[0], paths.nodes[1])
             both = Spectrum(nodes, paths.weighted, std, -drift).corrections(k)
             return jnp.where(is_above, *both)
 
-        near = larger(
-            -larger(-k, -_FARTHEST * std), -_FARTHEST * std
-        )  # beyond, nothing has a value
+        near = larger(-larger(-k, -_FARTHEST * std), -_FARTHEST * std)  # beyond, all values vanish
         paths = jax.vmap(path)(jnp.asarray([1.0, -1.0], k.dtype))
         lognormal = black(jnp.exp(0.5 * k), jnp.exp(-0.5 * k), std, out_of_the_money(k))
         return larger(lognormal + jax.vmap(correction)(near), _FLOOR)
@@ -101,7 +100,7 @@ def black_values(vols: Vols, k: Vols, expiries: Float[Array, " expiries"]) -> Vo
 
 
 def black_vols(model: BlackVol, quotes: VolSurface | SmileQuotes) -> Vols:
-    """Return the vols that a model has itself at every quote."""
+    """Return the model's own vols at every quote."""
     if isinstance(quotes, SmileQuotes):
         strikes = _forwards(model, quotes) * jnp.exp(-quotes.log_moneyness)
     else:

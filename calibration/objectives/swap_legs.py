@@ -1,4 +1,4 @@
-"""The swaps behind a matrix of swaption quotes: their start dates and the payments of their fixed legs."""
+"""The swaps underlying a matrix of swaption quotes: their start dates and fixed-leg payments."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ MOST_PAYMENTS = 60  # RESULTS.too_many_payments names it
 
 
 class SwapLegs(eqx.Module):
-    """Fixed legs of the swaps of a matrix of expiries and tenors; times in years, as the curve counts them.
+    """Fixed legs of the swaps in a matrix of expiries and tenors; times in years, as in the curve.
 
-    A shorter leg is filled up in front, with payments at its start that accrue nothing. A swap ends with its
-    last payment.
+    A shorter leg is padded in front, with payments at its start that accrue nothing. A swap ends with its last
+    payment.
 
     Attributes:
-        exercise: When each option ends, of shape (expiries,).
-        start: From when on interest accrues, of shape (expiries,).
+        exercise: Exercise time of each option, of shape (expiries,).
+        start: Start of the interest accrual, of shape (expiries,).
         payment_dates: Payment dates in years, of shape (expiries, tenors, payments).
         accruals: Year fractions, of shape (expiries, tenors, payments).
 
@@ -47,10 +47,10 @@ class SwapLegs(eqx.Module):
 
     @classmethod
     def plain(cls, quotes: SwaptionVols, months: int = 12) -> "SwapLegs":
-        """Return legs in whole years: from the expiry on, every `months` months counted back from the end.
+        """Return legs in whole years from the expiry, paid every `months` months counted back from the end.
 
         Raises:
-            RuntimeError: A swap has more than 60 payments. Under a trace that is not known; then times are NaN.
+            RuntimeError: If a swap has more than 60 payments; under a trace, times are NaN instead.
         """
         period, result = months / 12.0, plain_result(quotes, months)
         failed = result != RESULTS.successful
@@ -77,9 +77,9 @@ class SwapLegs(eqx.Module):
         roll: str = "modifiedfollowing",
         day_count: str = "30E/360",
     ) -> "SwapLegs":
-        """Real dates: `expiries` and `tenors` in months; a swap starts `lag` business days after exercise.
+        """Return legs on real dates: `expiries` and `tenors` in months, `lag` business days after exercise.
 
-        Other arguments as in `pricing.market.leg`; times are ACT/365 from `asof`.
+        Other arguments are those of `pricing.market.leg`; times are ACT/365 from `asof`.
         """
         rules: dict[str, Any] = {"calendar": calendar, "roll": roll}
         exercise = [advance(asof, months=expiry, **rules) for expiry in expiries]
@@ -104,6 +104,6 @@ class SwapLegs(eqx.Module):
 
 
 def plain_result(quotes: SwaptionVols, months: int) -> RESULTS:
-    """Return `RESULTS.too_many_payments` if the legs of `SwapLegs.plain` have no room for all payments."""
+    """Return `RESULTS.too_many_payments` if the legs of `SwapLegs.plain` cannot hold all payments."""
     too_many = jnp.any(quotes.tenors * 12.0 > MOST_PAYMENTS * months)
     return RESULTS.where(too_many, RESULTS.too_many_payments, RESULTS.successful)  # pyright: ignore[reportArgumentType]

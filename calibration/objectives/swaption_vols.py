@@ -1,4 +1,4 @@
-"""At-the-money swaptions: implied vols of a model of Gaussian short rates."""
+"""Implied-vol errors of at-the-money swaptions, for Gaussian short-rate models."""
 
 from typing import ClassVar
 
@@ -25,21 +25,21 @@ _ERRORS = ("vol", "price", "vega-weighted price", "relative price")
 
 
 class SwaptionVolError(AbstractObjective):
-    """Model vol less quoted vol of at-the-money European swaptions, lognormal or normal as the quotes are.
+    """Model vol less quoted vol of at-the-money European swaptions, lognormal or normal like the quotes.
 
     The model, one of `GaussianFactors`, prices by Jamshidian's sum of bond options. At the money, with the
     forward F, the annuity A and the expiry T of the quotes, a vol is
-    (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which asks for F > 0, and
+    (2 / sqrt(T)) N^{-1}((1 + price / (A F)) / 2) if it is lognormal, which requires F > 0, and
     sqrt(2 pi / T) price / A if it is normal.
 
     Attributes:
         usual_for: Matrices of swaption vols.
-        weights: Factors of the residuals, of shape (expiries, tenors); 0 or False for a quote that does not
-            count. None: 1.
-        legs: Fixed legs of the underlying swaps; None: a payment every `months` months, without calendars.
-        months: Months between fixed payments, where `legs` is None.
-        error: "vol", per 1.00; "price", over A F (over A where vols are normal); "vega-weighted price", the
-            same over the vega of the quote; or "relative price": model over quote, less 1.
+        weights: Factors of the residuals, of shape (expiries, tenors); 0 or False to ignore a quote, None for
+            all 1.
+        legs: Fixed legs of the underlying swaps; None for payments every `months` months, without calendars.
+        months: Months between fixed payments, if `legs` is None.
+        error: "vol", per 1.00; "price", divided by A F (by A for normal vols); "vega-weighted price", the same
+            divided by the vega of the quote; or "relative price": model over quote, less 1.
 
     Examples:
         >>> from calibration import SwaptionVolError
@@ -76,11 +76,11 @@ class SwaptionVolError(AbstractObjective):
         return RESULTS.successful if self.legs else plain_result(quotes, self.months)  # pyright: ignore[reportReturnType]
 
     def vols(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
-        """Return the model's vols of the swaptions that are quoted."""
+        """Return the model's vols of the quoted swaptions."""
         return _std_of(self._prices(model, quotes), quotes.kind) / _root_of_expiry(quotes)
 
     def _prices(self, model: GaussianFactors, quotes: SwaptionVols) -> Matrix:
-        """Return the model's prices over A F, or over A where vols are normal."""
+        """Return the model's prices divided by A F, or by A for normal vols."""
         legs = SwapLegs.plain(quotes, self.months) if self.legs is None else self.legs
 
         def of_one(exercise, start, dates, accruals):
@@ -101,7 +101,7 @@ def _root_of_expiry(quotes: SwaptionVols) -> Float[Array, "expiries 1"]:
 
 
 def _price_of(std: Matrix, kind: str) -> Matrix:
-    """Return prices at the money over A F (Black) or A (Bachelier) from standard deviations over the life."""
+    """Return at-the-money prices over A F (Black) or A (Bachelier) from standard deviations to expiry."""
     return erf(std / np.sqrt(8.0)) if kind == "lognormal" else std / np.sqrt(2.0 * np.pi)
 
 

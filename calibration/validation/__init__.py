@@ -1,1 +1,1 @@
-"""Published fits, and this library's results for them: a group of `jaxtape validate`."""
+"""Published fits and this library's results for them: a group of `jaxtape validate`."""

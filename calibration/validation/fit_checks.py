@@ -1,4 +1,4 @@
-"""Fits of models to quotes of the sample market beside published ones."""
+"""Compare fits of models to quotes of the sample market with published ones."""
 
 import datetime as dt
 import functools
@@ -16,7 +16,7 @@ _FIGURES = frozenset({*_HESTON, "vol", "model_vol", "squared_vol_points"})
 _FIT = "levenberg_marquardt"
 _HULL_WHITE = 0.1, 0.01  # mean reversion and vol at the start of the search
 Settings = Mapping[str, Any]
-Figures = dict[str, tuple[float, str]]  # each with the method that finds it
+Figures = dict[str, tuple[float, str]]  # each with the method that gives it
 
 
 def _found(checks: Sequence[Check]) -> list[Check]:
@@ -73,7 +73,7 @@ def _dax_start(settings: Settings) -> Figures:
 
 
 def _swaption_fit(settings: Settings) -> Figures:
-    """Return the parameters of Hull and White, and the vol that they give each swaption."""
+    """Return the Hull-White parameters, and the vol that they give each swaption."""
     import equinox as eqx
     import numpy as np
 

@@ -267,7 +267,7 @@ def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, count, stri
 
 def test_an_objective_is_that_of_one_model():
     heston = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
-    with pytest.raises(ValueError, match="for Heston, HullWhite: give each model a fit of its own"):
+    with pytest.raises(ValueError, match="for Heston, HullWhite: give each model its own fit"):
         fit(heston, START, objective=SwaptionVolError())
 
 

@@ -204,7 +204,7 @@ def test_a_set_that_cannot_be_fitted_is_named_and_stops_no_other():
     result = calibrate_many(mixed, num_slots=4)
     for name, reason in REASONS.items():
         assert reason in result.failed[name]
-    assert "give each set of quotes a job of its own" in result.failed["batch"]
+    assert "give each set of quotes its own job" in result.failed["batch"]
     fine = [i for i, name in enumerate(result.ids) if name in ("S0", "S1", "S2")]
     np.testing.assert_allclose(columns_of(result, fine), columns(found())[:, :3], rtol=1e-9)
     place = result.ids.index("arbitrage")

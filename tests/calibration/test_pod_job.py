@@ -245,9 +245,9 @@ def test_shards_put_together_are_the_run_without_shards(lake, whole, tmp_path, c
     assert [name for name in again.failed if "(2)" in name] == ["A (2)"] and "A" in again.failed
     assert bytes_of(merge_shards(parts), tmp_path) == bytes_of(again, tmp_path) != whole
     if count == 4:
-        with pytest.raises(ValueError, match="a shard is missing, or stands twice"):
+        with pytest.raises(ValueError, match="a shard is missing, or given twice"):
             merge_shards(parts[1:])
-        with pytest.raises(ValueError, match="a shard is missing, or stands twice"):
+        with pytest.raises(ValueError, match="a shard is missing, or given twice"):
             merge_shards([*parts, parts[0]])
         with pytest.raises(ValueError, match="are of several runs"):
             merge_shards([*parts[1:], again])
@@ -269,7 +269,7 @@ def test_a_shard_that_is_none_is_refused(lake, tmp_path):
         with pytest.raises(ValueError, match="shard"):
             fitted(lake, shard=shard)
     write(tmp_path / "other.parquet", quotes("A"))
-    with pytest.raises(ValueError, match="holds no calibrations"):
+    with pytest.raises(ValueError, match="contains no calibrations"):
         Calibrations.read_parquet(tmp_path / "other.parquet")
 
 

@@ -141,7 +141,9 @@ def test_a_batch_of_quotes_is_fitted_by_one_model_or_by_one_each():
 
 def test_a_mesh_of_other_axes_is_refused():
     mesh = Mesh(np.array(jax.devices()[:1]), ("paths",))
-    with pytest.raises(ValueError, match=r"the mesh has axes \('paths',\): give one of the axis"):
+    with pytest.raises(
+        ValueError, match=r"the mesh has axes \('paths',\): give one with only the axis"
+    ):
         calibrate_many(jobs()[:1], mesh=mesh)
 
 
@@ -175,10 +177,10 @@ def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
     assert found.failed.keys() == {"A", "A (2)", "A (3)"}
     good = [name for name, status in zip(found.ids, found.status, strict=True) if status == "ok"]
     assert good == ["B", "C", "D"]
-    said = f"stands at {tmp_path / 'a.csv'}:2 and again at {tmp_path / 'a.csv'}:32: keep the rows"
+    said = f"appears at {tmp_path / 'a.csv'}:2 and again at {tmp_path / 'a.csv'}:32: keep the rows"
     assert said in found.status[2]
     for place in (0, 2, 4):
-        assert found.status[place].startswith("failed: 'A' stands at ")
+        assert found.status[place].startswith("failed: 'A' appears at ")
     assert np.isnan(columns(found)).all(axis=0).tolist() == [True] * 3 + [False] * 3
     assert "b.csv:17" in found.status[4] and "b.csv:17" in found.failed["A"]
     assert (
@@ -196,7 +198,7 @@ def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch)
     found = calibrate_many(iter([nowhere, good[0], other, good[1]]), max_steps=5)
     assert [status[:7] for status in found.status][::2] == ["failed:", "failed:"]
     assert "x.csv:3: it is gone" in found.status[0]
-    assert "its model is a BlackScholes, of the first a Heston" in found.status[2]
+    assert "its model is a BlackScholes, and that of the first a Heston" in found.status[2]
     with pytest.raises(ValueError, match="calibrate one type at a time"):
         calibrate_many([*good, other])
     with pytest.raises(ValueError, match="no job can be calibrated: nowhere: it is gone"):
@@ -246,7 +248,7 @@ def test_a_surface_that_no_memory_holds_fails_alone(monkeypatch):
     """512 TiB for the large surfaces, which the machine itself refuses; a lost device ends the run."""
     small, large = jobs()[0], jobs()[1]
     found = calibrate_many([large, small], objective=OfMuchMemory(), max_steps=5)
-    assert found.status[0].startswith("failed: memory is short for 8 searches with 8 by 8 quotes")
+    assert found.status[0].startswith("failed: not enough memory for 8 searches with 8 by 8 quotes")
     assert "RESOURCE_EXHAUSTED: Out of memory" in found.status[0]
     assert "memory" not in found.status[1]
 

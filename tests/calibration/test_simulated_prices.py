@@ -183,7 +183,7 @@ def test_what_cannot_be_simulated_is_named():
     quotes = PriceQuotes((rates,), [1.0], [0.1])
     with pytest.raises(TypeError, match="MonteCarlo cannot price this"):
         SimulatedPriceError.for_quotes(quotes, heston(TRUE), 64, 4, key=KEY)
-    with pytest.raises(ValueError, match="give batches of one axis"):
+    with pytest.raises(ValueError, match="give batches with one axis"):
         PriceQuotes((European([90.0, 100.0], 1.0),), [1.0], [0.1])
-    with pytest.raises(ValueError, match="give batches of one axis"):
+    with pytest.raises(ValueError, match="give batches with one axis"):
         PriceQuotes((Barrier(100.0, 1.0, 80.0),), [1.0], [0.1])

@@ -87,7 +87,7 @@ def test_a_cell_that_is_no_number_spoils_its_surface_alone(tmp_path, row, column
 def test_a_table_that_is_none_says_so(tmp_path):
     with pytest.raises(UnreadableFile, match="there is no such file"):
         read_jobs(tmp_path / "none.csv", Heston)
-    with pytest.raises(UnreadableFile, match=r"is no file of \.csv, \.parquet"):
+    with pytest.raises(UnreadableFile, match=r"is not a file of \.csv, \.parquet"):
         list(read_jobs(Path(__file__), Heston))
     lacking = write(tmp_path / "lacking.csv", table().drop_columns(["vol", "spot"]))
     with pytest.raises(UnreadableFile, match="has no column spot, vol among surface, rate"):

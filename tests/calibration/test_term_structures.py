@@ -120,7 +120,7 @@ def test_the_fit_to_a_market_is_differentiable():
     ids=["local vol", "surface"],
 )
 def test_a_model_that_reads_a_surface_leaves_nothing_to_calibrate(model):
-    with pytest.raises(TypeError, match="a VolSurface, and meets every quote as it stands"):
+    with pytest.raises(TypeError, match="a VolSurface, and so reproduces every quote"):
         calibrate(surface(), model)
     with pytest.raises(TypeError, match="there is nothing to calibrate; price with"):
         fit(model)

@@ -103,5 +103,5 @@ def test_random_starts_begin_with_the_model_and_are_reproducible():
 
 def test_a_parameter_without_a_range_cannot_start_at_random():
     parameters = FreeParameters.of(dax_heston(), {"spot": Exp()})
-    with pytest.raises(TypeError, match="no range to draw a random start of spot"):
+    with pytest.raises(TypeError, match="has no range for random starts of spot"):
         random_starts(parameters, dax_heston(), 2, key=jax.random.key(0))
