@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..ingestion.errors import InputError
 from ..market import Market
 from ..market.observed import Observed
+from ..products.trade import Trade
 from .book import Book, BookRow
 from .seasoning import seasoned
 
@@ -63,7 +64,7 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
     rows, payments, book = [], {}, book.checked(before)
     for place, row in enumerate(book.rows):
         trade, observed = row.trade, Observed(before.asof, after)
-        if trade is not None and not _lacks(trade.underlyings, trade.in_rates, after):
+        if trade is not None and is_known(trade, after):
             found = seasoned(trade, observed)
             assumed = tuple(dict.fromkeys(observed.assumed))
             if found.cash is not None and (found.cash or found.event or assumed):
@@ -74,10 +75,17 @@ def aged(book: Book, before: Market, after: Market) -> AgedBook:
     return AgedBook(book, Book(book.file, tuple(rows), book.errors).checked(after), payments)
 
 
-def _lacks(names: Sequence[str], in_rates: bool, market: Market) -> bool:
+def is_known(trade: Trade, market: Market) -> bool:
+    """Return True if a market has the curves, or the equities and pairs, of a trade.
+
+    Args:
+        trade: The trade.
+        market: The market.
+    """
+    names, in_rates = trade.underlyings, trade.in_rates
     known = market.curves if in_rates else market.underlyings
     parts = [part for name in names for part in ((name,) if in_rates else market.parts_of(name))]
-    return any(part not in known for part in parts)
+    return all(part in known for part in parts)
 
 
 def of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:

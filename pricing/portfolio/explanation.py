@@ -15,6 +15,7 @@ from .aged_book import AgedBook, Payment, aged, of_rows
 from .batching import currency_of
 from .book import Book
 from .book_risk import RiskResult, risk
+from .comparable_days import check_same_currencies, check_same_quotes
 from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
 from .mixed_moves import DAYS_PER_YEAR, first_order
 from .step_revaluation import step_changes
@@ -203,7 +204,8 @@ def explain_by_currency(
         ['EUR']
     """
     after = with_passed_dividends(before, after)
-    _check_same_quotes(before, after)
+    check_same_quotes(before, after)
+    check_same_currencies(book, before, after)
     two = aged(book, before, after)
     valued = lambda two: (
         risk(part, m, fit, **settings) for part, m in ((two.before, before), (two.after, after))
@@ -389,12 +391,3 @@ def _gamma(trade: TradeRisk, spot: dict[str, float]) -> float:
     """Return half the trade's second derivatives times the products of the spots' moves."""
     gammas = trade.position.gamma if trade.position else {}
     return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())
-
-
-def _check_same_quotes(before: Market, after: Market):
-    old, new = (dict(market.flat_quotes()) for market in (before, after))
-    if odd := sorted(set(old) ^ set(new)):
-        raise ValueError(
-            f"{len(odd)} quotes are in one market only, among them {odd[0]!r}: give markets of the same "
-            "curves, equities and pillars"
-        )

@@ -492,6 +492,32 @@ def test_markets_of_other_pillars_are_refused():
         _explained(other)
 
 
+@pytest.mark.parametrize("change", [{"currency": "USD"}, {"curve_currency": "USD"}])
+def test_a_trade_that_changes_its_currency_is_refused(change):
+    """Its value in the market after was left out, as if it had become worthless."""
+    later = json.loads(MARKET)
+    later |= {name: own for name, own in change.items() if name == "currency"}
+    if "curve_currency" in change:
+        later["curves"]["C"]["currency"] = "USD"
+    said = r"trade a on S is in no currency in the market before and in USD in the market after"
+    with pytest.raises(ValueError, match=said):
+        _explained(Market.from_text(json.dumps(later)))
+
+
+def test_a_delta_that_passes_a_strike_is_refused():
+    """Each vol was compared with the other's."""
+
+    def market(vol: float) -> Market:
+        quotes = [{"days": 200, "strike": 108.0, "vol": 0.2}]
+        quotes.append({"days": 200, "delta": 0.25, "vol": vol})
+        document = json.loads(MARKET)
+        share = {"curve": "C", "spot": 100.0, "option_quotes": quotes}
+        return Market.from_text(json.dumps(document | {"equities": {"S": share}}))
+
+    with pytest.raises(ValueError, match=r"the quotes are in another order in the market after, from .*/108. on"):
+        explain(Book.from_text(BOOK), market(0.2), market(0.1), black_scholes)
+
+
 def test_no_move_changes_nothing():
     found = _explained(_market())
     assert found.change == found.explained == 0.0 and not found.by_quote

@@ -1,0 +1,52 @@
+"""The checks that two days can be compared: the same quotes, and the same currency of each trade."""
+
+from ..market import Market
+from .aged_book import is_known
+from .batching import currencies_in
+from .book import Book
+
+
+def check_same_quotes(before: Market, after: Market) -> None:
+    """Check that the markets have the same quotes, in the same order.
+
+    Args:
+        before: The market before.
+        after: The market after.
+
+    Raises:
+        ValueError: They have not.
+    """
+    old, new = (dict(market.flat_quotes()) for market in (before, after))
+    if odd := sorted(set(old) ^ set(new)):
+        raise ValueError(
+            f"{len(odd)} quotes are in one market only, among them {odd[0]!r}: give markets of the same "
+            "curves, equities and pillars"
+        )
+    if moved := [one for one, other in zip(old, new, strict=True) if one != other]:
+        raise ValueError(
+            f"the quotes are in another order in the market after, from {moved[0]!r} on: a delta has passed a "
+            "strike; give the quotes of an expiry by strike, or by delta"
+        )
+
+
+def check_same_currencies(book: Book, before: Market, after: Market) -> None:
+    """Check that each trade has the same currency in both markets: else its values have no difference.
+
+    Args:
+        book: The trades.
+        before: The market before.
+        after: The market after.
+
+    Raises:
+        ValueError: One has not.
+    """
+    of_old, of_new = currencies_in(before), currencies_in(after)
+    for trade in book.checked(before).trades:
+        if not is_known(trade, after):
+            continue
+        if (old := of_old(trade)) != (new := of_new(trade)):
+            raise ValueError(
+                f"trade {trade.id} on {trade.underlying} is in {old or 'no currency'} in the market before and "
+                f"in {new or 'no currency'} in the market after: give the market, the equity or its curve the "
+                "same currency in both"
+            )
