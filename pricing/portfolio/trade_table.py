@@ -21,7 +21,8 @@ from ..ingestion.validation import ValidationIssue
 from ..products.trade import COLUMNS
 
 _FILLED = re.compile(r'[^\r\n \t,"][^\r\n]*')
-_ONE, _LONG, _EUROPEAN = ("1", "1.0"), ("buy", "b", "long", "l"), ("european", "eu", "e")
+_ONE, _ZERO = ("1", "1.0"), ("0", "0.0")
+_LONG, _EUROPEAN = ("buy", "b", "long", "l"), ("european", "eu", "e")
 OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("qty", "lots", "contracts", "num_contracts", "position"), ("quantity", _ONE)),
     **dict.fromkeys(("multiplier", "contract_size"), ("quantity", _ONE)),
@@ -31,6 +32,14 @@ OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("nominal", "face", "face_value"), ("notional", _ONE)),
     **dict.fromkeys(("freq", "payment_frequency"), ("frequency", ())),
     **dict.fromkeys(("daycount", "dcc", "day_count_convention"), ("day_count", ())),
+    **dict.fromkeys(("floating_spread", "float_spread", "margin"), ("spread", _ZERO)),
+    **dict.fromkeys(("notice_days", "notice"), ("exercise_lag", _ZERO)),
+    **dict.fromkeys(("pay_lag", "payment_delay"), ("payment_lag", _ZERO)),
+    **dict.fromkeys(("settlement_days", "settle_lag"), ("settlement_lag", _ZERO)),
+    **dict.fromkeys(("eom", "month_end"), ("end_of_month", ("no", "n", "false", "0"))),
+    **dict.fromkeys(("projection_curve", "fwd_curve", "index"), ("forward_curve", ())),
+    **dict.fromkeys(("float_frequency", "floating_freq"), ("floating_frequency", ())),
+    **dict.fromkeys(("holiday_calendar", "holidays"), ("calendar", ())),
 }
 """What other systems call a column that has a default here -> our column, and the cells that say nothing.
 

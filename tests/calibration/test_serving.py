@@ -29,7 +29,7 @@ from calibration.app.serve.request_limits import RequestLimiter, body_of
 from calibration.app.serve.server import JsonLines
 from calibration.app.serve.session import Session
 from calibration.app.serve.session_state import Precondition, QuotedMarket, StoredBook
-from calibration.app.serve.solutions import read_solutions
+from calibration.app.serve.solutions import ServedSolution, read_solutions
 from calibration.app.serve.valuations import ValuationQueue
 from jaxtape.cli.main import app as commands
 from pricing import BlackScholes, Book, European, Market, RiskResult, risk
@@ -1051,6 +1051,16 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
             assert answer.status_code == 422 and answer.json()["remedy"]
         with pytest.raises(ServiceError, match="there is no solution 'call'"):
             client.evaluate("call", 0.0, states)
+
+
+def test_a_number_beyond_single_precision_is_refused():
+    """It became infinite, where a network that saturates has a finite value."""
+    single = ServedSolution("put", {}, 2, np.dtype(np.float32))
+    for content in (b'{"t": 0.0, "states": [[1e39, 1.0]]}', b'{"t": 1e300, "states": [[1.0, 1.0]]}'):
+        with pytest.raises(HTTPProblem) as refusal:
+            single.evaluated(content, 5)
+        assert refusal.value.status == 422
+        assert "too large for the solution's float32" in str(refusal.value.errors)
 
 
 def test_what_is_no_solution_is_refused_at_the_start(put, tmp_path):

@@ -114,7 +114,13 @@ MARKET_CASES = {
         *('"days": [0,', f"{VOLS}.days.0", "from 2002-07-06 on"),
     ),
     "a rate in percent": ("0.04]", "4.0]", '"zero_rates"', f"{EUR}.zero_rates.1", "1 % is 0.01"),
-    "an infinite rate": ("0.04]", "Infinity]", '"zero_rates"', f"{EUR}.zero_rates.1", "rate >= -1"),
+    "an infinite rate": (
+        "0.04]",
+        "Infinity]",
+        '"zero_rates"',
+        f"{EUR}.zero_rates.1",
+        "rate >= -0.2",
+    ),
     "a rate too few": (
         "[0.03, 0.04]",
         "[0.03]",
@@ -301,6 +307,9 @@ def test_a_bad_row_is_reported_and_set_aside(case):
         ("exercise_style", "American", "type", "european"),
         ("ccy", "USD", "currency", ""),
         ("nominal", "1e6", "notional", "1"),
+        ("margin", "0.01", "spread", "0"),
+        ("pay_lag", "2", "payment_lag", "0"),
+        ("eom", "yes", "end_of_month", "no"),
     ],
 )
 def test_a_column_by_another_name_is_no_comment(column, cell, ours, nothing):

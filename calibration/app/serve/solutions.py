@@ -87,7 +87,12 @@ class ServedSolution(NamedTuple):
                 f"a request needs a time t and at least one state of {self.dim} finite numbers"
             )
             raise refused("state-refused", [InputError(file, None, None, "", "", message, _FORM)])
-        return np.asarray(t, self.dtype), np.asarray(rows, self.dtype)
+        with np.errstate(over="ignore"):
+            time, points = np.asarray(t, self.dtype), np.asarray(rows, self.dtype)
+        if not (np.isfinite(time) and np.all(np.isfinite(points))):
+            message = f"a number is too large for the solution's {self.dtype}"
+            raise refused("state-refused", [InputError(file, None, None, "", "", message, _FORM)])
+        return time, points
 
 
 def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
