@@ -16,11 +16,11 @@ from .curve import ZeroCurve
 from .dates import Leg, advance, leg
 from .instrument_records import Lag
 from .instruments import filled_in_front
-from .quote_bounds import BOUNDS
+from .outliers import check_outlier
 from .records import Positive, Record, check_matrix, check_vol_unit, increasing
 
 Premium = Annotated[float, number("premium", above=0.0, most=1.0)]
-CapStrike = Annotated[float, number("strike", **BOUNDS["rate"])]
+CapStrike = Annotated[float, number("strike", least=-1.0, most=1.0)]
 Shift = Annotated[float, number("shift", least=0.0, most=1.0)]
 
 
@@ -54,6 +54,7 @@ class CapVolsRecord(Record):
         check_matrix(self.matrix, self.maturities, self.strikes, "strike", self.label)
         if self.vols_by_maturity is not None:
             check_vol_unit(self.type, self.vols_by_maturity, self.label)
+            check_outlier(self.vols_by_maturity, self.label)
         if self.type == "lognormal" and self.strikes[0] <= -self.shift:
             message = f"{self.strikes[0]:g} is not above -shift, {0.0 - self.shift:g}"
             raise problem(message, "give a larger shift, or normal vols", "strikes", 0)

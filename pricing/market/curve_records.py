@@ -22,6 +22,7 @@ from .instrument_records import (
     QuotesRecord,
     SwapsRecord,
 )
+from .outliers import odd_rate
 from .records import Days, IsoDate, Name, Rate, Record, check_same_length, pillar_dates
 
 _SINGULAR = {
@@ -70,6 +71,8 @@ class CurveRecord(Record):
         if self.zero_rates is not None:
             pillars = self.pillars(info.context["asof"])
             check_same_length(self.zero_rates, pillars, "zero_rates", "zero rate", "pillar")
+            if odd := odd_rate(self.zero_rates):
+                raise problem(odd[1], "correct it", "zero_rates", odd[0])
         if self.sections:
             self._check_quotes(info.context["asof"])
         return self
@@ -103,6 +106,14 @@ class CurveRecord(Record):
                 "one of two that overlap",
                 *path,
             )
+
+        places = [
+            (name, section.quotes, index, rate)
+            for name, section in self.sections.items()
+            for index, rate in enumerate(section.simple_rates)
+        ]
+        if odd := odd_rate([rate for *_, rate in places]):
+            raise problem(odd[1], "correct its quote", *places[odd[0]][:3])
 
     @property
     def basis_curve(self) -> str | None:

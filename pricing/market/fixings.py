@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict
 
 from ..ingestion.errors import InputError, show, unreadable
-from ..ingestion.fields import iso_date, name, number
+from ..ingestion.fields import choice, iso_date, name, number
 from ..ingestion.files import read_text
 from ..ingestion.validation import ValidationIssue, validate
-from .quote_bounds import far_from
 
 Place = tuple[str, date]
 _COLUMNS = ("name", "date", "value")
+_CONFIRMED = "confirmed"
 
 
 def _cells(line: str) -> list[str]:
@@ -32,6 +32,7 @@ class _Row(BaseModel):
     name: Annotated[str, name]
     date: Annotated[date, iso_date]
     value: Annotated[float, number("value")]
+    confirmed: Annotated[str, choice("no", "yes")] = "no"
 
 
 _PERIODS = ("1D", *(f"{months}M" for months in range(1, 13)))
@@ -45,10 +46,12 @@ class Fixings(Mapping[Place, float]):
         levels: The levels, or pairs of a place and its level.
         errors: The rows of a file that were left out.
         file: The name of the file.
+        confirmed: The places of levels that a market takes although they are far from its own quotes.
 
     Attributes:
         errors: The rows of a file that were left out, with the reasons.
         file: The name of the file.
+        confirmed: The places of levels that are taken as they are.
 
     Examples:
         >>> from datetime import date
@@ -63,16 +66,17 @@ class Fixings(Mapping[Place, float]):
         levels: Any = (),
         errors: tuple[InputError, ...] = (),
         file: str = "",
+        confirmed: Collection[Place] = (),
     ):
         self._levels: dict[Place, float] = dict(levels)
-        self.errors, self.file = errors, file
+        self.errors, self.file, self.confirmed = errors, file, frozenset(confirmed)
         self._days: dict[str, list[date]] = {}
         for known, day in sorted(self._levels):
             self._days.setdefault(known, []).append(day)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Fixings":
-        """Return the fixings in a CSV file of the columns name, date and value (format: docs/trades.md).
+        """Return the fixings in a CSV file of the columns name, date, value and confirmed (docs/trades.md).
 
         A bad row is left out and reported in `errors`. A file without rows is an `UnreadableFile`.
 
@@ -97,9 +101,10 @@ class Fixings(Mapping[Place, float]):
         if lacking := [column for column in _COLUMNS if column not in header]:
             message = f"the header has no column {lacking[0]}"
             raise unreadable(file, message, f"begin with the line {','.join(_COLUMNS)}")
-        if twice := [column for column in _COLUMNS if header.count(column) > 1]:
+        if twice := [column for column in (*_COLUMNS, _CONFIRMED) if header.count(column) > 1]:
             raise unreadable(file, f"the column {twice[0]!r} stands twice", "keep one of them")
         levels: dict[Place, float] = {}
+        confirmed: set[Place] = set()
         errors: list[InputError] = []
         for line, content in enumerate(lines, start=2):
             cells = _cells(content)
@@ -116,12 +121,14 @@ class Fixings(Mapping[Place, float]):
                 known = levels[row.name, row.date]
                 message = f"{row.name} was {known:g} on {row.date} in an earlier row"
                 problems = (ValidationIssue(("value",), show(row.value), message, "keep one"),)
+            if row is not None and row.confirmed == "yes":
+                confirmed.add((row.name, row.date))
             for problem in problems:
                 column = str(problem.path[0]) if problem.path else ""
                 cell = header.index(column) + 1 if column in header else None
                 said = column, problem.value, problem.message, problem.remedy
                 errors.append(InputError(file, line, cell, *said))
-        return cls(levels, tuple(errors), file)
+        return cls(levels, tuple(errors), file, confirmed)
 
     def days(self, name: str) -> tuple[date, ...]:
         """Return the days with a level of a name, in order.
@@ -153,23 +160,6 @@ def is_rate_name(name: str, curves: Collection[str]) -> bool:
     """
     curve, _, period = name.rpartition(" ")
     return curve in curves and period in _PERIODS
-
-
-def far_levels(name: str, levels: Mapping[date, float], spot: Any) -> tuple[ValidationIssue, ...]:
-    """Return the problem of the first level of an equity or a pair that is of another unit than its spot.
-
-    Args:
-        name: The equity or pair.
-        levels: The levels by day.
-        spot: The spot; None: it is not known.
-    """
-    far = [] if spot is None else [x for x in levels.items() if far_from(float(spot), x[1])]
-    remedy = f"give it in the unit of the spot, {spot}"
-    message = "{} is far from the spot of {}"
-    return tuple(
-        ValidationIssue((str(day),), show(level), message.format(show(level), name), remedy)
-        for day, level in far[:1]
-    )
 
 
 def misspelt_names(

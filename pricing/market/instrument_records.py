@@ -26,7 +26,7 @@ from .conventions import (
 from .dates import Leg, advance, leg, schedule, year_fraction
 from .floating_swaps import FloatingSwaps
 from .instruments import CurveInstruments, Deposits, Futures, ParSwaps
-from .records import IsoDate, Name, Rate, Record, check_same_length
+from .records import IsoDate, Name, Rate, Record, Spread, check_same_length
 
 Price = Annotated[float, number("price", above=0.0, most=200.0)]
 Convexity = Annotated[float, number("convexity", least=-0.1, most=0.1)]
@@ -67,6 +67,11 @@ class QuotesRecord(Record, abc.ABC):
     def ids(self) -> list[str]:
         """The names of the instruments, as they end their quote ids."""
         return [str(name) for name in getattr(self, self.names)]
+
+    @property
+    def simple_rates(self) -> list[float]:
+        """The quotes as rates; none of spreads."""
+        return getattr(self, self.quotes)
 
     def legs(self, asof: date) -> list[Leg]:
         """Return the accrual periods and payment times of each instrument."""
@@ -139,6 +144,10 @@ class FuturesRecord(QuotesRecord):
     convexity: list[Convexity] | None = None
     months: Months = 3
     day_count: DayCount = "ACT/360"
+
+    @property
+    def simple_rates(self) -> list[float]:
+        return [1.0 - price / 100.0 for price in self.prices]
 
     @model_validator(mode="after")
     def _check_convexity(self):
@@ -235,7 +244,7 @@ class BasisSwapsRecord(QuotesRecord):
     kind, names, quotes = "BASIS_SWAP/BASIS_SPREAD", "tenors", "spreads"
 
     tenors: list[MonthPeriod] = Field(description="tenors, a list such as 18M, 5Y")
-    spreads: list[Rate] = Field(description="spreads, one for each tenor")
+    spreads: list[Spread] = Field(description="spreads, one for each tenor")
     floating_frequency: Frequency = Field(
         description="a floating_frequency, of the curve's own rates"
     )
@@ -246,6 +255,10 @@ class BasisSwapsRecord(QuotesRecord):
     spread_on: SpreadLeg = "own"
     day_count: DayCount = "ACT/360"
     lag: Lag = 2
+
+    @property
+    def simple_rates(self) -> list[float]:
+        return []
 
     def _leg(self, asof: date, index: int, frequency: str | None = None) -> Leg:
         start = advance(asof, business_days=self.lag, calendar=self.calendar)

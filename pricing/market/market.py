@@ -33,8 +33,8 @@ from .curve import ZeroCurve
 from .equity import DerivedEquity, Equity
 from .fixings import Fixings, misspelt_names
 from .fx import FxPair, fx_rate
+from .level_bounds import LevelBounds
 from .option_frames import option_table
-from .quote_bounds import far_from
 from .quote_kinds import read_quote
 from .reader import DAYS_PER_YEAR, read_contents
 from .surface import SwaptionVols
@@ -304,35 +304,28 @@ class Market(eqx.Module):
 
         Args:
             fixings: The levels; names that the market does not have, and days after `asof`, are not read. Its
-                errors become the market's. So does a spot that is not above 0 or is of another unit than the
-                market's, a rate beyond -1 to 1, and a name that is one of the market's but for case and blanks.
+                errors become the market's. So does a spot or a rate that is probably in another unit, unless it
+                is confirmed, and a name that is one of the market's but for case and blanks.
         """
-        known = dict.fromkeys(name for name, _ in fixings if name in {**self.equities, **self.fx})
-        spots = {name: float(self.spot(name)) for name in known}
-        odd = {
-            place: level for place, level in fixings.items() if self._is_odd(spots, *place, level)
+        bounds = LevelBounds(self.equities, self.fx, self.curves, self.asof)
+        wrong = {
+            place: bounds.wrong(*place, level)
+            for place, level in fixings.items()
+            if place not in fixings.confirmed or level <= 0.0
         }
-        remedy = (
-            "give the price of an equity or a pair, above 0, or the rate of a curve as a decimal"
-        )
+        odd = {place: why for place, why in wrong.items() if why}
+        remedy = "give it in the unit of the market, or confirmed = yes beside it"
         errors = tuple(
             InputError(
-                *(fixings.file, None, None, "value", f"{level:g}"),
-                *(f"{level:g} is no level of {name} on {day}", remedy),
+                *(fixings.file, None, None, "value", f"{fixings[name, day]:g}"),
+                *(f"{fixings[name, day]:g} is no level of {name} on {day}: {why}", remedy),
             )
-            for (name, day), level in odd.items()
+            for (name, day), why in odd.items()
         )
         errors += misspelt_names(fixings, (*self.equities, *self.fx), self.curves)
         own = {place: level for place, level in fixings.items() if place not in odd}
         errors = (*self.errors, *fixings.errors, *errors)
         return replace(self, fixings={**own, **dict(self.fixings)}, errors=errors)
-
-    def _is_odd(self, spots: Mapping[str, float], name: str, day: date, level: float) -> bool:
-        if day > self.asof:  # it is not read
-            return False
-        if name in spots:
-            return level <= 0.0 or far_from(spots[name], level)
-        return name.rpartition(" ")[0] in self.curves and abs(level) > 1.0
 
     def quote_ids(self) -> "Market":
         """Return a tree like this market whose leaves are arrays of quote ids, "" at times and strikes."""

@@ -65,7 +65,7 @@ def moved(
         >>> text = '{"asof": "2002-07-05", "curves": {"EUR": {"zero_rate": 0.03}}, "equities": {}}'
         >>> market, errors = moved(Market.from_text(text), {"ZERO/RATE/EUR/2002-07-05": 4})
         >>> print(errors[0])
-        quotes.json: field 'ZERO/RATE/EUR/2002-07-05': 4 is larger than 1; give a rate >= -1 and <= 1, as a decimal: 1 % is 0.01
+        quotes.json: field 'ZERO/RATE/EUR/2002-07-05': 4 is larger than 1; give a rate >= -0.2 and <= 1, as a decimal: 1 % is 0.01
     """  # noqa: E501
     known, numbers, errors = dict(market.flat_quotes()), {}, []
 

@@ -1,7 +1,7 @@
 """From a list of option quotes to a surface: mids, strikes, weights, and what is wrong with a quote."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from jaxtape import stored_jit
 
 from ..numerics.implied_vol import implied_vol
 from .fx_delta import DeltaConvention
+from .outliers import outlier
 from .surface import VolSurface
 
 Column = Float[np.ndarray, " quotes"]
@@ -173,6 +174,10 @@ def listed_vols(
         at = f"expiry {quotes.expiries[row]:.6g} at strike {strikes[row]:.10g}"
         faults.append(Fault(later, "", f"the quote of {at} stands twice", "keep one of them"))
         order = order[order != later]
+    while fault := odd_vol(quotes.expiries, strikes, vols[0], order):
+        field = quotes.names[1 if np.isnan(quotes.mids[fault.row]) else 0]
+        faults.append(fault._replace(field=field))
+        order = order[order != fault.row]
     return _in_rows(quotes, strikes, vols, order) if order.size else None, sorted(faults)
 
 
@@ -295,6 +300,23 @@ def _weights(given: Column, spreads: Column) -> Column:
         usual / np.maximum(spreads, LEAST_SPREAD * usual) if usual else np.ones_like(spreads)
     )
     return np.where(np.isnan(given), by_spread, given)
+
+
+def odd_vol(
+    expiries: Column, strikes: Column, vols: Column, rows: Any = slice(None)
+) -> Fault | None:
+    """Return the fault of a vol that is far from its neighbours, or None.
+
+    Args:
+        expiries: The expiry of each quote.
+        strikes: The strike of each.
+        vols: The vol of each.
+        rows: The places of the quotes to compare.
+    """
+    if (found := outlier(expiries[rows], strikes[rows], vols[rows])) is None:
+        return None
+    row = int(np.arange(vols.size)[rows][found.place])
+    return Fault(row, "vol", found.message, "correct it, or leave the quote out")
 
 
 def _in_rows(

@@ -11,7 +11,8 @@ Numbers = Float[np.ndarray, "..."]
 
 BOUNDS: dict[str, dict[str, float]] = {
     "spot": {"above": 0.0},
-    "rate": {"least": -1.0, "most": 1.0},
+    "rate": {"least": -0.2, "most": 1.0},
+    "spread": {"least": -0.05, "most": 0.05},
     "dividend_yield": {"least": -1.0, "most": 1.0},
     "strike": {"above": 0.0},
     "vol": {"above": 0.0, "most": 10.0, "likely": 5.0},

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..ingestion.fields import wrong_number
-from .option_list import Fault
+from .option_list import Fault, odd_vol
 from .quote_bounds import BOUNDS, days_slip, far_from, outside, slip_of
 from .quote_tables import DATED, EXPIRY, LEVELS, NAME, OPTION, PRICES, Columns, is_plain_table
 
@@ -78,7 +78,11 @@ def _doubled(columns: Columns) -> Fault | None:
 def _slip(columns: Columns) -> Fault | None:
     """Return a mistake that the quotes of a surface make together, at its first row, or None."""
     slip = slip_of(float(columns["spot"][0]), columns["strike"], columns["vol"])
-    return _days_slip(columns) or (slip and Fault(0, slip.field, slip.message, slip.remedy))
+    return (
+        _days_slip(columns)
+        or (slip and Fault(0, slip.field, slip.message, slip.remedy))
+        or odd_vol(*(columns[name] for name in (EXPIRY, "strike", "vol")))
+    )
 
 
 def _days_slip(columns: Columns) -> Fault | None:

@@ -8,7 +8,7 @@ from pricing.ingestion.validation import ValidationIssue, validate
 
 from .cap_records import Premium
 from .instrument_records import Price
-from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Vol
+from .records import Cash, Correlation, NormalVol, Proportion, Rate, Spot, Spread, Vol, Wing, Yield
 
 KINDS: dict[str, Any] = {
     "EQUITY_OPTION/RATE_LNVOL": Vol,
@@ -24,15 +24,15 @@ KINDS: dict[str, Any] = {
     "OIS/RATE": Rate,
     "MM_FUTURE/PRICE": Price,
     "IR_SWAP/RATE": Rate,
-    "BASIS_SWAP/BASIS_SPREAD": Rate,
-    "EQUITY_DIVIDEND/RATE": Rate,
+    "BASIS_SWAP/BASIS_SPREAD": Spread,
+    "EQUITY_DIVIDEND/RATE": Yield,
     "DIVIDEND/CASH": Cash,
     "DIVIDEND/PROPORTION": Proportion,
     "EQUITY/PRICE": Spot,
     "FX/RATE": Spot,
     "FX_OPTION/RATE_LNVOL": Vol,
-    "FX_OPTION/RISK_REVERSAL": Rate,
-    "FX_OPTION/BUTTERFLY": Rate,
+    "FX_OPTION/RISK_REVERSAL": Wing,
+    "FX_OPTION/BUTTERFLY": Wing,
     "CORRELATION": Correlation,
 }
 """Kind of quote, the first part of its id -> the field of its number in a market file."""

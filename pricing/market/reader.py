@@ -25,11 +25,13 @@ from .curve import ZeroCurve
 from .curve_records import CurveRecord, reading_depths
 from .dividends import Dividends
 from .equity import Equity
-from .fixings import far_levels, is_rate_name
+from .fixings import is_rate_name
 from .fx import FxPair, are_linked, fx_rate
 from .fx_delta import DeltaConvention
+from .fx_records import FxRecord, fx_labels
 from .fx_vols import NO_SMILE, DeltaQuotes
 from .interpolation import as_leaf
+from .level_bounds import LevelBounds
 from .listed_quotes import EquityMarket, quotes_of_equity
 from .option_tables import OptionTable, read_option_tables
 from .quote_tables import NAME
@@ -38,13 +40,11 @@ from .records import (
     DividendsRecord,
     DividendYieldRecord,
     EquityRecord,
-    FxRecord,
     IsoDate,
     Name,
     Rate,
     Spot,
     SwaptionVolsRecord,
-    fx_labels,
 )
 from .surface import SwaptionVols
 
@@ -300,8 +300,9 @@ class Contents:
         elif record is not None and (late := [day for day in record.root if day > self.asof]):
             message = f"{late[0]} is after the as-of date {self.asof}"
             problems = (ValidationIssue((str(late[0]),), "", message, "give fixings of the past"),)
-        elif record is not None and is_asset:
-            problems = far_levels(name, record.root, (self.equities | self.fx)[name].spot)
+        elif record is not None:
+            bounds = LevelBounds(self.equities, self.fx, self.curves, self.asof)
+            problems = bounds.issues(name, record.root)
         self.report(problems, "fixings", name)
         if record is not None and not problems:
             self.fixings |= {(name, day): spot for day, spot in record.root.items()}

@@ -18,10 +18,14 @@ from pricing.ingestion.fields import (
 )
 from pricing.ingestion.validation import validate
 
+from .outliers import check_outlier
 from .quote_bounds import BOUNDS, LEAST_LOGNORMAL_VOL, MOST_NORMAL_VOL, Slip, slip_of
 
 Spot = Annotated[float, number("spot", **BOUNDS["spot"])]
 Rate = Annotated[float, number("rate", **BOUNDS["rate"])]
+Spread = Annotated[float, number("spread", **BOUNDS["spread"])]
+Yield = Annotated[float, number("rate", **BOUNDS["dividend_yield"])]
+Wing = Annotated[float, number("quote", least=-1.0, most=1.0)]
 Strike = Annotated[float, number("strike", **BOUNDS["strike"])]
 Correlation = Annotated[float, number("correlation", least=-1.0, most=1.0)]
 Vol = Annotated[float, number("vol", **BOUNDS["vol"])]
@@ -62,6 +66,7 @@ class ImpliedVolsRecord(Record):
             if all(vol is None for vol in row):
                 remedy = "give a vol, or leave the expiry out"
                 raise problem("an expiry has no vol", remedy, "vols_by_expiry", index)
+        check_outlier(self.vols_by_expiry, "vols_by_expiry", "correct it, or give null")
         return self
 
     @property
@@ -77,17 +82,17 @@ class ImpliedVolsRecord(Record):
 class DividendYieldRecord(Record):
     """A flat dividend yield, given as a number, or yields at pillar dates."""
 
-    rate: Rate | None = None
+    rate: Yield | None = None
     dates: list[IsoDate] | None = None
     days: list[Days] | None = None
-    rates: list[Rate] | None = None
+    rates: list[Yield] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, value: object, info):
         if isinstance(value, dict | cls):
             return value
-        found, problems = validate(RootModel[Rate], value, **(info.context or {}))
+        found, problems = validate(RootModel[Yield], value, **(info.context or {}))
         if found is None:
             raise problem(problems[0].message, problems[0].remedy)
         return {"rate": found.root}
@@ -172,72 +177,6 @@ class EquityRecord(Record):
         return self
 
 
-class FxVolsRecord(Record):
-    """Quotes of FX options, one of each kind an expiry."""
-
-    expiries: list[IsoDate] | None = None
-    days: list[Days] | None = None
-    at_the_money: list[Vol] = Field(description="at_the_money, one vol for each expiry")
-    risk_reversals_25: list[Rate] = Field(description="risk_reversals_25, one for each expiry")
-    butterflies_25: list[Rate] = Field(description="butterflies_25, one for each expiry")
-    risk_reversals_10: list[Rate] | None = None
-    butterflies_10: list[Rate] | None = None
-    delta: Annotated[str, choice("spot", "forward")] = "spot"
-    premium_adjusted: bool = False
-    at_the_money_strike: Annotated[str, choice("delta-neutral", "forward")] = "delta-neutral"
-
-    @model_validator(mode="after")
-    def _check(self, info):
-        expiries = self.pillars(info.context["asof"])
-        for label in ("at_the_money", *_WINGS):
-            if (quotes := getattr(self, label)) is not None:
-                check_same_length(quotes, expiries, label, "quote", "expiry")
-        if (self.risk_reversals_10 is None) != (self.butterflies_10 is None):
-            missing = "butterflies_10" if self.butterflies_10 is None else "risk_reversals_10"
-            raise problem("is missing", "give both quotes of 10 delta, or none", missing)
-        check_slip(slip_of(1.0, [], self.at_the_money), "at_the_money")
-        return self
-
-    def pillars(self, asof: date) -> tuple[date, ...]:
-        """Return the expiry dates."""
-        return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
-
-    def columns(self, kind: str) -> list[list[float]]:
-        """Return the risk reversals or the butterflies, a row an expiry, a column a delta."""
-        wings = [getattr(self, name) for name in _WINGS if name.startswith(kind)]
-        return [list(row) for row in zip(*(x for x in wings if x is not None), strict=True)]
-
-
-_WINGS = "risk_reversals_25", "butterflies_25", "risk_reversals_10", "butterflies_10"
-
-
-class FxRecord(Record):
-    """A pair of currencies."""
-
-    spot: Spot | None = None
-    foreign_curve: Name | None = None
-    domestic_curve: Name | None = None
-    vols: FxVolsRecord | None = None
-
-
-def fx_labels(name: str, record: FxRecord, asof: date) -> dict[str, tuple[str, ...]]:
-    """Return the quote ids of a pair, by the path of a leaf of the market."""
-    path, pair = f".fx[{name!r}]", f"{name[:3]}/{name[3:]}"
-    labels: dict[str, tuple[str, ...]]
-    labels = {} if record.spot is None else {f"{path}.spot": (f"FX/RATE/{pair}",)}
-    if record.vols is None:
-        return labels
-    days = record.vols.pillars(asof)
-    deltas = ("25",) if record.vols.butterflies_10 is None else ("25", "10")
-    labels[f"{path}.vols.at_the_money"] = tuple(
-        f"FX_OPTION/RATE_LNVOL/{pair}/{day}/ATM" for day in days
-    )
-    for field_name, kind in (("risk_reversals", "RISK_REVERSAL"), ("butterflies", "BUTTERFLY")):
-        ids = (f"FX_OPTION/{kind}/{pair}/{day}/{delta}" for day in days for delta in deltas)
-        labels[f"{path}.vols.{field_name}"] = tuple(ids)
-    return labels
-
-
 class SwaptionVolsRecord(Record):
     """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
 
@@ -255,6 +194,7 @@ class SwaptionVolsRecord(Record):
         increasing(self.expiries_years, "expiries_years")
         increasing(self.tenors_years, "tenors_years")
         check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
+        check_outlier(self.vols_by_expiry, "vols_by_expiry")
         return self
 
     def ids(self, currency: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from .floating_payments import Coupon, FloatingPayments, FloatingTrade, fields_o
 from .rate_trade import OnForwardCurve, Side
 from .trade import Aged, IsoDate, Name, Notional
 
-Spread = Annotated[float, number("spread", least=-1.0, most=1.0)]
+Spread = Annotated[float, number("spread", least=-0.05, most=0.05)]
 
 
 class _Period(NamedTuple):

@@ -231,6 +231,7 @@ def refusal(tmp_path, header=HEADER, rows=PLAIN, **columns) -> str | None:
         ({"vol": lambda v: f"{30 * float(v):g}"}, ":2: column 'vol': 7.5 is 750%, too large for a vol; give a"),
         ({"vol": lambda v: f"{8 * float(v):g}"}, ":2: column 'vol': every vol is 1.52 or more"),
         ({"vol": {3: "9.31"}}, ":5: column 'vol': 9.31 is 931%, too large for a vol; give a decimal: 9.31 %"),
+        ({"vol": {3: "2.4"}}, ":5: column 'vol': the vol 2.4 is far from 0."),
         ({"vol": {1: "-0.2"}}, ":3: column 'vol': -0.2 is not a positive number"),
         ({"rate": lambda _: "3.5"}, ":2: column 'rate': 3.5 is larger than 1"),
         ({"expiry": lambda t: "90" if t == "0.25" else "180"}, ":2: column 'expiry': 90 is larger than 30"),

@@ -479,6 +479,15 @@ def test_a_bad_row_of_fixings_is_named_and_left_out():
         ("S,2026-01-05,98,5", "the row has 4 cells, the header 3"),  # 98,5 was read as 98
         ("S,2026-01-05,0.98", "0.98 is no level of S on 2026-01-05"),
         ("S,2026-01-05,98000", "98000 is no level of S"),
+        (
+            "S,2026-01-05,980",
+            "980 is no level of S on 2026-01-05: the spot is 100; give it in the unit",
+        ),
+        ("S,2026-01-05,9.8", "9.8 is no level of S"),
+        (
+            "EUR 6M,2025-10-05,0.2",
+            "0.2 is no level of EUR 6M on 2025-10-05: the zero rates of EUR are at",
+        ),
         ("s,2026-01-05,98", "the market has no s; did you mean 'S'?"),
         ("EUR6M,2025-10-05,0.02", "did you mean 'EUR 6M'?"),
         ("EUR 6m,2025-10-05,0.02", "did you mean 'EUR 6M'?"),
@@ -490,6 +499,18 @@ def test_a_fixing_that_is_another_number_or_name_is_an_error(row, said):
     assert said in str(error)
 
 
+def test_a_level_far_from_the_spot_is_taken_where_it_is_likely_or_confirmed():
+    """One of long ago, and one of a share that has fallen by 90 %."""
+    past = "S,2016-01-05,980\nS,2026-01-05,300\nS,2025-12-05,25\n"
+    found = market(f"name,date,value\n{past}")
+    assert not found.errors
+    assert len(found.fixings) == 3
+    rows = "S,2026-01-05,1000,yes\nS,2026-01-04,1000,no\n"
+    found = market(f"name,date,value,confirmed\n{rows}")
+    assert dict(found.fixings) == {("S", date(2026, 1, 5)): 1000.0}
+    assert "1000 is no level of S on 2026-01-04" in str(found.errors[0])
+
+
 def test_a_column_of_fixings_that_stands_twice_is_refused():
     with pytest.raises(UnreadableFile, match="the column 'value' stands twice"):
         Fixings.from_text("name,date,value,value\nS,2026-01-05,98,100\n")
@@ -499,7 +520,7 @@ def test_fixings_of_a_market_file_are_checked_as_those_of_their_own():
     fixings = {"S": {"2026-01-05": 0.98}, "EUR 6m": {"2025-10-05": 0.02}}
     found = Market.from_text(json.dumps(MARKET | {"fixings": fixings}))
     assert not found.fixings
-    said = "0.98 is far from the spot of S", "'EUR 6m'"
+    said = "0.98 is no level of S on 2026-01-05: the spot is 100", "'EUR 6m'"
     assert all(text in str(error) for text, error in zip(said, found.errors, strict=True))
 
 
