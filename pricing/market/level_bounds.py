@@ -44,7 +44,7 @@ class LevelBounds:
         self._largest_rate = functools.cache(self._read_largest_rate)
 
     def wrong(self, name: str, day: date, level: float) -> str:
-        """Return what is wrong with a level, or an empty text.
+        """Return the reason that a level is wrong, or an empty text.
 
         Args:
             name: The name of the fixing: an equity, a pair, or a curve with a period.

@@ -1056,7 +1056,10 @@ def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
 def test_a_number_beyond_single_precision_is_refused():
     """It became infinite, where a network that saturates has a finite value."""
     single = ServedSolution("put", {}, 2, np.dtype(np.float32))
-    for content in (b'{"t": 0.0, "states": [[1e39, 1.0]]}', b'{"t": 1e300, "states": [[1.0, 1.0]]}'):
+    for content in (
+        b'{"t": 0.0, "states": [[1e39, 1.0]]}',
+        b'{"t": 1e300, "states": [[1.0, 1.0]]}',
+    ):
         with pytest.raises(HTTPProblem) as refusal:
             single.evaluated(content, 5)
         assert refusal.value.status == 422
