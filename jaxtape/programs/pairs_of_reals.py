@@ -1,7 +1,7 @@
-"""Represent complex128 as pairs of reals, because a TPU's compiler lacks it.
+"""Rewrite what a TPU's compiler lacks in double precision: complex128 as pairs of reals, and LU decompositions.
 
-A traced function is rewritten after differentiation, so derivatives are those of the function itself. For a
-platform with complex128, nothing is rewritten.
+A traced function is rewritten after differentiation, so derivatives are those of the function itself. For
+other platforms, nothing is rewritten.
 """
 
 import functools
@@ -23,6 +23,7 @@ from ..jax_private import (
     counts_of_scan,
     jaxprs_in_params,
 )
+from .lu_decomposition import lu_decomposition
 
 _PLATFORM = "tpu"
 
@@ -35,7 +36,9 @@ class _Pair(NamedTuple):
 
 
 def rewritten_for(platform: str, function: Callable) -> Callable:
-    """Return a function of arrays whose program has no complex128, for a TPU; otherwise the function itself.
+    """Return a function whose program has no complex128 and no LU decomposition of float64, for a TPU.
+
+    It takes arrays. For other platforms it is the function itself.
 
     While it is traced, `NotImplementedError` is raised for an operation without a rule here.
     """
@@ -45,7 +48,7 @@ def rewritten_for(platform: str, function: Callable) -> Callable:
     @functools.wraps(function)
     def rewritten(*arrays: Array) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
-        if not _has_complex(closed.jaxpr):
+        if not _is_lacking(closed.jaxpr):
             return function(*arrays)
         outputs = [
             lax.complex(*x) if isinstance(x, _Pair) else x for x in _evaluated(closed, arrays)
@@ -59,15 +62,20 @@ def _is_complex(variable: Any) -> bool:
     return getattr(variable.aval, "dtype", None) == np.complex128
 
 
-def _has_complex(jaxpr: Jaxpr) -> bool:
-    """Return True if some number in a jaxpr, or in one that it calls, is complex128."""
+def _is_lacking(jaxpr: Jaxpr) -> bool:
+    """Return True if a TPU lacks some number or operation in a jaxpr, or in one that it calls."""
     variables = (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars)
     return any(map(_is_complex, variables)) or any(map(_is_rewritten, jaxpr.eqns))
 
 
 def _is_rewritten(eqn: JaxprEqn) -> bool:
     variables = (*eqn.invars, *eqn.outvars)
-    return any(map(_is_complex, variables)) or any(map(_has_complex, jaxprs_in_params(eqn.params)))
+    is_lu = eqn.primitive.name == "lu" and eqn.invars[0].aval.dtype == np.float64
+    return (
+        is_lu
+        or any(map(_is_complex, variables))
+        or any(map(_is_lacking, jaxprs_in_params(eqn.params)))
+    )
 
 
 def _evaluated(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
@@ -126,7 +134,11 @@ def _applied(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
         (called,) = (x for x in eqn.params.values() if isinstance(x, ClosedJaxpr | Jaxpr))
         closed = called if isinstance(called, ClosedJaxpr) else ClosedJaxpr(called, ())
         return _evaluated(closed, operands)
-    raise NotImplementedError(
+    raise NotImplementedError(_no_rule(name))
+
+
+def _no_rule(name: str) -> str:
+    return (
         f"a TPU has no complex128, and {name} has no rule for pairs of reals: compute in single precision, or "
         "with another operation"
     )
@@ -241,4 +253,32 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 _FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
 """Calls of one function, which is inlined: derivatives have been taken by now."""
 
-_CALLS: dict[str, Callable] = {"while": _while, "scan": _scan, "cond": _cond}
+
+def _linear_solve(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Return what the solver of `lax.custom_linear_solve` finds."""
+    counts = params["const_lengths"]
+    first = counts.matvec + counts.vecmat
+    constants, right = operands[first : first + counts.solve], operands[sum(counts) :]
+    return _evaluated(params["jaxprs"].solve, [*constants, *right])
+
+
+def _lu(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Return the factors of a matrix of float64.
+
+    Raises:
+        NotImplementedError: It is complex.
+    """
+    del params
+    (matrix,) = operands
+    if isinstance(matrix, _Pair):
+        raise NotImplementedError(_no_rule("lu"))
+    return list(lu_decomposition(matrix))
+
+
+_CALLS: dict[str, Callable] = {
+    "while": _while,
+    "scan": _scan,
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+    "lu": _lu,
+}

@@ -172,6 +172,8 @@ def risk(
         rounding_errors: Whether to sweep trades in double precision, too, where devices compute in single
             (`jaxtape.use_single_on_devices`): all trades of a kind, or those of four of its tiles. A trade that
             is swept so has the differences as its rounding errors, and another one twice the largest of them.
+            `PseudoRandom` draws other numbers in double precision, so that the differences have that noise,
+            too; `Sobol` draws the same.
         currency: The ISO code of the currency of the totals, to which the market's FX rates convert. None: the
             market's currency, or, where no rates lead there, the trades' own if they have only one. A currency
             to which no rate leads from some trade's raises MissingRate, a ValueError.

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of reals: the same numbers and derivatives, and no complex128 in a TPU's program."""
+"""What a TPU lacks in double precision, complex numbers and LU, rewritten: the same numbers and derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxtape as jt
+from jaxtape.programs.lu_decomposition import lu_decomposition
 from jaxtape.programs.pairs_of_reals import rewritten_for
 from pricing import Heston
 from pricing.methods.fourier import Spectrum
@@ -57,6 +59,48 @@ def test_a_rewritten_function_is_the_same(function):
         expected, found = jax.jit(form)(X), jax.jit(rewritten_for("tpu", form))(X)
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
         assert "complex<f64>" not in for_a_tpu(form, X)
+
+
+def solved(x):
+    matrices = jnp.stack(
+        [jnp.diag(x[:3]) + x[3] * jnp.tri(3, dtype=x.dtype)[::-1], jnp.outer(x[:3], x[:3])]
+    )
+    matrices = matrices.at[1].add(jnp.eye(3, dtype=x.dtype) * x[4])
+    found = jnp.linalg.solve(matrices, x[None, 3:, None])
+    sizes = jnp.linalg.slogdet(matrices)[1] + jnp.linalg.inv(matrices)[:, 0, 1]
+    return jnp.concatenate([found.ravel(), sizes])
+
+
+def rooted(x):
+    return jt.root(lambda y: y**3 + jnp.roll(y, 1) * x - 2.0, 1.0 + 0.0 * x)
+
+
+@pytest.mark.parametrize("function", [solved, rooted])
+def test_systems_are_solved_without_the_decomposition_that_a_tpu_lacks(function):
+    total = lambda x: jnp.sum(function(x))
+    for form in (function, jax.jacfwd(function), jax.grad(total)):
+        expected, found = jax.jit(form)(X), jax.jit(rewritten_for("tpu", form))(X)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+        assert "LuDecomposition" not in for_a_tpu(form, X)
+    single = jnp.asarray(X, jnp.float32)
+    assert "LuDecomposition" in for_a_tpu(solved, single)  # which it has in single precision
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 5), (4, 3), (2, 3, 4), (1, 1), (0, 2, 2)])
+def test_the_decomposition_is_that_of_lapack(shape):
+    a = np.random.default_rng(3).normal(size=shape)
+    a[..., 0, 0] = 0.0
+    for found, expected in zip(lu_decomposition(jnp.asarray(a)), lax.linalg.lu(a), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_a_matrix_without_an_inverse_leaves_a_pivot_of_zero():
+    for a in (np.zeros((2, 2)), np.ones((2, 2))):
+        lu, _, order = lu_decomposition(jnp.asarray(a))
+        lower = np.tril(lu, -1) + np.eye(2)
+        np.testing.assert_array_equal(lower @ np.triu(lu), a[np.asarray(order)])
+        assert lu[1, 1] == 0.0
 
 
 def test_a_platform_with_complex_numbers_keeps_the_function():
