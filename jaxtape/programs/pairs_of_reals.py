@@ -59,7 +59,11 @@ def rewritten_for(platform: str, function: Callable) -> Callable:
 
 
 def _is_complex(variable: Any) -> bool:
-    return getattr(variable.aval, "dtype", None) == np.complex128
+    return _dtype_of(variable) == np.complex128
+
+
+def _dtype_of(variable: Any) -> Any:
+    return getattr(variable.aval, "dtype", None)
 
 
 def _is_lacking(jaxpr: Jaxpr) -> bool:
@@ -70,7 +74,7 @@ def _is_lacking(jaxpr: Jaxpr) -> bool:
 
 def _is_rewritten(eqn: JaxprEqn) -> bool:
     variables = (*eqn.invars, *eqn.outvars)
-    is_lu = eqn.primitive.name == "lu" and eqn.invars[0].aval.dtype == np.float64
+    is_lu = eqn.primitive.name == "lu" and _dtype_of(eqn.invars[0]) == np.float64
     return (
         is_lu
         or any(map(_is_complex, variables))
