@@ -259,7 +259,7 @@ _FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
 
 
 def _linear_solve(params: dict[str, Any], operands: list[Any]) -> list[Any]:
-    """Return what the solver of `lax.custom_linear_solve` finds."""
+    """Return the solution of `lax.custom_linear_solve`, by its solver."""
     counts = params["const_lengths"]
     first = counts.matvec + counts.vecmat
     constants, right = operands[first : first + counts.solve], operands[sum(counts) :]
