@@ -15,7 +15,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Contract:
-    """kind: names PyTorch's payoff; is_continuous: so that it may be differentiated."""
+    """A contract; `kind` names PyTorch's payoff, and `is_continuous` says whether it may be differentiated."""
 
     kind: str
     name: str

@@ -1,11 +1,12 @@
-"""What `simulated_calibration` fits: 8 barrier and 4 Asian options of up to a year."""
+"""The contracts of `simulated_calibration`: 8 barrier and 4 Asian options of up to a year."""
 
 import numpy as np
 
 from pricing import Asian, Barrier, Heston
 
 MARKET = (100.0, 0.03)  # spot and rate
-# xi^2 / (2 kappa theta), the scheme's psi where the variance is 0, is 2: at 1.5 its branch is switched
+# xi^2 / (2 kappa theta), the scheme's psi at zero variance, is 2; the scheme switches branches at
+# 1.5
 TRUE = {
     "initial_variance": 0.05,
     "mean_reversion": 1.5,
@@ -28,7 +29,7 @@ def heston(parameters: dict[str, float]) -> Heston:
 
 
 def products() -> tuple[Barrier, Asian]:
-    """The barriers are watched on 16 dates up to half a year or a year; the averages are of 16 spots."""
+    """Return barriers monitored on 16 dates up to half a year or a year, and averages of 16 spots."""
     expiries = np.repeat([0.5, 1.0], 4)
     barriers = Barrier(
         [95.0, 105.0, 95.0, 105.0] * 2,

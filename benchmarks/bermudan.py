@@ -1,10 +1,10 @@
-"""The sensitivities of a Bermudan swaption to 200 zero rates: one reverse sweep, or 201 prices.
+"""The sensitivities of a Bermudan swaption to 200 zero rates, by one reverse sweep or by 201 prices.
 
 Run `python -m benchmarks.bermudan [--pillars 200] [--repeat 10] [--bumps 10] [--engines 4] [--out FILE]`. The
-contract's times are whole years of 365 days, so that QuantLib's lattices see the dates that we see. Every bump
-is 1 bp up, of one pillar. QuantLib is timed on the first `--bumps` of them and that is scaled to 200; its
-sensitivities are of all. The answers: the value of the quadrature to ten digits, and our sweep, which the
-tests hold against difference quotients (`tests/pricing/test_bermudan_swaption.py`).
+contract's times are whole years of 365 days, so that QuantLib's lattices use the same dates as we do. Every
+bump moves one pillar up by 1 bp. QuantLib is timed on the first `--bumps` of them, scaled to 200; its
+sensitivities are to all. The references are the value by quadrature to ten digits, and our sweep, which tests
+compare with difference quotients (`tests/pricing/test_bermudan_swaption.py`).
 """
 
 import argparse
@@ -37,14 +37,14 @@ from .command import Run, parser_of, table_of, whole
 from .timing import interleaved
 
 VALUE = 12.9258599208
-AIM = 4.0  # prices that the sweep may take
+AIM = 4.0  # maximum cost of the sweep, in prices
 
 
 # --- ours ---------------------------------------------------------------------------------------------
 
 
 def value(days: np.ndarray, zero_rates):
-    """Today's value on a curve through `zero_rates` at the pillars."""
+    """Return today's value on a curve through `zero_rates` at the pillars."""
     years = [dates.astype(float) for dates in (EXERCISES, PAYMENTS)]
     swaption = BermudanSwaption(STRIKE, *years, np.ones(5), "payer", NOTIONAL)
     model = HullWhite(ZeroCurve(days / 365.0, zero_rates), MEAN_REVERSION, VOL)
@@ -53,7 +53,7 @@ def value(days: np.ndarray, zero_rates):
 
 @functools.cache
 def our_ways(pillars: int) -> tuple[dict[str, Callable], dict[str, Callable]]:
-    """The price and the price with its gradient; prices of the curve as it is and of each bumped one."""
+    """Return the price and the price with its gradient; prices on the base curve and each bumped one."""
     days = days_of(pillars)
     rates, at = jnp.full(pillars, RATE), functools.partial(value, days)
     price, sweep, batch = jax.jit(at), jax.jit(jax.value_and_grad(at)), jax.jit(jax.vmap(at))
@@ -73,9 +73,9 @@ def our_ways(pillars: int) -> tuple[dict[str, Callable], dict[str, Callable]]:
 
 @dataclass(frozen=True)
 class Row:
-    """A way to the value and its sensitivities. Seconds: best; errors: relative.
+    """A method for the value and its sensitivities, with its best seconds and relative errors.
 
-    sensitivity_error: the largest of a pillar, over the largest sensitivity.
+    `sensitivity_error` is the largest over the pillars, relative to the largest sensitivity.
     """
 
     way: str
@@ -132,7 +132,7 @@ def measure(run: Run, days: np.ndarray, others: dict[str, Any]) -> list[Row]:
 
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, pillars=200, repeat=10, bumps=10)
-    found.add_argument("--engines", type=whole, default=4, help="how many of QuantLib's")
+    found.add_argument("--engines", type=whole, default=4, help="number of QuantLib engines")
     return found
 
 
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in rows:
         table.add_row(*row.cells)
     run.console.print(table)
-    told = f"the sweep takes {rows[0].ratio:.2f} prices; at most {AIM:g} are asked for"
+    told = f"the sweep takes {rows[0].ratio:.2f} prices; the aim is at most {AIM:g}"
     run.console.print(told)
     run.keep({"rows": [vars(row) | {"in_prices": row.ratio} for row in rows]}, told)
     return 0

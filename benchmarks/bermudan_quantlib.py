@@ -18,7 +18,7 @@ from .bermudan_contract import (
 
 
 class Peer:
-    """QuantLib's Bermudan swaption under Hull and White, on a curve that is linked anew for each bump."""
+    """QuantLib's Bermudan swaption under Hull-White, on a curve that is relinked for each bump."""
 
     def __init__(self, engine: Callable[[ql.HullWhite], ql.PricingEngine], days: np.ndarray):
         self.today, self.days = ql.Date(15, 2, 2002), days
@@ -44,13 +44,13 @@ class Peer:
         return ql.Swaption(swap, ql.BermudanExercise([self._day(t) for t in EXERCISES]))
 
     def link(self, zero_rates: np.ndarray) -> None:
-        """Flat before the first pillar, linear in the zero rate between two, as ours."""
+        """Link a curve like ours: flat before the first pillar, linear in the zero rate in between."""
         dates = [self.today, *(self.today + int(days) for days in self.days)]
         rates = [zero_rates[0], *zero_rates.tolist()]
         self.curve.linkTo(ql.ZeroCurve(dates, rates, ql.Actual365Fixed(), ql.NullCalendar()))
 
     def price(self, bumped: int | None = None) -> float:
-        """The value, with one pillar up."""
+        """Return the value, with one pillar bumped."""
         bump = np.zeros(self.days.size)
         if bumped is not None:
             bump[bumped] = BUMP
@@ -58,7 +58,7 @@ class Peer:
         return self.swaption.NPV()
 
     def prices(self, bumps: int) -> np.ndarray:
-        """As it is, and with each of the first pillars up."""
+        """Return the base value, and the values with each of the first pillars bumped."""
         return np.array([self.price(), *(self.price(k) for k in range(bumps))])
 
 

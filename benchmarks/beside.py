@@ -1,7 +1,7 @@
-"""What every benchmark keeps in the same form: our ratio to each peer with its spread, and known answers.
+"""The common form of every benchmark's figures: our ratio to each peer with its spread, and known answers.
 
-A benchmark adds both by `Run.beside` and `Run.answer`. Its file has them under `comparisons` and `answers`.
-Files that were kept before benchmarks did so are read by what their rows share.
+A benchmark adds them by `Run.beside` and `Run.answer`. Its file has them under `comparisons` and `answers`. In
+older files, they are reconstructed from the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _FOUND = ("value", "mean", "fitted", "lower", "upper")
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of a ratio over rounds, and its quartiles; None where only one number was kept."""
+    """The median of a ratio over rounds, and its quartiles; None if only one number was kept."""
 
     median: float
     low: float | None = None
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A task of ours beside a peer's. speed: their seconds over ours; memory: our bytes over theirs."""
+    """A task of ours and a peer's; `speed` is their seconds over ours, `memory` our bytes over theirs."""
 
     task: str
     ours: str
@@ -38,7 +38,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Answer:
-    """A figure that is known. error: relative; std_error: of what was found, in its own unit."""
+    """A known figure; `error` is relative, `std_error` that of the measured figure, in its own unit."""
 
     figure: str
     error: float
@@ -48,23 +48,23 @@ class Answer:
 
 
 class Measured(Protocol):
-    """What was timed in turn with others."""
+    """Something timed in turn with others."""
 
     @property
     def by_turn(self) -> Mapping[int, float]:
-        """The seconds of each turn that it took part in."""
+        """Return the seconds of each turn that it took part in."""
         ...
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Seconds by turn that were made of others."""
+    """Seconds by turn, computed from others."""
 
     by_turn: Mapping[int, float]
 
 
 def spread(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread:
-    """Their seconds over ours, turn by turn: what slows the machine for a while slows both."""
+    """Return their seconds over ours, turn by turn: whatever slows the machine for a while slows both."""
     ratios = [theirs[turn] / ours[turn] for turn in ours.keys() & theirs.keys()]
     low, median, high = np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()
     return Spread(median, low, high, len(ratios))
@@ -73,7 +73,7 @@ def spread(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Spread:
 def comparisons(
     task: str, ways: Mapping[str, Measured], size: Mapping[str, float | None] | None = None
 ) -> list[Comparison]:
-    """The first way is ours, and so are others of its name; each of the rest is a peer. size: bytes by way."""
+    """Compare ways: the first, and others of its name, are ours; the rest are peers. `size` is bytes by way."""
     (first, ours), size = next(iter(ways.items())), size or {}
     return [
         Comparison(
@@ -120,7 +120,7 @@ def as_kept(rows: Sequence[Comparison | Answer]) -> list[dict[str, Any]]:
 
 
 def _lists(kept: Any) -> Iterator[list[dict[str, Any]]]:
-    """Every list of rows, however deep; a file with no list of rows is a row itself."""
+    """Yield every list of rows, however deep; a file without one is a row itself."""
     found = list(_rows_in(kept))
     yield from found or [[kept]]
 
@@ -141,12 +141,12 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> float | None:
 
 
 def _words(row: Mapping[str, Any], but: Sequence[str] = ()) -> str:
-    """What names a row: its words."""
+    """Return the words of a row, which name it."""
     return ", ".join(x for key, x in row.items() if isinstance(x, str) and key not in but)
 
 
 def _in_ways(rows: list[dict[str, Any]]) -> Iterator[Comparison]:
-    """Rows of a `way` each, with seconds; rows with the same other words are of one task."""
+    """Compare rows with a `way` and seconds each; rows with the same other words belong to one task."""
     tasks: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if "way" in row and _first(row, _SECONDS):
@@ -160,7 +160,7 @@ def _in_ways(rows: list[dict[str, Any]]) -> Iterator[Comparison]:
 
 
 def _in_pairs(rows: list[dict[str, Any]]) -> Iterator[Comparison]:
-    """Rows that hold the times of both sides."""
+    """Compare the two sides of rows that hold the times of both."""
     for row in rows:
         ours, theirs = (row.get(f"{who}_time", {}).get("median") for who in ("our", "their"))
         ours, theirs = ours or row.get("our_seconds"), theirs or row.get("their_seconds")

@@ -1,14 +1,14 @@
-"""Value, Delta and Gamma of every contract of a book of Bermudan puts, beside exact references.
+"""Value, Delta and Gamma of every contract in a book of Bermudan puts, compared with exact references.
 
 Run `python -m benchmarks.book_gammas [--contracts 2000] [--paths 262144] [--training 8192] [--seeds 1]
-[--correlation 0] [--out FILE]`. Puts on weighted geometric means of ten assets, exercised on four dates of a
-year: weights, strikes, spots and quantities are drawn, vols are 15 to 40 %, and two spots are 1 and 10,000. A
-weighted geometric mean is lognormal, so each contract is a problem of one dimension, solved by quadrature on a
-grid of its logarithm. One `ProjectionPursuit` solves all contracts, and one `certify` finds their figures.
-Errors are the largest of a contract's entries, as shares of its largest entry, in money: x_i Delta_i and
-x_i x_j Gamma_ij. A contract is flagged where three standard errors of its Gamma are above 5 %. Coverage is the
-share of entries within 1.96 standard errors, over all contracts and seeds. The first seed includes compiling.
-Beside it stands an adjoint sweep of as many European puts by the closed form: value and first derivatives.
+[--correlation 0] [--out FILE]`. Puts on weighted geometric means of ten assets, exercisable on four dates of a
+year: weights, strikes, spots and quantities are random, vols are 15 to 40 %, and two spots are 1 and 10,000. A
+weighted geometric mean is lognormal, so each contract is a one-dimensional problem, solved by quadrature on a
+grid of its logarithm. One `ProjectionPursuit` solves all contracts, and one `certify` gives their figures.
+Errors are the largest over a contract's entries, relative to its largest entry, in money: x_i Delta_i and x_i
+x_j Gamma_ij. A contract is flagged if three standard errors of its Gamma are above 5 %. Coverage is the share
+of entries within 1.96 standard errors, over all contracts and seeds. The first seed includes compilation. For
+comparison, an adjoint sweep of as many European puts by the closed form gives value and first derivatives.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def errors_of(name: str, mean: np.ndarray, error: np.ndarray, exact: np.ndarray)
 
 
 def europeans_a_second(count: int) -> float:
-    """Return the contracts a second of one adjoint sweep each: value, Delta, vega and rho by closed forms."""
+    """Return contracts per second with one adjoint sweep each: value, Delta, vega, rho by closed forms."""
     strikes = np.linspace(85.0, 115.0, count)
 
     @jax.jit
@@ -134,7 +134,7 @@ def measured(run: Run) -> list[Figure]:
             certificate = certify(solution, key=fresh, num_paths=options.paths)
             jax.block_until_ready(certificate)
             seconds.append(time.perf_counter() - start)
-            processor = time.process_time() - processor  # of all threads
+            processor = time.process_time() - processor  # over all threads
             found = Found.of(certificate, of.spots)
             first = found if first is None else first
             trios = zip(found.means, found.std_errors, of.exact, strict=True)

@@ -1,4 +1,4 @@
-"""What the command of every benchmark has in common: options, machine, missing peers, the figures it keeps."""
+"""The common parts of all benchmark commands: options, machine, missing peers, and output of figures."""
 
 import argparse
 import importlib.util
@@ -23,17 +23,17 @@ from .timing import environment
 PEERS = {"torch": "PyTorch", "QuantLib": "QuantLib", "diffrax": "diffrax"}
 EXTRAS = {"torch": "torch", "QuantLib": "bench", "diffrax": "bench"}
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads spin when idle
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or a GPU has no room for PyTorch
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # otherwise PyTorch's threads spin when idle
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave room for PyTorch
 
 
 def installed(peer: str) -> bool:
-    """Whether a peer, by its module's name, can be imported."""
+    """Return True if a peer's module can be imported."""
     return importlib.util.find_spec(peer) is not None
 
 
 def whole(text: str) -> int:
-    """A number of something, as an option gives it: at least 1."""
+    """Parse a count of at least 1 from an option."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is below 1")
@@ -41,7 +41,7 @@ def whole(text: str) -> int:
 
 
 def parser_of(description: str | None, **counts: int) -> argparse.ArgumentParser:
-    """Options that are numbers of something, each with what it is if not given, and `--out`."""
+    """Return a parser of options that are counts, each with its default, and of `--out`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,17 +52,17 @@ def parser_of(description: str | None, **counts: int) -> argparse.ArgumentParser
 
 
 def with_eager(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """With the option that leaves `torch.compile` out."""
+    """Add the option that leaves `torch.compile` out."""
     said = "leave out the rows of torch.compile, which compile for minutes"
     parser.add_argument("--eager", action="store_true", help=said)
     return parser
 
 
 class Run:
-    """One run of a benchmark: its options, its console, what it leaves out, and the figures it keeps.
+    """One run of a benchmark: its options, its console, the rows it leaves out, and the figures it keeps.
 
-    The machine and the command are printed at the start. precision: JAX's from here on; said: what is told of
-    it, if that is something else. An option `devices` is the number of CPU devices to make.
+    It prints the machine and the command at the start. `precision` is JAX's from then on, and `said` replaces
+    it in the printed line. The option `devices` is the number of CPU devices to make.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Run:
         self.options, self.error = parser.parse_args(argv), parser.error
         self.console, self.left_out = Console(width=width, highlight=False, markup=False), []
         self.comparisons, self.answers = [], []
-        jt.set_program_store(None)  # a first call traces and compiles, whatever ran before
+        jt.set_program_store(None)  # so that a first call traces and compiles, whatever ran before
         jax.config.update("jax_enable_x64", precision == "float64")
         if hasattr(self.options, "devices"):
             self.options.devices = use_devices(self.options.devices)
@@ -92,22 +92,22 @@ class Run:
             self.console.print(f"{key}: {text}", soft_wrap=True)
 
     def leave_out(self, what: str) -> None:
-        """Say that some rows are missing, and why."""
+        """Report that some rows are missing, and the reason."""
         if what not in self.left_out:
             self.left_out.append(what)
             self.console.print(f"left out: {what}", soft_wrap=True)
 
     def has(self, peer: str) -> bool:
-        """Whether a peer takes part; it is said if it cannot."""
+        """Return True if a peer takes part; report it if it cannot."""
         if not (found := installed(peer)):
             remedy = f'pip install -e ".[{EXTRAS[peer]}]"'
-            self.leave_out(f"{PEERS[peer]}: it is not installed; {remedy} brings it")
+            self.leave_out(f"{PEERS[peer]}: it is not installed; {remedy} installs it")
         elif peer == "torch" and jax.default_backend() == "gpu":
             self._take_the_gpu()
         return found
 
     def _take_the_gpu(self) -> None:
-        """PyTorch computes where JAX does, with products of float32 that keep as many bits."""
+        """Make PyTorch compute on JAX's device, with float32 products of the same precision."""
         import torch
 
         if torch.cuda.is_available():
@@ -116,11 +116,11 @@ class Run:
             torch.set_float32_matmul_precision("high" if chosen == "tensorfloat32" else "highest")
         else:
             self.leave_out(
-                "PyTorch on the GPU: it is a build for CPUs, and its rows are of the CPU"
+                "PyTorch on the GPU: it is a build for CPUs, and its rows are from the CPU"
             )
 
     def compiles(self) -> bool:
-        """Whether rows of `torch.compile` take part; it is said if they do not."""
+        """Return True if rows of `torch.compile` take part; report it if they do not."""
         if not self.has("torch"):
             return False
         compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
@@ -138,7 +138,7 @@ class Run:
         ways: Mapping[str, Measured],
         size: Mapping[str, float | None] | None = None,
     ) -> None:
-        """Keep our ratio to each peer: ways that took turns, ours first. size: bytes by way."""
+        """Keep our ratio to each peer, from ways that took turns, ours first; `size` is bytes by way."""
         self.comparisons += comparisons(task, ways, size)
 
     def answer(
@@ -149,12 +149,12 @@ class Run:
         found: float | None = None,
         std_error: float | None = None,
     ) -> None:
-        """Keep how far a known figure is off, relative to it."""
+        """Keep the relative error of a known figure."""
         numbers = (None if x is None else float(x) for x in (known, found, std_error))
         self.answers.append(Answer(figure, float(error), *numbers))
 
     def keep(self, figures: Mapping[str, Any], headline: str = "") -> None:
-        """Write head, headline, ratios, known answers and figures to the file that was asked for."""
+        """Write head, headline, ratios, known answers and figures to the file of `--out`."""
         if self.options.out is not None:
             shared = {
                 "left_out": self.left_out,
@@ -167,7 +167,7 @@ class Run:
 
 
 def command_of(module: str, argv: Sequence[str] | None) -> str:
-    """As it was given, without `--out`, which says nothing of the run."""
+    """Return the command as given, without `--out`, which does not affect the run."""
     words = list(sys.argv[1:] if argv is None else argv)
     if "--out" in words:
         at = words.index("--out")
@@ -176,16 +176,16 @@ def command_of(module: str, argv: Sequence[str] | None) -> str:
 
 
 def backend() -> str:
-    """JAX's, with the name of an accelerator."""
+    """Return JAX's backend, with the name of an accelerator."""
     name = jax.default_backend()
     return name if name == "cpu" else f"{name}, {jax.devices()[0].device_kind}"
 
 
 def use_devices(count: int) -> int:
-    """Make so many CPU devices; a process that has begun to compute keeps those that it has.
+    """Make `count` CPU devices; a process that has started to compute keeps those it has.
 
     Returns:
-        How many devices there are: of an accelerator, its own.
+        The number of devices; for an accelerator, its own.
     """
     try:
         jax.config.update("jax_num_cpu_devices", count)
@@ -203,7 +203,7 @@ def write_json(file: Path, figures: Mapping[str, Any]) -> None:
 
 
 def table_of(title: str, *columns: str, left: int = 1) -> Table:
-    """A table whose first columns are words, and whose others are numbers."""
+    """Return a table whose first columns are text, and whose others are numbers."""
     table = Table(title=title)
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right")

@@ -1,11 +1,11 @@
-"""The gradient of a Heston call as compilers for accelerators see it; no accelerator is needed.
+"""The gradient of a Heston call as compiled for accelerators; no accelerator is needed.
 
-Run `python -m benchmarks.compiled_sweeps [--target gpu:h100] [--steps 365] [--paths 262144]
-[--precision float64] [--out FILE]`, after `pip install 'jaxtape[cuda]'` (or `[tpu]`). For each way: the bytes
-of temporaries in states of all paths, the kernels that a gradient starts, the loops, those of them whose length
-the compiler does not know (a GPU copies their condition to the host at every turn), the copies in the bodies of
-loops, and the bytes of temporaries on the host. Rows of `while_loop` run the same steps by a loop whose length
-only the data say.
+Run `python -m benchmarks.compiled_sweeps [--target gpu:h100] [--steps 365] [--paths 262144] [--precision
+float64] [--out FILE]`, after `pip install 'jaxtape[cuda]'` (or `[tpu]`). For each way: the bytes of temporaries
+in units of the states of all paths, the kernels that a gradient launches, the loops, those of them whose length
+the compiler does not know (a GPU copies their condition to the host at every iteration), the copies in loop
+bodies, and the bytes of temporaries on the host. Rows of `while_loop` run the same steps by a loop whose length
+depends on the data.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def by_while(slots: int, f, init, xs):
 
 
 def row_of(way: Way, problem: Problem, dtype: Any, target: str) -> dict[str, Any]:
-    """The figures of one way."""
+    """Return the figures of one way."""
     gradient = jax.grad(functools.partial(problem.value, way.scan))
     parameters = tuple(jnp.asarray(p, dtype) for p in problem.model.parameters)
     normals = jax.ShapeDtypeStruct((problem.steps, *problem.normals_shape), dtype)
@@ -87,7 +87,7 @@ def row_of(way: Way, problem: Problem, dtype: Any, target: str) -> dict[str, Any
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = parser_of(__doc__, steps=365, paths=262144)
-    parser.add_argument("--target", default="gpu:h100", help="as `jaxtape.compile_for` takes it")
+    parser.add_argument("--target", default="gpu:h100", help="a target of `jaxtape.compile_for`")
     parser.add_argument("--precision", choices=("float32", "float64"), default="float64")
     return parser.parse_args(argv)
 

@@ -1,11 +1,11 @@
-"""Deep BSDE beside PyTorch: the same networks, iterations, batches and driver rule.
+"""Deep BSDE compared with PyTorch: the same networks, iterations, batches and driver rule.
 
 Run `python -m benchmarks.deep_bsde [--iterations 1500] [--batch 64] [--seeds 3] [--eager] [--out FILE]`.
-Allen-Cahn in a hundred dimensions. PyTorch: Adam by its own fused step; random numbers are drawn eagerly, the
-loss is eager or by `torch.compile`. "plain": a loop over dates that asks the network at each, as it is usually
-written; "batched": our form, all dates in one product, for X does not depend on Y and Z. On all cores. Times
-are of a whole training, compile times apart; programs take turns, the best of the seeds is told; errors are of
-the mean over seeds, and over the run that compiles.
+Allen-Cahn in a hundred dimensions. PyTorch uses Adam with its own fused step; random numbers are drawn eagerly,
+and the loss is eager or by `torch.compile`. "plain" is a loop over dates that evaluates the network at each, as
+usually written; "batched" is our form, with all dates in one product, because X does not depend on Y and Z. All
+run on all cores. Times are for a whole training, with compile times separate; programs take turns, and the best
+of the seeds is reported; errors are those of the mean over seeds, including the run that compiles.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ANSWER = 0.0527813
 
 
 def by_jaxtape(problem: Problem, seed: int, iterations: int, batch: int) -> float:
-    """Today's value after a training."""
+    """Return today's value after a training."""
     solution = solve(problem, DeepBSDE(iterations, batch, RATE), key=jax.random.key(seed))
     return float(solution.value(0.0, problem.x0))
 

@@ -1,4 +1,4 @@
-"""Deep BSDE on Allen-Cahn by PyTorch: see `deep_bsde`."""
+"""Deep BSDE for Allen-Cahn in PyTorch; see `deep_bsde`."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ DIFFUSION = math.sqrt(2.0)
 
 
 class Net(torch.nn.Module):
-    """Today's value, an affine part of each date and coordinate, and a network that is told the time."""
+    """Today's value, an affine part for each date and coordinate, and a network with time as an input."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
         self.register_buffer("std", DIFFUSION * torch.sqrt(DT * dates.clamp(min=1)))
 
     def forward(self, states: torch.Tensor, dates: int | slice) -> torch.Tensor:
-        """Z at one date, [batch, dim], or at many, [dates, batch, dim]."""
+        """Return Z at one date, [batch, dim], or at many, [dates, batch, dim]."""
         seen = states / self.std[dates]
         x = torch.cat([seen, self.told[dates].expand(*seen.shape[:-1], 1)], dim=-1)
         for layer in self.hidden:
@@ -52,14 +52,14 @@ def driver(y: torch.Tensor) -> torch.Tensor:
 
 
 def moved(y: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-    """Y a step later; gain: Z dW."""
+    """Return Y a step later; `gain` is Z dW."""
     slope = driver(y)
     slope = 0.5 * (slope + driver(y - slope * DT + gain))
     return y - slope * DT + gain
 
 
 def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor) -> torch.Tensor:
-    """The mean of (Y_T - g)^2 on a batch, in units of g's deviation; dw: [steps, batch, dim]."""
+    """Return the mean of (Y_T - g)^2 in units of g's standard deviation; `dw` is [steps, batch, dim]."""
     x = torch.zeros_like(dw[0])
     y = net.today(mean, unit).expand(len(x))
     for n in range(STEPS):
@@ -72,7 +72,7 @@ def plain_loss(net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tenso
 def batched_loss(
     net: Net, mean: torch.Tensor, unit: torch.Tensor, dw: torch.Tensor
 ) -> torch.Tensor:
-    """The same: the network is asked once for all dates."""
+    """Return the same, with one evaluation of the network for all dates."""
     states = torch.cat([torch.zeros_like(dw[:1]), DIFFUSION * dw.cumsum(0)])
     z = unit / math.sqrt(MATURITY) * net(states[:-1], slice(None))
     gains = (z * dw).sum(-1)
@@ -83,10 +83,10 @@ def batched_loss(
 
 
 def trained(seed: int, iterations: int, batch: int, loss: Callable[..., torch.Tensor]) -> float:
-    """Today's value after a training."""
+    """Return today's value after a training."""
     torch.manual_seed(seed)
     paid = terminal(DIFFUSION * math.sqrt(MATURITY) * torch.randn(PILOT, DIM))
-    mean, unit = paid.mean(), paid.std()  # tensors: new numbers compile nothing
+    mean, unit = paid.mean(), paid.std()  # tensors, so that new numbers do not recompile
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations, 0.01 * RATE)
@@ -99,7 +99,7 @@ def trained(seed: int, iterations: int, batch: int, loss: Callable[..., torch.Te
 
 
 def losses(compiles: bool) -> dict[str, Callable[..., torch.Tensor]]:
-    """By way: what is differentiated."""
+    """Return the loss to differentiate, by way."""
     eager = {"PyTorch plain": plain_loss, "PyTorch batched": batched_loss}
     found = {f"{way} eager": loss for way, loss in eager.items()}
     if compiles:

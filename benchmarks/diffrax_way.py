@@ -1,4 +1,4 @@
-"""A chain run and differentiated by diffrax: a solver whose steps are the nodes."""
+"""Run and differentiate a chain with diffrax, by a solver whose steps are the nodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 class _Nodes(diffrax.AbstractSolver):
-    """A solver whose step from time k to k + 1 is node k, whatever the term says."""
+    """A solver whose step from time k to k + 1 is node k, whatever the term is."""
 
     f: Callable
     xs: Any
@@ -23,7 +23,7 @@ class _Nodes(diffrax.AbstractSolver):
         return None
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        k = jnp.round(t0).astype(jnp.int32)  # diffrax's times are off by rounding
+        k = jnp.round(t0).astype(jnp.int32)  # diffrax's times have rounding errors
         y1, _ = self.f(y0, jax.tree.map(lambda a: a[k], self.xs))
         return y1, None, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
@@ -32,7 +32,7 @@ class _Nodes(diffrax.AbstractSolver):
 
 
 def by_diffrax(checkpoints, f, init, xs):
-    """`diffeqsolve` by steps of 1 from time 0 to n, and its `RecursiveCheckpointAdjoint`."""
+    """Run `diffeqsolve` in steps of 1 from time 0 to n, with its `RecursiveCheckpointAdjoint`."""
     length = len(jax.tree.leaves(xs)[0])
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: y),

@@ -1,9 +1,9 @@
-"""Lower and upper bounds of rights to exercise early, beside what they are worth.
+"""Lower and upper bounds of early-exercise values, compared with known values.
 
 Run `python -m benchmarks.early_exercise [--paths 32768] [--repeat 3] [--only WORD] [--out FILE]`. Puts of
 Longstaff and Schwartz (2001), Table 1, with 50 dates a year; best-of calls of Andersen and Broadie (2004),
 Table 2, of two assets (answer from a grid) and of five (a point estimate); the idealised Bermudan swaption
-(quadrature). The seconds are of both bounds, the fit included, once they are compiled.
+(quadrature). The seconds are those of both bounds, including the fit but not compilation.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _BEST_OF = {2: 13.90178, 5: 26.159}
 
 @dataclass(frozen=True)
 class Row:
-    """gap: relative to the answer."""
+    """The bounds of a contract; `gap` is relative to the answer."""
 
     contract: str
     answer: float
@@ -54,7 +54,7 @@ class Row:
 
 
 def cases():
-    """(name, product, model, answer)."""
+    """Yield (name, product, model, answer)."""
     for spot, vol, expiry, answer in _PUTS:
         dates = np.arange(1, 50 * expiry + 1) / 50.0
         put = Bermudan(European(40.0, float(expiry), "put"), dates)
@@ -80,7 +80,7 @@ def measured(name, product, model, answer, paths: int, repeat: int) -> Row:
 
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, paths=32768, repeat=3)
-    found.add_argument("--only", default="", help="the contracts whose names hold this")
+    found.add_argument("--only", default="", help="only contracts whose names contain this")
     return found
 
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = run.options
     chosen = [case for case in cases() if options.only in case[0]]
     if not chosen:
-        run.error(f"no contract's name holds {options.only!r}: {[name for name, *_ in cases()]}")
+        run.error(f"no contract's name contains {options.only!r}: {[name for name, *_ in cases()]}")
     rows = [measured(*case, options.paths, options.repeat) for case in chosen]
     headings = ("answer", "lower", "±", "upper", "±", "gap", "seconds")
     table = table_of(f"{options.paths:,} paths", "contract", *headings)

@@ -1,5 +1,4 @@
-"""What an edit of a tape costs, beside the bytes of its params, and beside an array that is cut; and what a
-plan of a long tape does.
+"""The cost of edits of a tape, by the bytes of its params, compared with cutting an array; and that of a plan.
 
 Run `python -m benchmarks.edits [--nodes 365] [--repeat 200] [--planned 1000000] [--out FILE]`. The array is
 NumPy's, cut in the middle.
@@ -17,7 +16,7 @@ import jaxtape as jt
 
 from .command import Run, parser_of, table_of
 
-WIDTHS = (1, 100, 10_000, 100_000)  # of a node's params
+WIDTHS = (1, 100, 10_000, 100_000)  # sizes of a node's params
 
 
 def scale(params, state):
@@ -25,7 +24,7 @@ def scale(params, state):
 
 
 def microseconds(edit: Callable, repeat: int) -> float:
-    """The best of five means."""
+    """Return the best of five means."""
     edit()
     means = []
     for _ in range(5):
@@ -37,16 +36,16 @@ def microseconds(edit: Callable, repeat: int) -> float:
 
 
 def plan_seconds(nodes: int) -> float:
-    """Of a plan of so many nodes, no table of which is remembered."""
+    """Return the seconds of a plan of `nodes` nodes, without cached tables."""
     tape, x = jt.Tape().append(scale, jnp.ones(nodes)), jnp.ones(1)
-    jt.plan(tape[:10], x, slots=3)  # JAX's own start
+    jt.plan(tape[:10], x, slots=3)  # warm up JAX
     start = time.perf_counter()
     jt.plan(tape, x, slots=12)
     return time.perf_counter() - start
 
 
 def edits_of(nodes: int, width: int) -> dict[str, Callable]:
-    """Edits of a tape of so many nodes, and the cut of an array of the same bytes."""
+    """Return edits of a tape with `nodes` nodes, and the cut of an array of the same bytes."""
     middle, payload = nodes // 2, np.ones((nodes, width), np.float32)
     tape = jt.Tape().with_schedule(jt.Revolve(12)).append(scale, jnp.asarray(payload)).mark(1)
     return {

@@ -1,18 +1,19 @@
-"""Greeks to the same standard error: the seconds they take here, and by plain Monte Carlo in eager PyTorch.
+"""Greeks to the same standard error: seconds here, and by plain Monte Carlo in eager PyTorch.
 
 Run `python -m benchmarks.equal_accuracy [--target 0.001] [--batch 262144] [--repeat 5] [--kinds European Asian
-barrier] [--out FILE]`. Two jobs for each contract: value, Delta and vega; and those with Gamma. A job is done
-when the relative standard error of each of its figures is at most the target.
+barrier] [--out FILE]`. There are two jobs for each contract: value, Delta and vega; and those with Gamma. A job
+is done when the relative standard error of each of its figures is at most the target.
 
 PyTorch: pseudo-random paths in float32, exact in law at all dates, in batches of `--batch`, on one thread or on
-all cores, whichever is quicker. Of a continuous payoff Delta and vega are one backward sweep, Gamma the central
-difference of Delta; of a barrier, where a backward sweep is wrong, all are central differences on the same
-noise. What a batch leaves of noise says how many paths a job needs; its seconds are in proportion.
+all cores, whichever is faster. For a continuous payoff, Delta and vega are one backward sweep, and Gamma the
+central difference of Delta; for a barrier, for which a backward sweep is wrong, all are central differences on
+the same noise. The noise of a batch determines the number of paths that a job needs; its seconds are scaled
+accordingly.
 
-jaxtape: `MonteCarlo` with its controls, on scrambled Sobol points and on pseudo-random ones, whichever is
-quicker, in float64; the number of paths is doubled until the standard errors that it reports are small enough,
-and that program is timed, with fresh noise at each run. Programs take turns. Means are compared: "off" is the
-largest difference of the two in their common standard errors.
+jaxtape: `MonteCarlo` with its control variates, on scrambled Sobol points or on pseudo-random ones, whichever
+is faster, in float64; the number of paths is doubled until the reported standard errors are small enough, and
+that program is timed, with fresh noise in each run. Programs take turns. Means are compared: "off" is the
+largest difference in units of the joint standard error.
 """
 
 import argparse
@@ -36,13 +37,13 @@ from .timing import Timed, take_turns
 KINDS = ["European", "Asian", "barrier"]
 JOBS = {"value, Delta, vega": FIRST, "and Gamma": (*FIRST, "gamma")}
 SAMPLERS = {"Sobol": Sobol(), "pseudo-random": PseudoRandom()}
-FEWEST, MOST = 2**9, 2**22  # paths of ours
+FEWEST, MOST = 2**9, 2**22  # our numbers of paths
 
 # --- jaxtape ------------------------------------------------------------------------------------------
 
 
 class Ours(Timed):
-    """One job here: a program for means and standard errors, its seconds and its last results."""
+    """One of our jobs: a program for means and standard errors, its seconds and its last results."""
 
     def __init__(
         self, contract: Contract, figures: tuple[str, ...], paths: int, sampler: AbstractSampler
@@ -68,7 +69,7 @@ class Ours(Timed):
 
 
 def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, key):
-    """Means and standard errors by figure: slopes along spot and vol, and those of Delta along the spot."""
+    """Return means and standard errors by figure: slopes in spot and vol, and of Delta in the spot."""
     along = {"delta": jnp.asarray([1.0, 0.0]), "vega": jnp.asarray([0.0, 1.0])}
 
     def value(at):
@@ -90,7 +91,7 @@ def _figures(contract: Contract, figures: tuple[str, ...], method: MonteCarlo, k
 
 
 def ours_within(contract: Contract, figures: tuple[str, ...], target: float, sampler) -> Ours:
-    """With the least power of two of paths that brings the errors to the target in three runs of three."""
+    """Return our job with the smallest power of two of paths that meets the target in three runs of three."""
     paths = FEWEST
     while paths <= MOST:
         way = Ours(contract, figures, paths, sampler)
@@ -110,7 +111,7 @@ def ours_within(contract: Contract, figures: tuple[str, ...], target: float, sam
 
 @dataclass(frozen=True)
 class Row:
-    """A job: what it took here and, where PyTorch is installed, there."""
+    """A job: its cost here and, if PyTorch is installed, there."""
 
     contract: str
     job: str
@@ -137,7 +138,7 @@ class Row:
 
 
 def row_of(contract: Contract, job: str, run: Run, rivals: Callable) -> Row:
-    """rivals: PyTorch's ways to do the job, if any."""
+    """Return the row of a job; `rivals` are PyTorch's ways to do it, if any."""
     figures, options = JOBS[job], run.options
     ways = {
         name: ours_within(contract, figures, options.target, sampler)
@@ -172,7 +173,7 @@ def row_of(contract: Contract, job: str, run: Run, rivals: Callable) -> Row:
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, batch=2**18, repeat=5)
     found.add_argument("--target", type=float, default=0.001, help="relative standard error")
-    found.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of contracts")
+    found.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="contracts")
     return found
 
 

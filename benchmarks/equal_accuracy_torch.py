@@ -1,4 +1,4 @@
-"""Plain Monte Carlo in eager PyTorch: see `equal_accuracy`."""
+"""Plain Monte Carlo in eager PyTorch; see `equal_accuracy`."""
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ def knock_out_call(spots: torch.Tensor) -> torch.Tensor:
 
 
 PAYOFFS = {"European": call, "Asian": average_call, "barrier": knock_out_call}
-"""By contract: of spots [dates, paths]."""
+"""The payoff of spots [dates, paths], by contract."""
 
 
 def discounted(contract: Contract, noise: torch.Tensor, spot, vol) -> torch.Tensor:
-    """Discounted payoffs [paths]; spot and vol: numbers, or one for each path."""
+    """Return discounted payoffs [paths]; `spot` and `vol` are numbers, or one per path."""
     dates = torch.as_tensor(contract.dates).float()[:, None]
     steps = torch.diff(dates, dim=0, prepend=torch.zeros(1, 1))
     moves = (contract.rate - 0.5 * vol**2) * steps + vol * torch.sqrt(steps) * noise
@@ -34,7 +34,7 @@ def discounted(contract: Contract, noise: torch.Tensor, spot, vol) -> torch.Tens
 
 
 def along_paths(contract: Contract, noise: torch.Tensor, spot: float) -> tuple[torch.Tensor, ...]:
-    """Value, Delta and vega of each path by one backward sweep."""
+    """Return value, Delta and vega of each path by one backward sweep."""
     paths = noise.shape[1]
     leaves = [torch.full((paths,), x, requires_grad=True) for x in (spot, contract.vol)]
     values = discounted(contract, noise, *leaves)
@@ -42,7 +42,7 @@ def along_paths(contract: Contract, noise: torch.Tensor, spot: float) -> tuple[t
 
 
 def torch_samples(contract: Contract, figures: tuple[str, ...], paths: int) -> dict:
-    """One sample of each figure a path."""
+    """Return one sample of each figure per path."""
     noise, bump = torch.randn(len(contract.dates), paths), BUMPS["spot"]
     if contract.is_continuous:
         found = dict(zip(FIRST, along_paths(contract, noise, SPOT), strict=True))
@@ -82,18 +82,18 @@ class Theirs(Timed):
 
     @property
     def errors(self) -> Figures:
-        """Of the mean over all batches."""
+        """Return the standard errors of the means over all batches."""
         count = self.batch * len(self.moments)
         spread = {name: np.mean([m[name][1] ** 2 for m in self.moments]) for name in self.figures}
         return {name: float(np.sqrt(spread[name] / count)) for name in self.figures}
 
     def paths_for(self, target: float) -> int:
-        """How many bring every relative standard error to the target."""
+        """Return the number of paths that brings every relative standard error to the target."""
         worst = max(self.errors[name] / abs(self.means[name]) for name in self.figures)
         return int(np.ceil(self.batch * len(self.moments) * (worst / target) ** 2))
 
 
 def theirs(contract: Contract, figures: tuple[str, ...], batch: int) -> list[Theirs]:
-    """On one thread, and on all cores."""
+    """Return the job on one thread, and on all cores."""
     threads = {1, torch.get_num_threads()}
     return [Theirs(contract, figures, batch, count) for count in threads]

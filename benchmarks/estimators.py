@@ -1,9 +1,9 @@
-"""Monte Carlo Greeks beside what they should be, and beside the estimators that are usually written.
+"""Monte Carlo Greeks compared with exact values and with the usual estimators.
 
 Run `python -m benchmarks.estimators [--paths 100000] [--slope-paths 65536] [--repeat 3] [--contracts 5] [--out
-FILE]`: values and Gammas at equal numbers of paths, then the derivatives of a Heston call to its parameters,
-at `slope-paths` of them. Answers are closed forms, Fourier integrals, and for barriers on dates the
-quadrature. Seconds are of one value and Gamma.
+FILE]`: values and Gammas at equal numbers of paths, then the derivatives of a Heston call with respect to its
+parameters, with `slope-paths` paths. References are closed forms, Fourier integrals, and quadrature for
+barriers on dates. Seconds are those of one value and Gamma.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from .command import Run, parser_of, table_of
 from .timing import interleaved
 
 BLOCK, EULER_BLOCK = 5000, 4096
-STEPS = 50  # of naive paths, and of the variance
+STEPS = 50  # in naive paths, and in the variance
 HESTON = {  # violates Feller's condition
     "initial_variance": 0.04,
     "mean_reversion": 1.5,
@@ -50,7 +50,7 @@ Ladder = Callable[[Array], tuple[Array, Array]]  # key -> samples of the value a
 
 @dataclass(frozen=True)
 class Contract:
-    """A contract on a spot of 100. payoff: on naive paths; ours: what we call it, and if with a control."""
+    """A contract on a spot of 100; `payoff` is for naive paths, `ours` our names with and without a control."""
 
     name: str
     product: European | Digital | Barrier
@@ -60,19 +60,19 @@ class Contract:
 
     @property
     def times(self) -> Array:
-        """Of a naive path: its dates, or equal steps."""
+        """Return the times of a naive path: the contract's dates, or equal steps."""
         expiry = self.product.expiry
         return expiry * jnp.arange(1.0, STEPS + 1) / STEPS
 
     @functools.cached_property
     def answer(self) -> tuple[float, float]:
-        """Value and Gamma."""
+        """Return value and Gamma."""
         method = Quadrature() if isinstance(self.product, Barrier) else None
         found = greeks(self.product, self.model, method)
         return float(found.value), float(found.gamma)
 
     def ways(self, paths: int) -> dict[str, Ladder]:
-        """Every estimator, the library's last."""
+        """Return every estimator, the library's last."""
         usual = {
             "pathwise, twice": naive.twice_pathwise,
             "differences of 1.00, same noise": functools.partial(naive.differences, bump=1.0),
@@ -152,7 +152,7 @@ def contracts() -> list[Contract]:
 
 @dataclass(frozen=True)
 class Row:
-    """One estimator of one contract: figures with standard errors, and what they should be."""
+    """One estimator of one contract: figures with standard errors, and their exact values."""
 
     contract: str
     estimator: str
@@ -217,11 +217,12 @@ def gamma_table(contract: Contract, rows: list[Row]) -> Table:
     return table
 
 
-# --- the derivatives of a Heston call to its parameters -------------------------------------------------
+# --- the derivatives of a Heston call to its parameters
+# -------------------------------------------------
 
 
 def parameter_rows(paths: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """For each way: mean and standard error of the derivative to each parameter."""
+    """Return, for each way, the mean and standard error of the derivative with respect to each parameter."""
     at = jnp.asarray(list(HESTON.values()))
     key, call = jax.random.key(7), European(100.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""A book for a world that lives: rows of trades of every kind of a trades file, at random."""
+"""A random book for a simulated world: rows of every kind of trade in a trades file."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -8,17 +8,17 @@ from .evening_world import BEGIN, DIVIDENDS, EQUITIES, FX, WITH_VOLS, Row, World
 
 Kinds = dict[str, Callable[[], Row]]
 NOT_PAYING = tuple(name for name in EQUITIES if name not in DIVIDENDS)
-UNITS = {"EJP": 160, "EURJPY": 60}  # trades on what is worth little are larger
-OF_PAIRS = 100  # units of a currency for a share
+UNITS = {"EJP": 160, "EURJPY": 60}  # trades on cheap underlyings are larger
+OF_PAIRS = 100  # units of a currency per share
 ONE_LAW = "lookback", "forward_start", "cliquet", "average_strike", "monitored_variance"
-"""The kinds that depend on one law of the path: Black-Scholes on a smile has none, and Heston values them."""
+"""The kinds that need one law of the path: Black-Scholes on a smile has none, so Heston values them."""
 
 
 class Writer:
     """Rows of trades of every kind; half of them end within 60 evenings.
 
-    Equities that pay dividends have the kinds with a closed form above cash dividends, and those of notes and
-    Bermudan options on grids.
+    Equities with dividends get the kinds with a closed form under cash dividends, and notes and Bermudan
+    options on grids.
     """
 
     def __init__(self, world: World):
@@ -138,7 +138,7 @@ class Writer:
         return self.after(2, 84) if self.dice.random() < 0.5 else self.after(85, 700)
 
     def every(self, step: int, count: int, begun: int = 0) -> str:
-        """Return `count` dates that are `step` business days apart, of which `begun` have passed."""
+        """Return `count` dates, `step` business days apart, the first `begun` of which have passed."""
         place = self.days.index(BEGIN) + self.dice.randint(1, step) - step * begun
         dates = (self.days[place] + timedelta(7 * (step // 5) * n) for n in range(count))
         return "|".join(map(str, dates))

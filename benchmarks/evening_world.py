@@ -1,7 +1,7 @@
-"""A world for a book that lives: the markets and fixings of evening after evening.
+"""A simulated world for a living book: the markets and fixings of successive evenings.
 
 Three equities in three currencies pay cash dividends on known dates, one of each within the evenings. Euros are
-discounted on overnight swaps, and their six-month rates have a curve of their own, on which caps are quoted.
+discounted on overnight swaps, and their six-month rates have a separate curve, on which caps are quoted.
 """
 
 import math
@@ -30,7 +30,7 @@ DIVIDENDS = {
 }
 CORRELATIONS = {"DCH|EURCHF": -0.2, "EJP|EURJPY": 0.15, "FDE|GDE": 0.6}
 FIXED = {"EUR": (1, 3, 6, 12), "EUR6M": (6,), "USD": (3,), "GBP": (3,)}
-"""Curve -> the months of the rates that are fixed on every day, beside the overnight rate."""
+"""Curve -> the months of the rates fixed every day, besides the overnight rate."""
 HISTORY, FUTURE = 90, 56  # days of spots before the first evening, and beyond the last
 STRIKES = (60.0, 80.0, 100.0, 120.0, 140.0)
 
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class World:
-    """The markets of all evenings: spots, vols, rates and FX rates that walk, by a seed."""
+    """The markets of all evenings: random walks of spots, vols, rates and FX rates, by a seed."""
 
     def __init__(self, evenings: int, seed: int = 20260105):
         self.dice = random.Random(seed)
@@ -72,7 +72,7 @@ class World:
         return found
 
     def market(self, day: date) -> Row:
-        """Return the market file of a day; its pillars are the same days on every evening."""
+        """Return the market file of a day; its pillars are the same dates on every evening."""
         pillars = lambda *days: [str(BEGIN + timedelta(n)) for n in days]
         skew = [[0.03 - 0.0015 * (k - 60.0) / (1.0 + n) for k in STRIKES] for n in range(3)]
         vols = lambda name: {
@@ -132,7 +132,7 @@ class World:
         return {"dividends": {"dates": list(map(str, paid)), "cash": list(paid.values())}}
 
     def _curves(self, day: date, pillars: Any) -> Row:
-        """Return euros by swaps, whose tenors are counted from the day, and the others by zero rates."""
+        """Return the euro curves by swaps, with tenors from the day, and the others by zero rates."""
         euro = self.rates["EUR"][day]
         terms = {"1W": 0.0, "3M": 0.0002, "1Y": 0.001, "2Y": 0.002, "5Y": 0.003, "10Y": 0.005}
         swaps = {"2Y": 0.002, "5Y": 0.003, "10Y": 0.005}
@@ -158,7 +158,7 @@ class World:
         }
 
     def fixings(self, day: date) -> list[tuple[str, date, float]]:
-        """Return the spots, and the overnight rates, of all days up to one."""
+        """Return the spots and the overnight rates of all days up to one."""
         overnight = {f"{name} 1D": self.rates[name] for name in FIXED if name in CURRENCIES}
         return [
             (name, fixed, level)
@@ -168,7 +168,7 @@ class World:
         ]
 
     def past_rates(self) -> list[tuple[str, date, float]]:
-        """Return the rates that were fixed before the first evening."""
+        """Return the rates fixed before the first evening."""
         past = [day for day in self.days if day < BEGIN]
         return [
             (f"{curve} {count}M", day, self.rates[curve[:3]][day])
@@ -179,7 +179,7 @@ class World:
 
 
 def rate_fixings(market: Market) -> list[tuple[str, date, float]]:
-    """Return the rates that are fixed on a market's day, by its curves."""
+    """Return the rates fixed on a market's day, from its curves."""
     today = market.asof
     observed, found = Observed(today, market), []
     for curve, months in FIXED.items():

@@ -1,15 +1,15 @@
-"""A book that lives: `jaxtape risk` and `jaxtape explain` on every evening, as trades come to an end.
+"""A living book: `jaxtape risk` and `jaxtape explain` on every evening, while trades expire.
 
 Run `python -m benchmarks.evenings [--trades 300] [--evenings 60] [--paths 16384]
 [--kinds KIND ...] [--model heston] [--minutes MOST] [--out FILE]`.
 
-The book is written once, with every kind of trade on five equities in five currencies, and is never touched
-again. Each evening has another market, and one more row of fixings for each name: spots move by 1 % a day, vols
-by .2 points, rates by 2 bp, FX rates by .5 %. Both commands run in this process as they are typed, `explain`
-with its full revaluation. An evening counts as right if both exit with 0, every row of the book is in the
-table, none has failed, and what `explain` leaves unexplained is below 1 % of the absolute P&L, the sum over
-trades; the part of higher order is beside it. The seconds of the first two evenings contain tracing, and
-compiling where the programs are not kept.
+The book is written once, with every kind of trade on five equities in five currencies, and never edited. Each
+evening has a new market, and one more row of fixings for each name: spots move by 1 % a day, vols by .2 points,
+rates by 2 bp, FX rates by .5 %. Both commands run in this process as typed, `explain` with its full
+revaluation. An evening counts as right if both exit with 0, every row of the book is in the table, none has
+failed, and the change that `explain` leaves unexplained is below 1 % of the absolute P&L, the sum over trades;
+the higher-order part is reported with it. The seconds of the first two evenings include tracing, and
+compilation unless the programs are stored.
 """
 
 import csv
@@ -34,7 +34,7 @@ from .evening_world import World, rate_fixings
 
 
 class Desk:
-    """A folder with the book, where the commands of every evening run."""
+    """A folder with the book, in which the commands of every evening run."""
 
     def __init__(self, folder: Path, world: World, text: str, options: Any):
         self.folder, self.world, self.options = folder, world, options
@@ -58,7 +58,7 @@ class Desk:
         """Run a command on the book, and return its seconds; its exit status is added to `self.exits`.
 
         Raises:
-            RuntimeError: Nothing could be done.
+            RuntimeError: If the command could do nothing.
         """
         where = str(self.folder / command)
         common = [
@@ -79,7 +79,7 @@ class Desk:
         return time.perf_counter() - begun
 
     def evening(self, day: date, before: date | None) -> dict[str, Any]:
-        """Return the figures of an evening: seconds, trades by status, and the share that is not explained."""
+        """Return the figures of an evening: seconds, trades by status, and the unexplained share."""
         self.write(day)
         self.exits.clear()
         market = lambda day: str(self.folder / f"{day}.json")
@@ -124,8 +124,8 @@ class Desk:
 def parser() -> Any:
     made = parser_of(__doc__, trades=300, evenings=60, paths=16384)
     models = "black-scholes", "heston"
-    made.add_argument("--model", default=models[0], choices=models, help="of equities")
-    said = "the minutes after which no evening begins; those that have run are kept"
+    made.add_argument("--model", default=models[0], choices=models, help="model of equities")
+    said = "start no evening after this many minutes; finished ones are kept"
     made.add_argument("--minutes", type=float, default=1440.0, help=said)
     made.add_argument("--kinds", nargs="+", default=[], choices=list(Writer(World(1)).kinds))
     return made

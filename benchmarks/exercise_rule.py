@@ -1,9 +1,8 @@
-"""What the rule of a call on the best of many assets earns by plain simulation: a lower bound.
+"""The value of the exercise policy of a call on the best of many assets, by plain simulation: a lower bound.
 
-Run `python -m benchmarks.exercise_rule [--assets 20] [--blocks 150] [--fit-paths N] [--out FILE]`. The rule
-is that of the catalogue:
-exercise where that pays more than the regression says holding is worth. Fresh paths from one date of exercise
-to the next, 8,192 a block; no martingale is taken off, unlike in `bounds`.
+Run `python -m benchmarks.exercise_rule [--assets 20] [--blocks 150] [--fit-paths N] [--out FILE]`. The policy
+is that of the catalogue: exercise when that pays more than the regression's continuation value. Fresh paths run
+from one exercise date to the next, 8,192 per block; unlike in `bounds`, no martingale is subtracted.
 """
 
 import argparse
@@ -25,7 +24,7 @@ PATHS, RATE = 8192, 0.05
 
 @eqx.filter_jit
 def earned(problem: Problem, solution: Solution, key) -> jax.Array:
-    """Discounted to today, of every path."""
+    """Return the discounted payoff of every path."""
     x = jnp.broadcast_to(problem.x0, (PATHS, problem.dim))
     held, paid, before = jnp.ones(PATHS, bool), jnp.zeros(PATHS), 0
     for date in (*problem.exercise_dates[:-1], problem.num_steps):
@@ -47,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, blocks=150)
     found.add_argument("--assets", type=int, default=20, choices=(2, 5, 10, 20))
     found.add_argument(
-        "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
+        "--fit-paths", type=whole, help="paths of the regression; by default the catalogue's"
     )
     return found
 

@@ -1,4 +1,4 @@
-"""What is known of the problems of `fbsde_unseen` without paths: by closed forms, quadrature and grids."""
+"""References for the problems of `fbsde_unseen` without simulation: closed forms, quadrature and grids."""
 
 import itertools
 from collections.abc import Callable
@@ -21,21 +21,21 @@ class Reference(NamedTuple):
 
 
 def of_function(u: Callable, x0: Any) -> Reference:
-    """Of a closed form that JAX differentiates."""
+    """Return the reference of a closed form that JAX differentiates."""
     x0 = jnp.asarray(x0, float)
     slope, second = jax.jacfwd(u)(x0), jax.hessian(u)(x0)
     return Reference(float(u(x0)), np.asarray(slope), np.diag(np.asarray(second)))
 
 
 def of_pricing(product: Any, model: Any, method: Any = None) -> Reference:
-    """Of a contract on one asset that `pricing` values by quadrature, finite differences or a closed form."""
+    """Return the reference of a contract on one asset, by quadrature, finite differences or a closed form."""
     found = greeks(product, model, method)
     value = float(price(product, model, method).value)
     return Reference(value, np.array([float(found.delta)]), np.array([float(found.gamma)]))
 
 
 def of_geometric(one: Reference, mean: float, dim: int, spot: float) -> Reference:
-    """Of a contract on the geometric mean of equal assets, from that on the mean as one asset."""
+    """Return the reference on the geometric mean of equal assets, from that on the mean as one asset."""
     slope = mean / (dim * spot)
     delta, gamma = one.delta[0] * slope, one.gamma[0] * slope**2
     gamma += one.delta[0] * mean / (dim * spot) ** 2 * (1.0 - dim)
@@ -47,7 +47,7 @@ def hjb(dim: int, x0: np.ndarray, maturity: float = 1.0) -> Reference:
 
     exp(-g) = 2 / (1 + |X|^2) = 2 int exp(-s (1 + |X|^2)) ds, and |X|^2 has a noncentral chi-squared law.
     """
-    logs = np.linspace(-25.0, 5.0, 601)  # of s; the trapezoidal rule errs by less than rounding
+    logs = np.linspace(-25.0, 5.0, 601)  # of s; the error of the trapezoidal rule is below rounding
     nodes = np.exp(logs)
     weights = (logs[1] - logs[0]) * nodes * np.exp(-nodes)
     variance = 2.0 * maturity
@@ -70,7 +70,7 @@ class Lognormal(NamedTuple):
 def of_recursion(
     asset: Lognormal, maturity: float, x0: float, terminal: Callable, driver: Callable
 ) -> Reference:
-    """Of -dY = f(y, z) dt - Z dW on one asset: a step's law on a grid of log-states, and Richardson's rule."""
+    """Solve -dY = f(y, z) dt - Z dW on one asset, on a grid of log-states, with Richardson extrapolation."""
     coarse, fine = (_recursion(asset, maturity, x0, terminal, driver, n) for n in (200, 400))
     value, delta, gamma = (2.0 * b - a for a, b in zip(coarse, fine, strict=True))
     return Reference(float(value), np.array([delta]), np.array([gamma]))
@@ -99,7 +99,7 @@ def of_assets(
     x0: float,
     points: int = 1201,
 ) -> Reference:
-    """Of a right to exercise on independent assets: the law of each step on a grid of log-spots."""
+    """Return the reference of an early-exercise contract on independent assets, on a grid of log-spots."""
     grids = [_grid(vol, dates[-1], points) for vol in vols]
     paid = payoff(*(x0 * np.exp(x) for x in np.meshgrid(*grids, indexing="ij", sparse=True)))
     y, steps = paid, np.diff(np.concatenate([[0.0], dates]))
@@ -127,10 +127,10 @@ def bermudan_puts_on_geometric_means(
     dates: np.ndarray,
     points: int = 2001,
 ) -> Reference:
-    """Of puts on weighted geometric means: [contracts], in money, x_i Delta_i and x_i x_j Gamma_ij.
-
-    The logarithm of each mean is a Brownian motion with drift. Without drift and vol that is one motion for all
-    contracts, with one law of a step on one grid. Today's derivatives are those of the first step's density.
+    """Return references of puts on weighted geometric means, in money: x_i Delta_i and x_i x_j Gamma_ij.
+    The logarithm of each mean is a Brownian motion with drift. Normalized by drift and vol, all contracts share
+    one motion, with one transition density on one grid. Today's derivatives are those of the first step's
+    density.
     """
     vols = np.sqrt(np.einsum("ci,ij,cj->c", weights, covariance, weights))
     drifts, logs = weights @ (rate - 0.5 * np.diag(covariance)), weights @ np.log(spots)
@@ -163,13 +163,13 @@ def _grid(vol: float, maturity: float, points: int = 2001) -> np.ndarray:
 
 
 def _law(grid: np.ndarray, mean: float, std: float) -> np.ndarray:
-    """The probability of each node after a step from each node."""
+    """Return the transition probabilities between nodes in a step."""
     density = np.exp(-0.5 * ((grid[None] - grid[:, None] - mean) / std) ** 2)
     return density * (grid[1] - grid[0]) / (std * (2.0 * np.pi) ** 0.5)
 
 
 def black_scholes(spot: Any, strike: float, rate: float, vol: float, expiry: float) -> Any:
-    """A call, by Black and Scholes, for JAX to differentiate."""
+    """Return a call's Black-Scholes value, which JAX can differentiate."""
     std = vol * expiry**0.5
     d = (jnp.log(spot / strike) + rate * expiry) / std + 0.5 * std
     cdf = jax.scipy.special.ndtr
@@ -177,7 +177,7 @@ def black_scholes(spot: Any, strike: float, rate: float, vol: float, expiry: flo
 
 
 def margrabe(x: Any, vols: tuple[float, float], expiry: float) -> Any:
-    """An exchange of the second asset for the first, by Margrabe."""
+    """Return Margrabe's value of the exchange of the second asset for the first."""
     std = (vols[0] ** 2 + vols[1] ** 2) ** 0.5 * expiry**0.5
     d = jnp.log(x[0] / x[1]) / std + 0.5 * std
     cdf = jax.scipy.special.ndtr
@@ -185,6 +185,6 @@ def margrabe(x: Any, vols: tuple[float, float], expiry: float) -> Any:
 
 
 def geometric_law(dim: int, drift: float, vol: float, rho: float) -> tuple[float, float]:
-    """The geometric mean of equal correlated assets as one: its vol and the drift that it has."""
+    """Return the drift and vol of the geometric mean of equal correlated assets, as one asset."""
     own = vol * (1.0 / dim + rho * (1.0 - 1.0 / dim)) ** 0.5
     return own, drift - 0.5 * vol**2 + 0.5 * own**2

@@ -1,12 +1,12 @@
-"""Equations that nothing was tuned for: `solve(problem)`, its standard errors, and how far off it is.
+"""Equations for which nothing was tuned: `solve(problem)`, its standard errors and its actual errors.
 
 Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [--seed 0] [--out FILE]`.
 
-Each problem is solved with no solver named. References are closed forms, quadrature and grids
-(`fbsde_references`). Off: of the largest entry of the reference; on prices, Delta's is at least value over the
-sum of spots, Gamma's Delta over it. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma); refused
-where its own errors say that it is not known so well; silently off otherwise (OFF). z: the farthest entry, in
-standard errors.
+Each problem is solved without naming a solver. References are closed forms, quadrature and grids
+(`fbsde_references`). "Off" is relative to the largest entry of the reference; for prices, the scale of Delta is
+at least value over the sum of spots, that of Gamma Delta over the sum of spots. A figure is right within .2 %
+(value), 1 % (Delta), 5 % (Gamma); refused if its own error estimates say that it is less accurate; silently off
+otherwise (OFF). z is the error of the worst entry, in standard errors.
 """
 
 import argparse
@@ -34,7 +34,7 @@ UNLIKE = (0.08, 0.4)  # vols
 
 
 class Case(NamedTuple):
-    """A problem and what is known of it."""
+    """A problem and its reference."""
 
     problem: Callable[[], Problem]
     reference: Callable[[], Reference]
@@ -50,7 +50,7 @@ def on_assets(
     vols: Any = 0.2,
     num_steps: int = 20,
 ) -> Problem:
-    """A problem on independent lognormal assets from 100."""
+    """Return a problem on independent lognormal assets that start at 100."""
     vols = jnp.broadcast_to(jnp.asarray(vols, float), (dim,))
     return Problem(
         dim,
@@ -74,7 +74,7 @@ def positive(x):
 
 
 def on_one_asset(product: Callable[[], Any]) -> Case:
-    """A contract on one asset, which `pricing` values by quadrature."""
+    """Return a case on one asset, which `pricing` values by quadrature."""
     model = lambda: BlackScholes(100.0, 0.05, 0.2)  # pyright: ignore
     return Case(
         lambda: from_product(product(), model(), 50),
@@ -87,7 +87,7 @@ def barrier(level: float, kind: str) -> Case:
 
 
 def closed(dim: int, maturity: float, payoff: Callable, value: Callable, **options: Any) -> Case:
-    """A payoff whose value is known in closed form, discounted at .05."""
+    """Return a case with a closed form, discounted at .05."""
     make = lambda: on_assets(dim, maturity, payoff, discounting, **options)
     return Case(make, lambda: known.of_function(value, np.full(dim, 100.0)))
 
@@ -97,7 +97,7 @@ def call(x: Any, strike: float, expiry: float) -> Any:
 
 
 def digital(x: Any) -> Any:
-    """A put on 95 that pays 1, at .05 and .2 in a year: the slope of a put in its strike."""
+    """Return a digital put on 95, at .05 and .2 in a year: the slope of a put in its strike."""
     d = (jnp.log(x[0] / 95.0) + 0.03) / 0.2
     return jnp.exp(-0.05) * jax.scipy.special.ndtr(-d)
 
@@ -110,7 +110,7 @@ def geometric_call() -> Reference:
 
 
 def spread_at_two_rates(dim: int = 1) -> Case:
-    """A call spread on the geometric mean of assets, whose hedge is paid for at one rate and earns another."""
+    """Return a call spread on the geometric mean of assets, with different lending and borrowing rates."""
     lend, borrow, vol = 0.04, 0.06, 0.2
     own, drift = known.geometric_law(dim, borrow, vol, 0.0)
 
@@ -136,7 +136,7 @@ def spread_at_two_rates(dim: int = 1) -> Case:
 
 
 def defaultable() -> Case:
-    """A geometric mean of fifty assets, lost at an intensity that grows as its value falls."""
+    """Return a geometric mean of fifty assets with a default intensity that grows as its value falls."""
     dim, vol = 50, 0.2
 
     def loss(y, module):
@@ -171,7 +171,7 @@ def shifted_hjb() -> Case:
 
 
 def best_of_two(dates: np.ndarray, num_steps: int) -> Case:
-    """A call on the better of two assets of unlike vols, exercised on dates."""
+    """Return a Bermudan call on the better of two assets with different vols."""
 
     def make() -> Problem:
         option = Bermudan(Basket(100.0, dates[-1], average="max"), dates)  # pyright: ignore
@@ -182,7 +182,7 @@ def best_of_two(dates: np.ndarray, num_steps: int) -> Case:
 
 
 def _best(*spots: np.ndarray) -> np.ndarray:
-    """What a call at 100 on the best of several pays."""
+    """Return the payoff of a call at 100 on the best of several."""
     return np.maximum(functools.reduce(np.maximum, spots) - 100.0, 0.0)
 
 
@@ -195,7 +195,7 @@ def best_of_three() -> Case:
 
 
 def heston_put(spot: float) -> Case:
-    """Ikonen and Toivanen's put, exercised on fifty dates."""
+    """Return Ikonen and Toivanen's put, exercisable on fifty dates."""
     dates = 0.25 * FIFTY
     option = lambda: Bermudan(European(10.0, 0.25, "put"), dates)  # pyright: ignore
     model = lambda: Heston(spot, 0.1, 0.0625, 5.0, 0.16, 0.9, 0.1)  # pyright: ignore
@@ -207,7 +207,7 @@ def heston_put(spot: float) -> Case:
 
 
 def quadratic() -> Case:
-    """|x|^2 of a hundred assets."""
+    """Return the case |x|^2 of a hundred assets."""
     growth = float(np.exp(0.05 + 0.04))
     return closed(100, 1.0, lambda x: jnp.sum(x**2) / 1e4, lambda x: growth * jnp.sum(x**2) / 1e4)
 
@@ -269,7 +269,7 @@ CASES = {
 
 
 def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """What is found of a case beside what is known."""
+    """Compare the figures of a case with its reference."""
     with jax.enable_x64(True):
         reference = case.reference()
     problem = case.problem()
@@ -280,7 +280,7 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
     except RuntimeError as error:
         return {"case": name, "refused": str(error), "verdicts": ["refused"] * 3}
     found, seconds = solution.stats["certificate"], time.perf_counter() - start
-    count = len(reference.delta)  # of the coordinates that are known: spots
+    count = len(reference.delta)  # of the known coordinates: spots
     gamma = jax.tree.map(lambda x: jnp.diag(x)[:count], found.gamma)
     delta = jax.tree.map(lambda x: x[:count], found.delta)
     pairs = (

@@ -1,6 +1,6 @@
 """The first price and the first Greeks of a process: without stored programs, storing them, reading them.
 
-Run `python -m benchmarks.first_price [--repeat 5] [--out FILE]`. A round has three fresh processes: with
+Run `python -m benchmarks.first_price [--repeat 5] [--out FILE]`. A round starts three fresh processes: with
 `JAXTAPE_CACHE=off`, with an empty folder, and with the folder that the second one filled. Each imports the
 library, values a European call under Heston, and takes its Greeks. A ratio is the median of the rounds' ratios.
 """
@@ -33,7 +33,7 @@ print(json.dumps(times))
 
 
 def seconds_of(cache: str) -> dict[str, float]:
-    """Seconds of each part of a fresh process that keeps programs in a folder, or in none ("off")."""
+    """Return the seconds of each part of a fresh process that stores programs in a folder, or not ("off")."""
     environment = os.environ | {"JAXTAPE_CACHE": cache, "JAX_COMPILATION_CACHE_DIR": ""}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -48,7 +48,7 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def measured(repeat: int) -> list[dict[str, dict[str, float]]]:
-    """The seconds of each way by round; the first round, which compiles bytecode, is left out."""
+    """Return the seconds of each way by round, without the first round, which compiles bytecode."""
     rounds = []
     for _ in range(repeat + 1):
         with tempfile.TemporaryDirectory() as folder:

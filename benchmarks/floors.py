@@ -1,20 +1,20 @@
-"""How near a gradient by `jt.scan` is to the least that its schedule allows: the same steps in tight scans.
+"""The time of a gradient by `jt.scan` relative to its schedule's lower bound: the same steps in tight scans.
 
 Run `python -m benchmarks.floors [--steps 4096] [--paths 16384] [--slots 8 16 64 91] [--repeat 5] [--out FILE]`.
-float64, noise given and drawn in the step. All programs of a problem run in turn; times are the best.
+float64, with noise given, or drawn in the step. All programs of a problem run in turn; times are the best.
 
-Heston. With a the time of n whole steps, b of n steps that carry only the leaves that a reverse sweep reads
-(the variance), and c of n pullbacks, each kind in a scan of its own over the same noise:
+Heston. Let a be the time of n whole steps, b that of n steps that carry only the leaves that a reverse sweep
+reads (the variance), and c that of n pullbacks, each kind in a separate scan over the same noise:
 
     floor, whole steps:    a advances(n, s) / n + c
     floor, needed leaves:  a + b (advances(n, s) + 1 - n) / n + c
 
-The first sweep needs every leaf, for the payoff; what is computed again needs the variance alone. The
-second floor is the lower, and the aim is about it. Noise that is given is streamed from memory by the
-scans; a sweep may find some in a cache. Forward over reverse: temporaries of `jax.jvp` of the
-gradient over those of the gradient.
+The first sweep needs every leaf, for the payoff; recomputation needs only the variance. The second floor is the
+lower one, and the aim refers to it. Scans stream given noise from memory; a sweep may find some of it in a
+cache. Forward over reverse is the ratio of the temporaries of `jax.jvp` of the gradient to those of the
+gradient.
 
-Black-Scholes. Nothing of the state is read, so nothing is kept: the floor is a + c.
+Black-Scholes. No pullback reads the state, so nothing is kept: the floor is a + c.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Floor:
 
 
 def advance_alone(problem: Problem, carried: tuple[bool, ...], p, source):
-    """Every forward step, in a tight scan that carries some leaves of the state."""
+    """Run every forward step, in a tight scan that carries some leaves of the state."""
     start = problem.start(p)
 
     def node(leaves, x):
@@ -76,10 +76,10 @@ def advance_alone(problem: Problem, carried: tuple[bool, ...], p, source):
 
 
 def pull_alone(problem: Problem, p, source, ring, bar):
-    """Every pullback, in a tight scan, last node first: the taped steps of a reverse sweep.
+    """Run every pullback, in a tight scan, last node first: the taped steps of a reverse sweep.
 
-    Node k reads one of the states in `ring`, as a sweep reads its slots, so that nothing is the same at
-    every node.
+    Node k reads one of the states in `ring`, as a sweep reads its slots, so that no computation is shared by
+    all nodes.
     """
 
     def node(carry, at):
@@ -96,14 +96,14 @@ def pull_alone(problem: Problem, p, source, ring, bar):
 
 
 def first_states(problem: Problem, p, source):
-    """The first states of the chain, stacked."""
+    """Return the first states of the chain, stacked."""
     f = lambda state, x: (problem.step(p, source, state, x), state)
     xs = jax.tree.map(lambda a: a[:RING], problem.xs(source))
     return lax.scan(f, problem.start(p), xs)[1]
 
 
 def parts_of(problem: Problem, p, source) -> tuple[Compiled, Compiled, Compiled]:
-    """n whole steps, n steps of the needed leaves, n pullbacks."""
+    """Return n whole steps, n steps of the needed leaves, and n pullbacks, compiled."""
     needed = problem.model.needed
     whole = Compiled(functools.partial(advance_alone, problem, (True,) * len(needed)), p, source)
     part = Compiled(functools.partial(advance_alone, problem, needed), p, source)
@@ -118,12 +118,12 @@ def gradient_of(problem: Problem, slots: int):
 
 
 def forward_over_reverse(gradient, p, source):
-    """The gradient and its derivative in one direction."""
+    """Return the gradient and its derivative in one direction."""
     return jax.jvp(lambda p: gradient(p, source), (p,), (jax.tree.map(jnp.ones_like, p),))
 
 
 def measure(problem: Problem, slots: list[int], repeat: int) -> list[Floor]:
-    """The gradient at every number of slots, and the parts of its floor, in turn."""
+    """Time the gradient at every number of slots, and the parts of its floor, in turn."""
     p, source = problem.arguments()
     gradients = {s: gradient_of(problem, s) for s in slots}
     compiled = {s: Compiled(gradient, p, source) for s, gradient in gradients.items()}
@@ -176,7 +176,7 @@ def floors_table(floors: list[Floor], state_bytes: int, title: str) -> Table:
 
 
 def missed(floors: list[Floor]) -> list[str]:
-    """What is above its aim."""
+    """Describe the figures above their aims."""
     lines = []
     for floor in floors:
         name = f"{floor.title}, noise {floor.noise}, {floor.slots} slots"

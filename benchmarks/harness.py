@@ -1,4 +1,4 @@
-"""Runs benchmarks, each in a process of its own, and keeps their figures: what `jaxtape bench` does."""
+"""Run benchmarks, each in its own process, and keep their figures, for `jaxtape bench`."""
 
 import importlib
 import io
@@ -62,7 +62,7 @@ QUICK = {
     "exercise_rule": "--blocks 4",
     "quantlib_peer": "--contracts 1000 --every 8 --coarser 2 --repeat 1",
 }
-"""By benchmark: options that make it quick."""
+"""The options of a quick run, by benchmark."""
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results"
@@ -70,7 +70,7 @@ RESULTS = ROOT / "results"
 
 @dataclass(frozen=True)
 class Ended:
-    """How one benchmark ended; headline: its first figure, in words."""
+    """The outcome of one benchmark; `headline` describes its first figure."""
 
     benchmark: str
     status: str
@@ -80,7 +80,7 @@ class Ended:
 
 
 def options_of(name: str, quick: bool, repeat: int | None) -> list[str]:
-    """The options that a benchmark is run with; one without rounds has none to repeat."""
+    """Return the options of a benchmark; one without rounds has no `--repeat`."""
     options = shlex.split(QUICK[name]) if quick else []
     if repeat is not None:
         usual = vars(importlib.import_module(f"benchmarks.{name}").parser().parse_args([]))
@@ -90,7 +90,7 @@ def options_of(name: str, quick: bool, repeat: int | None) -> list[str]:
 
 
 def ended(name: str, options: Sequence[str], file: Path) -> Ended:
-    """Run one benchmark to its end; its figures go to `file`, which stays as it was if it has none."""
+    """Run one benchmark to its end; write its figures to `file`, which is unchanged if there are none."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     print(f"\n== python -m benchmarks.{name}", shlex.join(options), flush=True)
     start = time.perf_counter()
@@ -115,9 +115,9 @@ def summary(rows: Sequence[Ended]) -> Table:
 
 
 def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None) -> list[Ended]:
-    """Run benchmarks one after the other, and print one table of how they ended.
+    """Run benchmarks one after another, and print a table of their outcomes.
 
-    out: a folder for the figures of each, and for the table as JSON and as text, named by date and machine.
+    `out` is a folder for the figures of each, and for the table as JSON and as text, named by date and machine.
     """
     words = ["jaxtape", "bench", *names, *["--quick"] * quick]
     words += [] if repeat is None else ["--repeat", str(repeat)]
@@ -128,7 +128,7 @@ def run(names: Sequence[str], quick: bool, repeat: int | None, out: Path | None)
         files = {name: folder / _file_of(name.replace("_", "-")) for name in names}
         table = folder / _file_of("quick" if quick else "all")
         for file in (*files.values(), table, table.with_suffix(".txt")):
-            output_file(file)  # refuses at once where a user's file is
+            output_file(file)  # refuses at once to replace a user's file
         rows = [ended(name, options_of(name, quick, repeat), files[name]) for name in names]
         if out is not None:
             _keep_table(table, head, rows)

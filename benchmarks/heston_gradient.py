@@ -1,24 +1,24 @@
-"""The gradient of a Heston call to all its parameters, noise drawn anew at every call, beside PyTorch.
+"""The gradient of a Heston call with respect to all its parameters, on fresh noise, compared with PyTorch.
 
 Run `python -m benchmarks.heston_gradient [--steps 256] [--paths 65536] [--tile 2048] [--torch-tile 4096]
 [--segment 16] [--repeat 9] [--devices CORES] [--eager] [--out FILE]`. float32; full-truncation Euler in
-(log-spot, variance), two normals a step; the derivatives of the mean discounted payoff to spot, first
-variance, speed, level, vol of vol, correlation and rate. The step is one function for all.
+(log-spot, variance), two normals a step; the derivatives of the mean discounted payoff with respect to spot,
+first variance, speed, level, vol of vol, correlation and rate. All ways share the function of a step.
 
 jaxtape: tiles of paths, each tile's normals drawn once (`pricing.sampling`) and kept for its reverse sweep;
-`jaxtape.scan` keeps the variance at every `segment`th step and computes it again between; parameters are
-spread over the paths, so that their cotangents are summed over paths once a tile. Tiles are shared by as
-many CPU devices as there are cores. A second row lets the compiler use vectors of 512 bits, where the processor
+`jaxtape.scan` keeps the variance at every `segment`th step and recomputes it in between; parameters are
+broadcast over the paths, so that their cotangents are summed over paths once per tile. Tiles are shared by as
+many CPU devices as there are cores. A second row lets the compiler use vectors of 512 bits, if the processor
 has them (`compiler_options`).
 
-PyTorch, on one thread or on all cores, whichever is quicker: all paths at once, eager; the same with every run
-of `segment` steps compiled by `torch.compile` (runs of 64 compile for minutes, and are no quicker); and that in
-tiles of paths. Normals by `torch.randn`.
+PyTorch, on one thread or on all cores, whichever is faster: all paths at once, eager; the same with every run
+of `segment` steps compiled by `torch.compile` (runs of 64 compile for minutes, and are no faster); and that in
+tiles of paths. Normals are from `torch.randn`.
 
-All ways take turns in one process, each alone. Wall seconds are those of a busy or a quiet machine; seconds of
-the processor, all cores together, say what was computed. Bytes: of JAX, the compiler's temporaries, arguments
-and results, over all devices; of PyTorch, the most that its allocator had given out at once. Before, all
-gradients are compared on the same normals.
+All ways take turns in one process, each alone. Wall seconds depend on the load of the machine; processor
+seconds, summed over cores, measure the computation. Bytes are, for JAX, the compiler's temporaries, arguments
+and results, over all devices; for PyTorch, the peak of its allocator. Before that, all gradients are compared
+on the same normals.
 """
 
 import argparse
@@ -51,7 +51,7 @@ MEMORY_AIM = 0.25
 
 
 def tile_gradient(p, pairs, segment: int):
-    """The gradient of the sum of the payoffs, given normals [steps, paths] as complex numbers."""
+    """Return the gradient of the sum of the payoffs, given normals [steps, paths] as complex numbers."""
     steps, paths = pairs.shape
     dt = 1.0 / steps
 
@@ -69,7 +69,7 @@ def tile_gradient(p, pairs, segment: int):
 
 
 def by_tiles(options, p, key, tiles):
-    """The mean gradient over the paths of these tiles."""
+    """Return the mean gradient over the paths of these tiles."""
 
     def tile(number):
         shape = (options.steps, options.tile)
@@ -80,7 +80,7 @@ def by_tiles(options, p, key, tiles):
 
 
 def shared(options) -> Callable:
-    """The gradient with the tiles shared by the devices."""
+    """Return the gradient with the tiles shared by the devices."""
     mesh = Mesh(np.array(jax.devices()), ("tiles",))
     own, split = PartitionSpec(), PartitionSpec("tiles")
 
@@ -98,7 +98,7 @@ def shared(options) -> Callable:
 
 
 def drawn(scan: Callable, options):
-    """The mean gradient, jitted, with all paths in one tile and the normals of a step drawn by its node."""
+    """Return the mean gradient, jitted, with all paths in one tile; each node draws its step's normals."""
     steps, paths = options.steps, options.paths
 
     def value(p, key):
@@ -114,7 +114,7 @@ def drawn(scan: Callable, options):
 
 
 def in_one_tile(options, p) -> tuple[Callable, Callable]:
-    """The gradient with all paths in one tile, compiled: in kernels, and by two levels of `jax.checkpoint`."""
+    """Return the gradient in one tile, compiled: in kernels, and with two levels of `jax.checkpoint`."""
     slots = options.steps // options.segment
     ways = functools.partial(by_tape, jt.Revolve(slots)), functools.partial(nested, 2, False)
     compiled = []
@@ -128,7 +128,7 @@ def in_one_tile(options, p) -> tuple[Callable, Callable]:
 
 
 def our_ways(run: Run) -> dict[str, Timed]:
-    """The gradient in JAX, by every way that the platform has, and the bytes each takes."""
+    """Return the gradient in JAX, in every way that the platform supports, and the bytes that each takes."""
     options = run.options
     p = tuple(map(jnp.float32, PARAMETERS))
     lowered = jax.jit(shared(options)).lower(p, jax.random.key(0))
@@ -152,13 +152,13 @@ def our_ways(run: Run) -> dict[str, Timed]:
 
 
 def gradient_of(pairs, segment: int) -> np.ndarray:
-    """The mean gradient of ours on these normals."""
+    """Return our mean gradient on these normals."""
     p = tuple(map(jnp.float32, PARAMETERS))
     return np.array(jax.jit(tile_gradient, static_argnums=2)(p, pairs, segment)) / pairs.shape[1]
 
 
 def disagreement(options, compiles: bool) -> float:
-    """The largest relative difference of the gradients on the same normals, PyTorch's ways from ours."""
+    """Return the largest relative difference of PyTorch's gradients from ours on the same normals."""
     from .heston_gradient_torch import gradients
 
     pairs = normals(jax.random.key(3), (options.steps, options.torch_tile), jnp.complex64)
@@ -169,7 +169,7 @@ def disagreement(options, compiles: bool) -> float:
 
 
 def rows_of(ways: dict[str, Timed]) -> list[dict]:
-    """Best times, bytes, and how much better ours are."""
+    """Return best times, bytes, and our advantage."""
     ours = next(iter(ways.values()))
     return [
         {
@@ -205,7 +205,7 @@ def rows_table(rows: list[dict], title: str) -> Table:
 
 
 def missed(rows: list[dict]) -> list[str]:
-    """What is below its aim."""
+    """Describe the figures below their aims."""
     lines = []
     for row in rows:
         if row["speed_of_ours"] < (aim := AIMS.get(row["way"], 0.0)):

@@ -1,4 +1,4 @@
-"""PyTorch's side of `heston_gradient`: eager, compiled, compiled in tiles, and a Triton kernel by hand."""
+"""PyTorch's side of `heston_gradient`: eager, compiled, compiled in tiles, and a hand-written Triton kernel."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ from .torch_ways import TorchRun, has_triton
 
 
 def torch_steps(p, dt: float, state, block):
-    """A run of steps, written out: what is compiled."""
+    """Take several steps, unrolled; this is the function to compile."""
     for first, second in block:
         state = step(torch, p, dt, state, first, second)
     return state
@@ -22,7 +22,7 @@ compiled_steps = torch.compile(torch_steps, dynamic=False, fullgraph=True)
 
 
 def torch_gradient(run: Callable, segment: int, draw: Callable, paths: int, tiles: int = 1):
-    """The gradient of the mean payoff, in runs of `segment` steps over normals [steps, 2, paths] a tile."""
+    """Return the mean payoff's gradient, in runs of `segment` steps; a tile's normals are [steps, 2, paths]."""
     p = [torch.tensor(number, requires_grad=True) for number in PARAMETERS]
     total = [torch.zeros(()) for _ in p]
     for _ in range(tiles):
@@ -36,7 +36,7 @@ def torch_gradient(run: Callable, segment: int, draw: Callable, paths: int, tile
 
 
 def torch_ways(options, compiles: bool) -> dict[str, TorchRun]:
-    """PyTorch's ways, each on one thread or on as many as there are devices, whichever is quicker."""
+    """Return PyTorch's ways, each on one thread or on as many as there are devices, whichever is faster."""
     steps, paths, tiles = options.steps, options.paths, options.paths // options.torch_tile
     whole = functools.partial(torch.randn, steps, 2, paths)
     part = functools.partial(torch.randn, steps, 2, options.torch_tile)
@@ -53,7 +53,7 @@ def torch_ways(options, compiles: bool) -> dict[str, TorchRun]:
 
 
 def hand_written(steps: int, paths: int) -> Callable[[], tuple]:
-    """The gradient by one Triton kernel, its normals drawn in it, of another seed at every call."""
+    """Return the gradient by one Triton kernel that draws its normals, with a new seed at every call."""
     from .heston_triton import HandWritten
 
     spot, variance, speed, level, vol_of_vol, correlation, rate = PARAMETERS
@@ -68,7 +68,7 @@ def hand_written(steps: int, paths: int) -> Callable[[], tuple]:
 
 
 def gradients(noise: np.ndarray, segment: int, compiles: bool) -> list[np.ndarray]:
-    """Of the same normals [steps, 2, paths], by every kind of run."""
+    """Return the gradients on the same normals [steps, 2, paths], by every kind of run."""
     block, paths = torch.as_tensor(noise), noise.shape[2]
     runs = [torch_steps, compiled_steps] if compiles else [torch_steps]
     return [np.array(torch_gradient(run, segment, lambda: block, paths)) for run in runs]

@@ -1,4 +1,4 @@
-"""The scheme whose gradient `heston_gradient` takes, and the call it values: one step for JAX and PyTorch."""
+"""The scheme and the call of `heston_gradient`; JAX and PyTorch share the function of a step."""
 
 NAMES = ("spot", "first variance", "speed", "level", "vol of vol", "correlation", "rate")
 PARAMETERS = (100.0, 0.04, 1.5, 0.05, 0.4, -0.7, 0.03)
@@ -6,7 +6,7 @@ STRIKE = 100.0
 
 
 def step(xp, p, dt: float, state, first, second):
-    """One step of the scheme, smoothed at zero variance; `xp` is `jax.numpy` or `torch`."""
+    """Take one step of the scheme, smoothed at zero variance; `xp` is `jax.numpy` or `torch`."""
     _, _, speed, level, vol_of_vol, correlation, rate = p
     x, v = state
     v_plus = xp.clip(v, min=0.0)
@@ -17,5 +17,5 @@ def step(xp, p, dt: float, state, first, second):
 
 
 def payoff(xp, p, log_spot):
-    """The discounted call of one year."""
+    """Return the discounted payoff of the one-year call."""
     return xp.exp(-p[6]) * xp.clip(p[0] * xp.exp(log_spot) - STRIKE, min=0.0)

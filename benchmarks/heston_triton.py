@@ -1,8 +1,8 @@
-"""The gradient of a Heston call by one Triton kernel, written by hand: both sweeps of a tile of paths.
+"""The gradient of a Heston call by one hand-written Triton kernel: both sweeps of a tile of paths.
 
-The first sweep keeps the variance before each step. The reverse sweep reads it, and draws the normals of the
-step again from the same counter, or reads those given. So the kernel moves nothing else. It computes this
-scheme alone; the chains of `jaxtape.set_kernels` are measured beside it.
+The first sweep keeps the variance before each step. The reverse sweep reads it, and redraws the normals of the
+step from the same counter, or reads given ones; the kernel moves nothing else. It computes only this scheme,
+and is the yardstick for the chains of `jaxtape.set_kernels`.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ import torch
 import triton
 import triton.language as tl
 
-FIGURES = 8  # the payoff, and its derivatives to seven parameters
+FIGURES = 8  # the payoff, and its derivatives with respect to seven parameters
 
 
 @triton.jit
 def _normals(source, seed, k, path, paths, steps: tl.constexpr, given: tl.constexpr):
-    """The two normals of step `k`: read, or two of the four that a counter of two steps gives."""
+    """Return the two normals of step `k`: read, or two of the four that one counter gives for two steps."""
     if given:
         first = tl.load(source + (2 * k) * paths + path)
         second = tl.load(source + (2 * k + 1) * paths + path)
@@ -111,15 +111,15 @@ def gradient_kernel(
 
 @dataclasses.dataclass(frozen=True)
 class HandWritten:
-    """The function to the mean payoff of a call of a year and its derivatives.
+    """A function that returns the mean payoff of a one-year call and its derivatives.
 
     Attributes:
         steps: The number of steps; even, if normals are drawn.
         paths: The number of paths, a multiple of `tile`.
         dtype: float32, or float64 if normals are given.
         discounted: Whether the payoff is discounted by the rate.
-        tile: The number of paths of a program.
-        warps: The number of warps of a program.
+        tile: The number of paths per program.
+        warps: The number of warps per program.
     """
 
     steps: int
@@ -132,7 +132,7 @@ class HandWritten:
     def __call__(
         self, parameters: torch.Tensor, source: torch.Tensor | None = None, seed: int = 0
     ) -> torch.Tensor:
-        """Return [8]: the payoff, and its derivatives to rate, v0, speed, level, vol of vol, rho, spot."""
+        """Return [8]: the payoff and its derivatives in rate, v0, speed, level, vol of vol, rho, spot."""
         assert source is not None or (self.steps % 2 == 0 and self.dtype == torch.float32)
         like = {"dtype": self.dtype, "device": parameters.device}
         kept = torch.empty((self.steps, self.paths), **like)

@@ -1,8 +1,8 @@
-"""What `import` of each package costs, beside that of JAX, equinox and optax, which each needs anyway.
+"""The cost of importing each package, compared with JAX, equinox and optax, which each needs anyway.
 
-Run `python -m benchmarks.import_time [--repeat 7] [--out FILE]`. Every import is in a fresh process, in turn
-with the others, and its modules have been compiled to bytecode beforehand, as an installed package's are. A
-ratio is the median of the rounds' ratios.
+Run `python -m benchmarks.import_time [--repeat 7] [--out FILE]`. Every import runs in a fresh process, in turn
+with the others, with modules compiled to bytecode beforehand, as for an installed package. A ratio is the
+median of the rounds' ratios.
 """
 
 import argparse
@@ -24,7 +24,7 @@ AIM = 2.0
 
 
 def seconds_of(modules: str, environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds of a fresh process that imports the modules: wall, and the processor's."""
+    """Return the wall and processor seconds of a fresh process that imports the modules."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-c", f"import {modules}"]
     subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parent.parent)
@@ -34,7 +34,7 @@ def seconds_of(modules: str, environment: dict[str, str]) -> tuple[float, float]
 
 
 def measured(repeat: int, bytecode: str) -> dict[str, list[tuple[float, float]]]:
-    """Wall and processor seconds of each import, by round; the first, which compiles bytecode, is left out."""
+    """Return wall and processor seconds of each import by round, without the first, which compiles bytecode."""
     environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
     rounds = [
         {modules: seconds_of(modules, environment) for modules in (BASE, *PACKAGES)}
@@ -44,7 +44,7 @@ def measured(repeat: int, bytecode: str) -> dict[str, list[tuple[float, float]]]
 
 
 def row_of(modules: str, times: list, base: list) -> dict[str, str | float]:
-    """The medians of an import, and of its ratios to the base."""
+    """Return the medians of an import and of its ratios to the base."""
     wall, processor = (statistics.median(each) for each in zip(*times, strict=True))
     of_wall, of_processor = (
         statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

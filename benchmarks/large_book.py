@@ -1,15 +1,15 @@
-"""Ten thousand mixed contracts and every quote's sensitivity: how time grows, what memory it takes.
+"""Ten thousand mixed contracts with sensitivities to every quote: growth of time, and memory.
 
 Run `python -m benchmarks.large_book [--trades 10000] [--budget MIB] [--repeat 3] [--devices 8] [--kinds KIND
 ...] [--out FILE]`. A fifth of the contracts (Asian options, barriers and double knock-outs on dates,
 autocallables) are valued by Monte Carlo, the others by Fourier integrals and finite differences, under Heston,
-fitted to the DAX surface of the sample market, whose curve is given 200 pillars here. Each contract has value,
-Delta, Gamma, vega, theta and rho; the total has its derivative to every quote, through the fit.
+fitted to the DAX surface of the sample market, with a curve of 200 pillars. Each contract has value, Delta,
+Gamma, vega, theta and rho; the total has its derivative with respect to every quote, through the fit.
 
-Books of a tenth and of all contracts are valued in turn, their programs compiled before; the ratio of the times
-is that of the best. Memory is what the process grows by at its peak, from just before the run (Linux). Then two
-processes value a tenth of the book on one and on eight virtual devices, and their figures are compared; with
-`--devices 1` they do not.
+Books of a tenth and of all contracts are valued in turn, with their programs compiled before; the ratio is that
+of the best times. Memory is the peak growth of the process, from just before the run (Linux). Then two
+processes value a tenth of the book on one and on eight virtual devices, and their figures are compared;
+`--devices 1` skips this.
 """
 
 import argparse
@@ -54,7 +54,7 @@ LEVELS = ("strike", "barrier", "lower", "upper", "protection", "initial_spot")
 
 
 def market() -> Market:
-    """The DAX of the sample market, on a curve of many pillars."""
+    """Return the DAX of the sample market, on a curve with many pillars."""
     found = Market.read(SAMPLES / "dax_2002-07-05.json")
     equity = found.equities["DAX"]
     curve = found.curves[equity.curve]
@@ -78,7 +78,7 @@ def market() -> Market:
 
 
 def book(count: int, chosen: Sequence[str]) -> Book:
-    """Trades of the sample book, each kind over and over, their levels moved by up to 3 % of themselves."""
+    """Return trades of the sample book, repeated, with levels moved by up to 3 %."""
     kinds: dict[str, list[dict]] = {}
     for row in on_dax_alone(Book.read(SAMPLES / "dax_book.csv")).rows:
         cells = {name: text for name, text in row.raw.values.items() if text not in ("", None)}
@@ -103,7 +103,7 @@ def book(count: int, chosen: Sequence[str]) -> Book:
 
 
 class Valuer:
-    """Values books of any number of trades of these kinds, within a budget, on all devices."""
+    """A valuer of books with any number of trades of these kinds, within a budget, on all devices."""
 
     def __init__(self, options):
         self.options, self.market = options, market()
@@ -113,7 +113,7 @@ class Valuer:
         self.mesh = Mesh(np.array(devices), ("trades",)) if len(devices) > 1 else None
 
     def __call__(self, count: int) -> tuple[RiskResult, float, int | None]:
-        """Figures, seconds and peak bytes."""
+        """Return figures, seconds and peak bytes."""
         trades = book(count, self.options.kinds)
         start = time.perf_counter()
         with Peak() as peak:
@@ -123,7 +123,7 @@ class Valuer:
 
 
 def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
-    """Each measure of all trades, and the sensitivities of the total."""
+    """Return each measure of all trades, and the sensitivities of the total."""
     rows = [vars(trade.figures) for trade in result.trades if trade.figures]
     numbers = {name: [jax.tree.leaves(row[name]) or [0.0] for row in rows] for name in rows[0]}
     errors = [trade.std_errors.value for trade in result.trades if trade.figures]
@@ -136,7 +136,7 @@ def columns_of(result: RiskResult) -> dict[str, np.ndarray]:
 
 
 def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:
-    """The columns found by a process with so many virtual devices."""
+    """Return the columns from a process with `devices` virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "columns.npz"
@@ -149,13 +149,13 @@ def on_devices(count: int, devices: int, options) -> dict[str, np.ndarray]:
 
 
 def gap_of(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference, relative to the figure or to a thousandth of its column's largest."""
+    """Return the largest difference, relative to the figure or to a thousandth of its column's largest."""
     size = np.abs(one)
     return float(np.max(np.abs(one - other) / np.maximum(size, 1e-3 * size.max())))
 
 
 def measured(valuer: Valuer, few: int, many: int, repeat: int) -> dict[str, Any]:
-    """Seconds and peaks of both books, and what was found of the larger one."""
+    """Return seconds and peaks of both books, and the figures of the larger one."""
     valuer(few)  # compiles
     seconds: dict[int, list[float]] = {few: [], many: []}
     peaks: dict[int, list[int | None]] = {few: [], many: []}
@@ -182,7 +182,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), metavar="KIND"
     )
-    found.add_argument("--devices", type=whole, default=8, dest="compared", help="beside one")
+    found.add_argument(
+        "--devices", type=whole, default=8, dest="compared", help="to compare with one"
+    )
     # for its own processes: value the book once, write all figures here
     found.add_argument("--columns", type=Path, help=argparse.SUPPRESS)
     return found

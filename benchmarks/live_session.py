@@ -1,12 +1,12 @@
-"""A `RiskEngine` that lives on: what a moved spot, a moved quote, a dropped and a new trade cost.
+"""A long-lived `RiskEngine`: the cost of a moved spot, a moved quote, a dropped trade and a new one.
 
 Run `python -m benchmarks.live_session [--trades 10000] [--repeat 5] [--model black_scholes] [--kinds KIND
 ...] [--out FILE]`. Europeans and digitals on the DAX have closed forms under the Black-Scholes models that the
-market's surface gives; continuous barriers (`--kinds barrier`) are solved on grids. With `--model heston` every
-move fits the model again, and Europeans and digitals are Fourier integrals. Each trade has value, Delta, Gamma,
-vega, theta and rho, and the book its derivative to every quote. The first call traces and compiles; the others
-say the best of `repeat`. The new trade is the one that was dropped, in another place of the book. What comes
-last is a fresh engine on the last book and market, to the bit.
+market's surface gives; continuous barriers (`--kinds barrier`) are solved on grids. With `--model heston`,
+every move refits the model, and Europeans and digitals are Fourier integrals. Each trade has value, Delta,
+Gamma, vega, theta and rho, and the book its derivative with respect to every quote. The first call traces and
+compiles; the others report the best of `repeat`. The new trade is the dropped one, in another place of the
+book. The last result is compared, to the bit, with that of a fresh engine on the last book and market.
 """
 
 import sys
@@ -27,7 +27,7 @@ KINDS = {"black_scholes": ["european", "digital"], "heston": ["european", "digit
 
 
 def black_scholes(market: Market) -> dict[str, BlackScholes]:
-    """Return the models that the market gives: their vols are its surfaces."""
+    """Return the models of the market, with its surfaces as vols."""
     return {
         name: BlackScholes(e.spot, market.curves[e.curve], e.surface, e.dividend_yield)
         for name, e in market.equities.items()
@@ -35,7 +35,7 @@ def black_scholes(market: Market) -> dict[str, BlackScholes]:
 
 
 def heston(market: Market) -> Callable:
-    """Return the fit of a model that starts where the market's calibration ends."""
+    """Return the fit of a model that starts from the market's calibration."""
     start = Heston.starting_on(market, "DAX")
     return fit(calibrate(market.equities["DAX"].surface, start).model)
 
@@ -50,13 +50,13 @@ def moved(market: Market, step: int) -> Market:
 
 
 def requoted(market: Market, step: int) -> Market:
-    """Return the market with one other vol."""
+    """Return the market with one vol changed."""
     vols = lambda m: m.equities["DAX"].surface.vols
     return eqx.tree_at(vols, market, vols(market).at[3, 5].add(1e-4 * step))
 
 
 def best(call: Callable[[int], RiskResult], repeat: int) -> float:
-    """Return the seconds of the fastest of so many calls, each with another number."""
+    """Return the seconds of the fastest of `repeat` calls, each with another number."""
     seconds = []
     for step in range(1, repeat + 1):
         start = time.perf_counter()
@@ -68,7 +68,7 @@ def best(call: Callable[[int], RiskResult], repeat: int) -> float:
 def measured(
     trades: int, repeat: int, model: str, kinds: Sequence[str]
 ) -> tuple[dict[str, float], bool]:
-    """Return the seconds of each call, and whether a fresh engine finds the same bits."""
+    """Return the seconds of each call, and whether a fresh engine gives the same bits."""
     found = Market.read(SAMPLES / "dax_2002-07-05.json")
     market = replace(
         found, equities={"DAX": found.equities["DAX"]}, correlations={}, swaption_vols=None

@@ -3,15 +3,15 @@
 Run `python -m benchmarks.main_job [--trades 2096] [--repeat 1]
 [--model heston] [--only RUN ...] [--out FILE]`.
 
-A cold run begins with an empty cache. The warm run is a second process that has the first one's cache. The
-other book has other strikes, expiries and counts of each kind, and its market another spot, other vols and
-other rates; it is valued with the cache of the first book. The last rows are a second and a third call in
-one process, which have nothing left to trace or to compile: the CPU seconds of the third are the
-computation. `calibrate` and `solve` are the second processes of `jaxtape calibrate` on the market's DAX and
-of `jaxtape solve allen-cahn`, whose computation is the training.
+A cold run starts with an empty cache. The warm run is a second process with the first one's cache. The other
+book has other strikes, expiries and counts of each kind, and its market another spot, other vols and other
+rates; it is valued with the cache of the first book. The last rows are a second and a third call in one
+process, which need no tracing or compilation: the CPU seconds of the third are the computation. `calibrate` and
+`solve` are the second processes of `jaxtape calibrate` on the market's DAX and of `jaxtape solve allen-cahn`,
+whose computation is the training.
 
-Seconds of the wall clock by stage as the command tells them; the import is what precedes the command. Seconds
-of tracing, lowering, compiling and of reading the cache are those that JAX tells, added up over threads.
+Wall seconds are by stage, as reported by the command; the import is the time before it. Seconds of tracing,
+lowering, compiling and of reading the cache are JAX's own, summed over threads.
 """
 
 import argparse
@@ -60,7 +60,7 @@ LEVELS = ("strike", "barrier", "lower", "upper", "protection", "initial_spot")
 
 
 def cut(source: Path, file: Path, count: int, moved: bool) -> None:
-    """Write so many trades of a book, spread over its kinds; moved: each level by up to 3 %, some left out."""
+    """Write `count` trades of a book, over all its kinds; `moved` moves levels by up to 3 % and omits some."""
     with source.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
         rows, names = list(reader), list(reader.fieldnames or ())
@@ -100,7 +100,7 @@ def moved_market(file: Path) -> None:
 
 
 def child(options) -> int:
-    """Run the command in this process, several times, and print what each call took, as JSON."""
+    """Run the command in this process, several times, and print the time of each call, as JSON."""
     seconds: collections.Counter = collections.Counter()
     names = {event: name for name, event in EVENTS.items()}
 
@@ -146,30 +146,30 @@ def child(options) -> int:
 
 
 class Job:
-    """Commands in processes of their own that share a cache."""
+    """Commands in separate processes that share a cache."""
 
     def __init__(self, folder: Path, model: str):
         self.cache, self.model, self.out = folder / "cache", model, folder / "out"
 
     def risk(self, book: Path, market: Path, calls: int = 1) -> list[dict[str, Any]]:
-        """Return what each of so many calls in one process took."""
+        """Return the times of `calls` calls in one process."""
         files = "--trades", str(book), "--market", str(market), "--model", self.model
         return self.run("risk", *files, "--out", str(self.out), calls=calls)
 
     def calibrate(self) -> dict[str, Any]:
-        """Return what a second process takes to calibrate the DAX."""
+        """Return the times of a second process that calibrates the DAX."""
         files = "--market", str(MARKET), "--underlying", "DAX", "--out", str(self.out)
         return [self.run("calibrate", *files)[0] for _ in range(2)][-1]
 
     def solve(self) -> dict[str, Any]:
-        """Return what a second process takes to solve an equation, and how much of it the training is."""
+        """Return the times of a second process that solves an equation, and the part of the training."""
         file, seeds = self.out.with_suffix(".json"), 5
         arguments = "solve", "allen-cahn", "--seeds", str(seeds), "--out", str(file)
         row = [self.run(*arguments)[0] for _ in range(2)][-1]
         return row | {"train": seeds * json.loads(file.read_text())[0]["seconds"]}
 
     def run(self, *arguments: str, calls: int = 1) -> list[dict[str, Any]]:
-        """Return what each of so many calls of a command in one process took."""
+        """Return the times of `calls` calls of a command in one process."""
         command = [sys.executable, "-m", "benchmarks.main_job", "--command", json.dumps(arguments)]
         command += ["--calls", str(calls), "--began", str(time.time())]
         environment = os.environ | {"JAXTAPE_CACHE": str(self.cache)}
@@ -191,7 +191,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measured(folder: Path, options) -> list[dict[str, Any]]:
-    """Return a row for each run that was asked for; of the warm ones the best."""
+    """Return a row for each requested run; for the warm ones, the best."""
     book, other, market = folder / "book.csv", folder / "other.csv", folder / "market.json"
     cut(BOOK, book, options.trades, moved=False)
     cut(BOOK, other, options.trades, moved=True)

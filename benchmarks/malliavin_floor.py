@@ -1,9 +1,9 @@
-"""The floor under the one step Malliavin scheme: the matrix products of a training, and nothing else.
+"""The floor of the one-step Malliavin scheme: the matrix products of a training, and nothing else.
 
 Run `python -m benchmarks.malliavin_floor [--dim 100] [--iterations 100] [--paths 16384] [--batch 256]
-[--operations 2000000000] [--repeat 8] [--out FILE]`. The products that
-`one_step_malliavin` needs, as many and as large, each kind in a loop of its own: no activations, sums, gathers,
-factorizations, no optimizer. No program that leaves these products to the same library is faster.
+[--operations 2000000000] [--repeat 8] [--out FILE]`. It runs the products that `one_step_malliavin` needs, with
+their number and sizes, each kind in a separate loop: no activations, sums, gathers, factorizations, or
+optimizer. No program that uses the same library for these products is faster.
 """
 
 import argparse
@@ -23,20 +23,20 @@ Product = tuple[int, int, int]  # [m, k] times [k, n]
 
 
 def networks(rows: int, dim: int) -> Counter[Product]:
-    """Y, Z and the diagonal of Gamma."""
+    """Return the products of the networks of Y, Z and the diagonal of Gamma."""
     width = dim + 10
     hidden = {(rows, dim, width): 3, (rows, width, width): 3}
     return Counter(hidden | {(rows, width, 1): 1}) + Counter({(rows, width, dim): 2})
 
 
 def linear(rows: int, dim: int) -> Counter[Product]:
-    """Y and Z on (1, x, x^2)."""
+    """Return the products of Y and Z on (1, x, x^2)."""
     terms = 1 + 2 * dim
     return Counter([(rows, terms, 1), (rows, terms, dim)])
 
 
 def turned(rows: int, dim: int) -> Counter[Product]:
-    """Gamma's matrix times a vector."""
+    """Return the product of Gamma's matrix and a vector."""
     return Counter([(rows, dim, dim)])
 
 
@@ -45,7 +45,7 @@ def times(counted: Counter[Product], number: int) -> Counter[Product]:
 
 
 def backward(products: Counter[Product], dim: int) -> Counter[Product]:
-    """Of the slopes of every weight, and of the hidden layers."""
+    """Return the products of the gradients of every weight and of the hidden layers."""
     found: Counter[Product] = Counter()
     for (m, k, n), count in products.items():
         found[k, m, n] += count
@@ -55,7 +55,7 @@ def backward(products: Counter[Product], dim: int) -> Counter[Product]:
 
 
 def of_a_date(dim: int, iterations: int, paths: int, batch: int) -> Counter[Product]:
-    """The lesson; least squares before and after the descent, their Gram matrices once; the descent."""
+    """Return the products of a date: targets, least squares before and after the descent, and the descent."""
     terms = 1 + 2 * dim
     both_ends = networks(paths, dim) + linear(paths, dim) + turned(paths, dim)
     grams = Counter([(terms, paths, terms), (dim, paths, dim)])
@@ -97,7 +97,7 @@ LIBRARIES = {"JAX": by_jax, "PyTorch": by_torch}
 
 
 def seconds_of(product: Product, libraries: Sequence[str], options) -> dict[str, Timing]:
-    """Of one, by each library; they take turns, each run of about so many operations."""
+    """Return the seconds of a product in each library; they take turns, in runs of `--operations`."""
     m, k, n = product
     count = max(1, options.operations // (2 * m * k * n))
     ways = {name: LIBRARIES[name](product, count) for name in libraries}

@@ -1,4 +1,4 @@
-"""What the one step Malliavin scheme's networks must be able to say: errors by width and form of Gamma.
+"""The networks that the one-step Malliavin scheme needs: errors by width and by form of Gamma.
 
 Run `python -m benchmarks.malliavin_networks [--dim 10] [--iterations 400] [--paths 16384] [--batch 256]
 [--seeds 3] [--forms diagonal full] [--widths DIM+10 128] [--out FILE]`. Hamilton-Jacobi-Bellman as in
@@ -21,8 +21,8 @@ FORMS = ["diagonal", "full"]
 
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, dim=10, iterations=400, paths=PATHS, batch=BATCH, seeds=3)
-    found.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="of Gamma")
-    found.add_argument("--widths", type=whole, nargs="+", help="of hidden layers")
+    found.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="forms of Gamma")
+    found.add_argument("--widths", type=whole, nargs="+", help="widths of hidden layers")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What both sides of `one_step_malliavin` share: dates, learning rates, and the sizes of a training."""
+"""The common parts of both sides of `one_step_malliavin`: dates, learning rates, and sizes of a training."""
 
 import math
 from typing import NamedTuple
@@ -15,6 +15,6 @@ PATHS, BATCH = 16384, 256
 class Size(NamedTuple):
     dim: int
     width: int  # of hidden layers
-    iterations: int  # of a date
+    iterations: int  # per date
     paths: int = PATHS
     batch: int = BATCH

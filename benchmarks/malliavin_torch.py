@@ -1,4 +1,4 @@
-"""The one step Malliavin scheme by PyTorch, for Hamilton-Jacobi-Bellman: see `one_step_malliavin`."""
+"""The one-step Malliavin scheme in PyTorch, for Hamilton-Jacobi-Bellman; see `one_step_malliavin`."""
 
 import copy
 import itertools
@@ -26,7 +26,7 @@ from .malliavin_sizes import (
 
 
 class Units(NamedTuple):
-    """Deviations of g, of Z and of Gamma."""
+    """Standard deviations of g, of Z and of Gamma."""
 
     y: Tensor
     z: Tensor
@@ -34,7 +34,7 @@ class Units(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What is to be learned, path by path, in these units; turn: of Z along the increments."""
+    """The regression targets, path by path, in these units; `turn` is the change of Z along the increments."""
 
     seen: Tensor
     dw: Tensor
@@ -52,7 +52,7 @@ class Linear(NamedTuple):
 
 
 class Model(torch.nn.Module):
-    """A date: networks of Y, of Z and of Gamma's diagonal, beside their linear parts."""
+    """The networks of Y, of Z and of Gamma's diagonal at a date, and their linear parts."""
 
     def __init__(self, dim: int, width: int):
         super().__init__()
@@ -68,7 +68,7 @@ class Model(torch.nn.Module):
 
     @torch.no_grad()
     def move(self, scale: Tensor, shift: Tensor) -> None:
-        """The same functions of x in another date's coordinates: old = scale * new + shift."""
+        """Transform to another date's coordinates, with the same functions of x: old = scale * new + shift."""
         for network in self.networks:
             network[0].bias += network[0].weight @ shift
             network[0].weight *= scale
@@ -94,7 +94,7 @@ def quadratic(seen: Tensor) -> Tensor:
 
 
 def moved(terms: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Coefficients of `quadratic`."""
+    """Return the transformed coefficients of `quadratic`."""
     dim = len(scale)
     level, slope, curve = terms.split([1, dim, dim])
     level = level + (shift * slope + 0.5 * curve * (shift**2 + scale**2 - 1.0)).sum(0)
@@ -107,7 +107,7 @@ def y_and_z(linear: Linear, outputs: list[Tensor], seen: Tensor) -> tuple[Tensor
 
 
 def driver(z: Tensor) -> Tensor:
-    """f dt."""
+    """Return f dt."""
     return -0.5 * DT * (z**2).sum(1)
 
 
@@ -116,12 +116,12 @@ Slope = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def slope_by_hand(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
-    """f dt, and s times its gradient in x, -Gamma^T z dt."""
+    """Return f dt, and s times its gradient in x, -Gamma^T z dt."""
     return driver(z), -DT * (z @ matrix.T + diagonal * z)
 
 
 def slope_by_autograd(z: Tensor, matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, for any driver."""
+    """Return the same, for any driver."""
     along = lambda v: driver(z + v @ matrix + diagonal * v)
     gain, back, *_ = torch.func.vjp(along, torch.zeros_like(z))
     return gain, back(torch.ones_like(gain))[0]
@@ -131,12 +131,12 @@ Fit = Callable[[Tensor], Callable[[Tensor], Tensor]]  # of features, and then of
 
 
 def solved_anew(features: Tensor) -> Callable[[Tensor], Tensor]:
-    """Coefficients with the least squares, of targets."""
+    """Return the function from targets to least-squares coefficients, with a new factorization for each."""
     return lambda targets: torch.linalg.lstsq(features, targets).solution
 
 
 def factored_once(features: Tensor) -> Callable[[Tensor], Tensor]:
-    """Coefficients with the least squares, of targets; where features do not tell them, near 0."""
+    """Return the function from targets to least-squares coefficients; undetermined ones are near 0."""
     gram = features.T @ features
     limits = torch.finfo(gram.dtype)
     ridge = 16.0 * limits.eps * gram.diagonal().max() + limits.tiny
@@ -147,7 +147,7 @@ def factored_once(features: Tensor) -> Callable[[Tensor], Tensor]:
 def at_end(
     slope_of: Slope, linear: Linear, outputs: list[Tensor], seen: Tensor, units: Units
 ) -> tuple[Tensor, ...]:
-    """Y + f dt / 2, and Z and s F dt, of the networks a step later."""
+    """Return Y + f dt / 2, and Z and s F dt, from the networks a step later."""
     y, z = y_and_z(linear, outputs, seen)
     z = units.z * z
     gain, slope = slope_of(z, units.gamma * linear.gamma, units.gamma * outputs[2])
@@ -155,14 +155,14 @@ def at_end(
 
 
 def at_maturity(x: Tensor) -> tuple[Tensor, ...]:
-    """The same at the last date, where Gamma is not used."""
+    """Return the same at the last date, where Gamma is not used."""
     square = 1.0 + (x**2).sum(1)
     z = 2.0 * DIFFUSION * x / square[:, None]
     return torch.log(0.5 * square) - 0.25 * DT * (z**2).sum(1), z, torch.zeros_like(x)
 
 
 def missed_turn(linear: Linear, diagonal: Tensor, lesson: Lesson) -> Tensor:
-    """Of Gamma."""
+    """Return the residual of Gamma."""
     turn = lesson.dw @ linear.gamma + diagonal * lesson.dw
     return (lesson.turn - turn / math.sqrt(MATURITY)) / math.sqrt(DT / MATURITY)
 
@@ -175,7 +175,7 @@ def missed(
     share: Tensor,
     units: Units,
 ) -> tuple[Tensor, Tensor]:
-    """Of Y and Z. share: 2 where f at the end of the step has no Gamma, else 1."""
+    """Return the residuals of Y and Z; `share` is 2 if f at the end of the step has no Gamma, else 1."""
     dw, diagonal = lesson.dw, outputs[2].detach()
     y, z = y_and_z(linear, outputs, lesson.seen)
     gamma = share * units.gamma
@@ -198,7 +198,7 @@ def loss_of(
 
 
 class Ways(NamedTuple):
-    """A version: what may be compiled, and what it leaves to PyTorch."""
+    """A version: the functions that may be compiled, and those left to PyTorch."""
 
     at_end: Callable
     missed_turn: Callable
@@ -225,7 +225,7 @@ def _of(slope_of: Slope) -> tuple[Callable, ...]:
 
 
 class Scheme:
-    """The regressions of one seed, backward in time. keep: a date whose model is kept, beside today's."""
+    """The regressions of one seed, backward in time; `keep` is a date whose model is kept, besides today's."""
 
     def __init__(self, size: Size, ways: Ways, keep: int):
         dim, self.size, self.ways, self.keep = size.dim, size, ways, keep
@@ -238,7 +238,7 @@ class Scheme:
         self.model = Model(dim, size.width)
 
     def solved(self) -> dict[int, Model]:
-        """The models that are kept, by date."""
+        """Return the kept models, by date."""
         kept = {}
         for stage in range(STEPS - 1 + FIRST_STAGES):
             date = STEPS - 1 - max(stage - (FIRST_STAGES - 1), 0)
@@ -248,7 +248,7 @@ class Scheme:
         return kept
 
     def learn(self, date: int, rate: float) -> None:
-        """From the networks a step later: least squares, descent, least squares. Today has one state."""
+        """Fit a date, given the next one: least squares, descent, least squares. Today has one state."""
         share = torch.tensor(2.0 if date == STEPS - 1 else 1.0)
         lesson = self.lesson(date)
         before = min(date + 1, STEPS - 1)
@@ -281,14 +281,14 @@ class Scheme:
     @torch.no_grad()
     def solvers(self, date: int, lesson: Lesson) -> list[Callable[[Tensor], Tensor]]:
         terms = quadratic(lesson.seen)
-        told = terms if date > 0 else terms[:, :1]  # one state tells its level alone
+        told = terms if date > 0 else terms[:, :1]  # one state only determines the level
         fitted, rest = self.ways.fit(told), terms.shape[1] - told.shape[1]
         padded = lambda targets: torch.nn.functional.pad(fitted(targets), (0, 0, 0, rest))
         return [padded, self.ways.fit(lesson.dw / math.sqrt(DT))]
 
     @torch.no_grad()
     def refine(self, lesson: Lesson, share: Tensor, solvers) -> None:
-        """The linear parts that miss the least, given the networks: f follows Y and Z in a few rounds."""
+        """Refit the linear parts given the networks; f follows Y and Z in a few rounds."""
         outputs = self.model(lesson.seen)
         solve_y_and_z, solve_gamma = solvers
         y, z, gamma = self.model.linear
@@ -317,7 +317,7 @@ class Scheme:
 
 
 def versions(compiles: bool) -> dict[str, Ways]:
-    """By name; the compiled ones if PyTorch can compile."""
+    """Return the versions by name, with the compiled ones if PyTorch can compile."""
     eager = {"plain": Ways.plain(), "tuned": Ways.tuned()}
     found = {f"{name}, eager": ways for name, ways in eager.items()}
     if compiles:
@@ -326,7 +326,7 @@ def versions(compiles: bool) -> dict[str, Ways]:
 
 
 def trained(seed: int, states: np.ndarray, size: Size, ways: Ways) -> tuple[np.ndarray, ...]:
-    """Today's value, Deltas and Gammas at the states of the test date."""
+    """Return today's value, and Deltas and Gammas at the states of the test date."""
     torch.manual_seed(seed)
     scheme = Scheme(size, ways, keep=TEST_DATE)
     models = scheme.solved()

@@ -1,9 +1,9 @@
-"""Many surfaces on 1, 2, 4 and 8 virtual devices: strong scaling (one job) and weak scaling (a share a device).
+"""Many surfaces on 1, 2, 4 and 8 virtual devices: strong scaling (fixed job) and weak scaling (fixed share).
 
-Run `python -m benchmarks.many_scaling [--most-devices 8] [--surfaces 1024] [--a-device 256] [--repeat 2]
-[--out FILE]`. Surfaces are those of `benchmarks.many_surfaces`. Each number of devices is a process of its own
-(JAX_NUM_CPU_DEVICES), warmed up; what is compiled is shared by JAX's cache. Devices share the cores of the
-machine, so that no speed-up goes beyond their number. Every process must find the same parameters, to the bit.
+Run `python -m benchmarks.many_scaling [--most-devices 8] [--surfaces 1024] [--a-device 256] [--repeat 2] [--out
+FILE]`. Surfaces are those of `benchmarks.many_surfaces`. Each number of devices runs in a separate process
+(JAX_NUM_CPU_DEVICES), warmed up; processes share JAX's cache of compiled programs. Devices share the cores of
+the machine, whose number limits the speed-up. Every process must give the same parameters, to the bit.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from .many_surfaces import jobs_of, sample, vols_of
 
 
 def digest_of(found: Calibrations) -> str:
-    """Of the parameters, their errors and the losses."""
+    """Return a digest of the parameters, their errors and the losses."""
     columns = [column for column in found.columns.values() if column.dtype != object]
     return hashlib.sha256(np.stack(columns).tobytes()).hexdigest()
 
 
 def measured(devices: int, surfaces: int, a_device: int, repeat: int) -> dict[str, Any]:
-    """The seconds of the strong and the weak case in this process, and a digest of what was found."""
+    """Return the seconds of the strong and the weak case in this process, and a digest of the results."""
     market = sample()
     jobs = jobs_of(market, vols_of(market, max(surfaces, devices * a_device)))
     mesh = Mesh(np.array(jax.devices()[:devices]), ("surfaces",))
@@ -53,7 +53,7 @@ def measured(devices: int, surfaces: int, a_device: int, repeat: int) -> dict[st
 
 
 def of_process(devices: int, run: Run, cache: str) -> dict[str, Any]:
-    """What a process with so many devices measures."""
+    """Return the figures of a process with `devices` devices."""
     options = run.options
     env = {
         **os.environ,

@@ -1,15 +1,15 @@
-"""Many surfaces: seconds a surface as their number grows, beside QuantLib on as many cores.
+"""Many surfaces: seconds per surface as their number grows, compared with QuantLib on as many cores.
 
-Run `python -m benchmarks.many_surfaces [--surfaces 256 1024 4096] [--peer-surfaces 32] [--repeat 2]
-[--checked 512] [--out FILE]`. A surface has the DAX's expiries and strikes, and vols of a Heston model whose
-parameters are drawn about the DAX's, with noise of a fifth of a vol point; an option more than 3.5 deviations
-out of the money has no quote. QuantLib fits the first few surfaces, from the same start, in a process for each
-core, warmed up; a process takes one surface after the other. Both ends are judged by our residuals. A surface
-that is not fitted is named with its reason. Each row is of all the surfaces, in calls of so many; what the
-first row compiles is the program of the search and, in a later call, what a few hard surfaces may need besides.
+Run `python -m benchmarks.many_surfaces [--surfaces 256 1024 4096] [--peer-surfaces 32] [--repeat 2] [--checked
+512] [--out FILE]`. A surface has the DAX's expiries and strikes, and vols of a Heston model with random
+parameters about the DAX's, with noise of a fifth of a vol point; an option more than 3.5 standard deviations
+out of the money has no quote. QuantLib fits the first few surfaces, from the same start, in one warmed-up
+process per core; a process takes one surface after another. Both results are judged by our residuals. A surface
+that is not fitted is reported with its reason. Each row is for all the surfaces, in calls of that many; the
+first row compiles the program of the search and, in a later call, programs that a few hard surfaces may need.
 
-Then: of how many fits the vols are off by more than 1e-7 with 48 and with 64 nodes (beside 256), which have to
-be mended; and what reading the surfaces from Parquet and checking them costs.
+Then: the number of fits with vols off by more than 1e-7 with 48 and with 64 nodes (compared with 256), which
+need a correction; and the cost of reading the surfaces from Parquet and checking them.
 """
 
 import argparse
@@ -35,15 +35,15 @@ from .beside import Comparison, Spread
 from .command import Run, parser_of, table_of, whole
 from .large_book import SAMPLES
 
-SPREAD = 0.3  # of the logarithm of a parameter
-NOISE = 0.002  # of a vol
+SPREAD = 0.3  # in the logarithm of a parameter
+NOISE = 0.002  # in a vol
 FARTHEST = 3.5  # deviations: an option farther out of the money has no quote
 OPTIMUM = (0.1, 1.9, 0.07, 1.0, -0.75)  # about the DAX's v0, kappa, theta, xi, rho
 SEED = 20020705
 
 
 def sample() -> Market:
-    """The sample market with the DAX alone."""
+    """Return the sample market with only the DAX."""
     found = Market.read(SAMPLES / "dax_2002-07-05.json")
     dax = {"DAX": found.equities["DAX"]}
     return replace(found, equities=dax, correlations={}, swaption_vols=None)
@@ -54,7 +54,7 @@ def start_of(market: Market) -> Heston:
 
 
 def vols_of(market: Market, count: int) -> np.ndarray:
-    """The vols of so many surfaces, the first of any more, [surfaces, expiries, strikes]; NaN: no quote."""
+    """Return the vols of the first `count` surfaces, [surfaces, expiries, strikes]; NaN means no quote."""
     dice, noise = (np.random.default_rng([SEED, stream]) for stream in range(2))
     moves = np.exp(SPREAD * dice.normal(size=(count, 5)))
     rows = (
@@ -83,7 +83,7 @@ def jobs_of(market: Market, vols: np.ndarray) -> list[Job]:
 
 
 def fitted_by_quantlib(vols: np.ndarray) -> np.ndarray:
-    """v0, kappa, theta, xi and rho of each surface, by QuantLib's Levenberg-Marquardt."""
+    """Return v0, kappa, theta, xi and rho of each surface, by QuantLib's Levenberg-Marquardt."""
     from .quantlib_objects import HestonMarket
 
     jax.config.update("jax_enable_x64", True)
@@ -98,7 +98,7 @@ def fitted_by_quantlib(vols: np.ndarray) -> np.ndarray:
 
 
 def quantlib(vols: np.ndarray) -> tuple[np.ndarray, float]:
-    """The parameters of each surface, and the seconds of all of them on every core."""
+    """Return the parameters of each surface, and the seconds for all of them on every core."""
     cores = os.cpu_count() or 1
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
         list(pool.map(fitted_by_quantlib, [vols[:1]] * cores))
@@ -108,7 +108,7 @@ def quantlib(vols: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def squares(market: Market, vols: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The sum of squared vol points of each surface under its parameters."""
+    """Return the sum of squared vol points of each surface under its parameters."""
     surface, start = market.equities["DAX"].surface, start_of(market)
 
     def of_one(row: Any):
@@ -120,7 +120,7 @@ def squares(market: Market, vols: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def coarse(market: Market, rows: np.ndarray, vols: np.ndarray, num_nodes: int) -> int:
-    """Under how many parameters a quoted vol is off by more than 1e-7, by an integral of so many nodes."""
+    """Count the fits with a quoted vol off by more than 1e-7 in an integral with `num_nodes` nodes."""
     surface, start = market.equities["DAX"].surface, start_of(market)
 
     def off_by(row: Any, quoted: Any):
@@ -136,7 +136,7 @@ def coarse(market: Market, rows: np.ndarray, vols: np.ndarray, num_nodes: int) -
 
 
 def reading(market: Market, vols: np.ndarray) -> float:
-    """The seconds a surface of reading a table in Parquet, and of checking its quotes."""
+    """Return the seconds per surface of reading a table in Parquet and checking its quotes."""
     import pyarrow
     import pyarrow.parquet
 
@@ -157,9 +157,9 @@ def reading(market: Market, vols: np.ndarray) -> float:
 
 
 def timed(jobs: Sequence[Job], size: int, repeat: int) -> tuple[Calibrations, dict[str, float]]:
-    """What is found of all jobs in calls of `size`, and the seconds: of the first call, of all, of all again.
+    """Return the results of all jobs in calls of `size`, and seconds: of the first call, of all, of all again.
 
-    "seconds" are the least of all jobs again, when nothing is left to compile.
+    "seconds" is the best time of all jobs when nothing is left to compile.
     """
     calls = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     rounds: list[list[float]] = [[] for _ in range(repeat + 1)]

@@ -1,4 +1,4 @@
-"""Monte Carlo Greeks as they are usually written, to stand beside the library's: biased, or drowned in noise.
+"""The usual Monte Carlo Greeks, for comparison with the library's: biased, or very noisy.
 
 Paths are lognormal in steps given the variance path, as in the library; payoffs are plain functions of spots.
 """
@@ -19,7 +19,7 @@ Payoff = Callable[[Spots], Samples]
 
 
 class Paths(NamedTuple):
-    """Spots are spot * growth; the first step's log has this standard deviation, and `normal` made it."""
+    """Paths spot * growth; the first step's log has this standard deviation, and comes from `normal`."""
 
     growth: Spots
     first_std: Samples
@@ -34,7 +34,7 @@ class Paths(NamedTuple):
         count: int,
         at_once: bool = False,
     ) -> "Paths":
-        """at_once: given the variance path the spot goes from today to the last time in one step."""
+        """Draw paths; with `at_once`, the spot, given the variance path, goes to the last time in one step."""
         of_variance, of_spot = (
             jax.random.normal(k, (times.size, count)) for k in jax.random.split(key)
         )
@@ -50,20 +50,20 @@ class Paths(NamedTuple):
 
 
 def twice_pathwise(payoff: Payoff, paths: Paths, spot: float) -> Samples:
-    """The second derivative of each sample: nothing of what happens at a kink or a jump is seen."""
+    """Return the second derivative of each sample, which ignores kinks and jumps."""
     value = lambda s: payoff(s * paths.growth)
     return _derivative(_derivative(value))(jnp.asarray(spot))
 
 
 def likelihood_ratio(payoff: Payoff, paths: Paths, spot: float) -> Samples:
-    """The payoff times p''/p, p the density of the spot after the first step."""
+    """Return the payoff times p''/p, where p is the density of the spot after the first step."""
     z, std = paths.first_normal, paths.first_std
     weight = (z**2 - 1.0) / (spot * std) ** 2 - z / (spot**2 * std)
     return weight * payoff(spot * paths.growth)
 
 
 def pathwise_then_likelihood_ratio(payoff: Payoff, paths: Paths, spot: float) -> Samples:
-    """Pathwise Delta, differentiated by the density of the spot after the first step.
+    """Return pathwise Delta, differentiated through the density of the spot after the first step.
 
     Delta is slope(spots) . spots / spot: with the spots held, the second factor still depends on the spot.
     """
@@ -73,7 +73,7 @@ def pathwise_then_likelihood_ratio(payoff: Payoff, paths: Paths, spot: float) ->
 
 
 def differences(payoff: Payoff, paths: Paths, spot: float, bump: float) -> Samples:
-    """Central second differences, the same noise on all three spots."""
+    """Return central second differences, with the same noise on all three spots."""
     up, middle, down = (payoff(s * paths.growth) for s in (spot + bump, spot, spot - bump))
     return (up - 2.0 * middle + down) / bump**2
 
@@ -88,10 +88,10 @@ def full_truncation_euler(
     strike: float,
     rate: float,
 ) -> Samples:
-    """Discounted payoffs of a call of a year on a spot of 100 under Heston, by Euler's scheme with max(v, 0).
+    """Return discounted payoffs of a one-year call on a spot of 100 under Heston, by full-truncation Euler.
 
-    parameters: initial_variance, mean_reversion, long_run_variance, vol_of_vol, correlation. Differentiated
-    along paths, sqrt(max(v, 0)) has no bounded derivative: see dV/dv0.
+    `parameters` are initial_variance, mean_reversion, long_run_variance, vol_of_vol, correlation. Along paths,
+    sqrt(max(v, 0)) has no bounded derivative: see dV/dv0.
     """
     start, kappa, theta, xi, rho = parameters
     dt = 1.0 / normals.shape[1]

@@ -1,18 +1,18 @@
-"""A neural local volatility trained to the DAX surface on the tape, beside PyTorch.
+"""A neural local volatility trained on the DAX surface with the tape, compared with PyTorch.
 
 Run `python -m benchmarks.neural_sde [--paths 8192] [--substeps 8] [--training-steps 4000]
 [--test-sets 64] [--megabytes 4] [--repeat 5] [--threads CORES] [--eager] [--out FILE]`. float32.
 
-dS = (r - q) S dt + sigma(t, log(S / F)) S dW, sigma a perceptron (3 x 32 x 32 x 1): trained by Adam, its rate
-falling along a cosine, on two fresh sets of antithetic paths a step (`SimulatedVolError`). Then, on paths of
+dS = (r - q) S dt + sigma(t, log(S / F)) S dW, with sigma a perceptron (3 x 32 x 32 x 1), is trained by Adam,
+with a cosine schedule, on two fresh sets of antithetic paths per step (`SimulatedVolError`). Then, on paths of
 another key: implied vols less quotes, with their standard errors; the mean of the discounted spot, in standard
-errors; and arbitrage on a fine grid of strikes, at every step: call prices by strike are to be convex and
-decreasing, and a call of the same moneyness is to be worth more a step later, its mean over the step being
-taken in closed form on every path.
+errors; and arbitrage on a fine grid of strikes, at every step: call prices must be convex and decreasing in the
+strike, and a call of the same moneyness must be worth more a step later, with the mean over the step in closed
+form on every path.
 
-Then the gradient of the loss to all weights at the fit, in turn: the tape within a budget, `lax.scan` that
-keeps everything, PyTorch eager and with the steps to each expiry compiled. Bytes as in `simulated_calibration`.
-Before, gradients are compared on the same normals in double precision.
+Then the gradient of the loss with respect to all weights at the fit, in turn: the tape within a budget,
+`lax.scan` that keeps everything, PyTorch eager and with the steps to each expiry compiled. Bytes are as in
+`simulated_calibration`. Before that, gradients are compared on the same normals in double precision.
 """
 
 import argparse
@@ -38,11 +38,11 @@ from .large_book import SAMPLES
 from .simulated_calibration import cast, rows_of
 from .timing import Compiled, Timed, take_turns
 
-HESTON = 1.32  # vol points RMS that the calibrated Heston model leaves
+HESTON = 1.32  # RMS error of the calibrated Heston model, in vol points
 
 
 def black_call(forward, strike, std):
-    """Black's undiscounted call."""
+    """Return Black's undiscounted call."""
     d = jnp.log(forward / strike) / std + 0.5 * std
     return forward * ndtr(d) - strike * ndtr(d - std)
 
@@ -56,7 +56,7 @@ def start_of(market: Market) -> NeuralLocalVol:
 
 
 def trained(surface: VolSurface, model: NeuralLocalVol, options) -> tuple[NeuralLocalVol, float]:
-    """The trained model, and the seconds that it took."""
+    """Return the trained model, and the seconds of the training."""
     count = options.training_steps
     rate = optax.cosine_decay_schedule(1e-2, count, 0.01)
     optimizer = optax.chain(optax.clip_by_global_norm(100.0), optax.adam(rate))
@@ -70,7 +70,7 @@ def trained(surface: VolSurface, model: NeuralLocalVol, options) -> tuple[Neural
         num_steps=count,
         key=jax.random.key(1),
     )
-    assert isinstance(found.model, NeuralLocalVol)  # as `model` is; what is trained may be any
+    assert isinstance(found.model, NeuralLocalVol)  # like `model`; `train` accepts any
     return found.model, time.perf_counter() - start
 
 
@@ -78,7 +78,7 @@ def trained(surface: VolSurface, model: NeuralLocalVol, options) -> tuple[Neural
 
 
 def repricing(surface: VolSurface, model: NeuralLocalVol, options) -> dict:
-    """Vol points off the quotes on fresh paths, root mean square, and by how much the paths may err."""
+    """Return the RMS error of vols on fresh paths, in vol points, and its standard error."""
     objective = SimulatedVolError(16384, options.substeps)
     vols, errors = eqx.filter_jit(objective.vols)(
         model, surface, key=jax.random.key(2), num_sets=options.test_sets
@@ -95,7 +95,7 @@ def repricing(surface: VolSurface, model: NeuralLocalVol, options) -> dict:
 
 @eqx.filter_jit
 def _on_grid(model: NeuralLocalVol, surface: VolSurface, objective: SimulatedVolError, moneyness):
-    """Calls over the forward [steps, strikes / forward], their growth over each step, and martingale scores."""
+    """Return calls over the forward [steps, strikes / forward], growth per step, and martingale scores."""
     z = objective.noise(surface, model.spot.dtype, key=jax.random.key(3))
     times = refined(surface.expiries.astype(z.dtype), objective.steps_per_expiry)
     walk = model.walk(z, times, jt.StoreAll())
@@ -118,7 +118,7 @@ def _on_grid(model: NeuralLocalVol, surface: VolSurface, objective: SimulatedVol
 
 
 def arbitrage(surface: VolSurface, model: NeuralLocalVol, options, points: int = 401) -> dict:
-    """The least butterfly and calendar spread on a grid of moneyness from .6 to 1.5, over the forward."""
+    """Return the smallest butterfly and calendar spread over the forward, for moneyness from .6 to 1.5."""
     moneyness = jnp.linspace(0.6, 1.5, points)
     objective = SimulatedVolError(16384, options.substeps)
     found = _on_grid(cast(model, jnp.float64), surface, objective, moneyness)
@@ -138,7 +138,7 @@ def arbitrage(surface: VolSurface, model: NeuralLocalVol, options, points: int =
 
 
 def slope(model: NeuralLocalVol, surface: VolSurface, objective: SimulatedVolError, key):
-    """The gradient of the loss to the network."""
+    """Return the gradient of the loss with respect to the network."""
 
     def loss(network):
         moved = eqx.tree_at(lambda model: model.network, model, network)
@@ -172,7 +172,7 @@ def options_of(surface: VolSurface, model: NeuralLocalVol) -> dict:
 
 
 def disagreement(surface: VolSurface, model: NeuralLocalVol, substeps: int) -> float:
-    """The largest difference of PyTorch's gradient from ours on the same normals, over the largest number."""
+    """Return the largest relative difference of PyTorch's gradient from ours on the same normals."""
     from .neural_sde_torch import gradient_on
 
     objective, key = SimulatedVolError(512, substeps), jax.random.key(5)

@@ -1,4 +1,4 @@
-"""PyTorch's side of `neural_sde`: the same simulation and loss, taped by autograd."""
+"""PyTorch's side of `neural_sde`: the same simulation and loss, with autograd."""
 
 import functools
 import itertools
@@ -10,13 +10,13 @@ import torch
 
 from .torch_ways import TorchRun
 
-# as pricing.models.neural_local_vol has them
+# as in pricing.models.neural_local_vol
 _MOST, _FORTNIGHT, _REACH, _NODES = 3.0, 0.02, 2.0, 161
 _NDTR = torch.special.ndtr
 
 
 def network(weights, features):
-    """A perceptron on [points, features]."""
+    """Evaluate a perceptron on [points, features]."""
     *hidden, (last, bias) = weights
     for weight, offset in hidden:
         features = torch.tanh(features @ weight.T + offset)
@@ -24,7 +24,7 @@ def network(weights, features):
 
 
 def vols(weights, base_vol: float, t, x):
-    """sigma(t, x): the network at nodes, linear between."""
+    """Return sigma(t, x): the network at nodes, linear in between."""
     scale = torch.sqrt(t + _FORTNIGHT)
     nodes = torch.linspace(-_REACH, _REACH, _NODES, dtype=x.dtype)
     root = torch.sqrt(t).expand(nodes.shape)
@@ -38,7 +38,7 @@ def vols(weights, base_vol: float, t, x):
 
 
 def steps(weights, base_vol: float, times, x, block):
-    """A run of Euler steps of the log-spot; also where the last one starts, and its variance."""
+    """Take several Euler steps of the log-spot; also return the start of the last one, and its variance."""
     start = variance = x
     for (begin, end), z in zip(times, block, strict=True):
         start, length = x, end - begin
@@ -48,7 +48,7 @@ def steps(weights, base_vol: float, times, x, block):
 
 
 def errors(run: Callable, weights, base_vol: float, options: dict, z):
-    """Vol errors [expiries, strikes] to first order, on the paths of normals [steps, paths]."""
+    """Return vol errors [expiries, strikes] to first order, on the paths of normals [steps, paths]."""
     x, found = torch.zeros_like(z[0]), []
     substeps = len(z) // len(options["expiries"])
     before = 0.0
@@ -71,25 +71,25 @@ def errors(run: Callable, weights, base_vol: float, options: dict, z):
 
 
 def loss(run: Callable, weights, base_vol: float, options: dict, pair):
-    """The mean product of the errors on two sets of paths, in vol points squared."""
+    """Return the mean product of the errors on two sets of paths, in vol points squared."""
     first, second = (errors(run, weights, base_vol, options, z) for z in pair)
     return 1e4 * torch.mean(first * second)
 
 
 def gradient(run: Callable, weights, base_vol: float, options: dict, draw: Callable) -> list:
-    """The gradient of the loss to the weights, layer by layer."""
+    """Return the gradient of the loss with respect to the weights, layer by layer."""
     weights = [tuple(x.clone().requires_grad_() for x in layer) for layer in weights]
     value = loss(run, weights, base_vol, options, draw())
     return list(torch.autograd.grad(value, [x for layer in weights for x in layer]))
 
 
 def first_weights(run: Callable, **settings) -> tuple:
-    """The gradient's first row: what `TorchRun` keeps as numbers."""
+    """Return the gradient's first row, which `TorchRun` keeps as numbers."""
     return tuple(gradient(run, **settings)[0][0].tolist())
 
 
 def tensors(tree, dtype):
-    """Numbers of NumPy as tensors."""
+    """Return NumPy arrays as tensors."""
     return {
         name: value if name == "expiries" else torch.as_tensor(np.array(value), dtype=dtype)
         for name, value in tree.items()
@@ -104,7 +104,7 @@ compiled_steps = torch.compile(steps, dynamic=False, fullgraph=True)
 
 
 def drawn(count: int, paths: int):
-    """Two sets of antithetic normals."""
+    """Draw two sets of antithetic normals."""
     halves = (torch.randn(count, paths // 2) for _ in range(2))
     return [torch.cat([z, -z], dim=1) for z in halves]
 
@@ -122,7 +122,7 @@ def torch_ways(arrays, base_vol: float, tree, count: int, paths: int, threads, c
 
 
 def gradient_on(pair, arrays, base_vol: float, tree) -> list[np.ndarray]:
-    """On given normals, in double precision."""
+    """Return the gradient on given normals, in double precision."""
     numbers = [torch.as_tensor(np.array(z), dtype=torch.float64) for z in pair]
     weights, options = layers(arrays, torch.float64), tensors(tree, torch.float64)
     found = gradient(steps, weights, base_vol, options, lambda: numbers)

@@ -1,16 +1,16 @@
-"""Standard normals: ours beside `jax.random.normal` and `torch.randn`, kept in memory or read on the spot.
+"""Standard normals: ours against `jax.random.normal` and `torch.randn`, kept in memory or consumed at once.
 
 Run `python -m benchmarks.noise [--rows 256] [--columns 131072] [--repeat 7] [--devices CORES] [--out FILE]`:
 33.5 million normals, in float32 and in float64.
 
-Kept: an array of all of them. Read: the sums of squares of the columns of blocks of 64 rows and 4,096 columns,
-nothing else being kept, as a Monte Carlo block does it. The rows of ours and of `jax.random` are shared by as
-many CPU devices as there are cores; `torch.randn` runs on one core whatever it is told. A last row of ours lets
-the compiler use vectors of 512 bits, where the processor has them (`compiler_options`).
+Kept: an array of all of them. Read: only the sums of squares of the columns of blocks of 64 rows and 4,096
+columns, as in a Monte Carlo block. The rows of ours and of `jax.random` are shared by as many CPU devices as
+there are cores; `torch.randn` runs on one core whatever its settings. A last row of ours lets the compiler use
+vectors of 512 bits, if the processor has them (`compiler_options`).
 
-All ways take turns in one process. Wall seconds are those of a busy or a quiet machine; seconds of the
-processor, all cores together, say what was computed. z-scores: how many standard errors the mean of the squares
-is from 1.
+All ways take turns in one process. Wall seconds depend on the load of the machine; processor seconds, summed
+over cores, measure the computation. A z-score is the deviation of the mean of the squares from 1, in standard
+errors.
 """
 
 import argparse
@@ -37,12 +37,12 @@ DRAWS = {"pricing.sampling": normals, "jax.random": jax.random.normal}
 
 
 def kept(draw: Callable, options, dtype, key):
-    """All normals, a share of the rows a device."""
+    """Draw all normals, with a share of the rows on each device."""
     return draw(key, (options.rows // options.devices, options.columns), dtype)
 
 
 def read(draw: Callable, options, dtype, key):
-    """The sums of squares of the columns of blocks [blocks, columns of a block]."""
+    """Return the sums of squares of the columns of blocks, [blocks, columns of a block]."""
 
     def block(number):
         z = draw(jax.random.fold_in(key, number), BLOCK, dtype)
@@ -61,7 +61,7 @@ class Way(Timed):
 
     @property
     def z_score(self) -> float:
-        """How many standard errors the mean of the squares of what was drawn last is from 1."""
+        """Return the deviation from 1 of the mean square of the last draw, in standard errors."""
         on_host = self.out.cpu() if hasattr(self.out, "cpu") else self.out
         squares = np.asarray(on_host, np.float64)
         if self.task == "kept":
@@ -70,7 +70,7 @@ class Way(Timed):
 
 
 def jax_ways(options, task: Callable, dtype) -> list[Way]:
-    """Ours and `jax.random`'s, on all devices, and ours with wide vectors."""
+    """Return ours and `jax.random`'s, on all devices, and ours with wide vectors."""
     mesh = Mesh(np.array(jax.devices()), ("rows",))
     split = PartitionSpec("rows")
     keys = jax.random.split(jax.random.key(5), options.devices)
@@ -117,7 +117,7 @@ def torch_ways(options, dtype: str) -> list[Way]:
 
 
 def rows_of(ways: list[Way]) -> list[dict]:
-    """Best times, and how many times ours are quicker."""
+    """Return the best times, and our speed-up."""
     rows = []
     for way in ways:
         ours = next(w for w in ways if (w.task, w.dtype) == (way.task, way.dtype))

@@ -1,15 +1,16 @@
-"""The one step Malliavin scheme beside PyTorch: the same networks, paths, batches, iterations and warm starts.
+"""The one-step Malliavin scheme against PyTorch: the same networks, paths, batches, iterations and warm starts.
 
 Run `python -m benchmarks.one_step_malliavin [--dim 100] [--width N] [--iterations 100] [--paths 16384]
 [--batch 256] [--seeds 3] [--eager] [--out FILE]`.
-Hamilton-Jacobi-Bellman, E, Han, Jentzen (2017), section 4.3; Gamma's network is of its diagonal; hidden layers
-are dim + 10 wide, or N. PyTorch in two versions, each eager and by `torch.compile` of the loss, of what all
-paths miss and of what they are worth a step later. "plain": as it is first written, with derivatives of the
-driver by autograd, `torch.optim.Adam` and `torch.linalg.lstsq`. "tuned": derivatives by hand, Adam by its fused
-step, a Gram matrix that is factored once a date. No descent on today's one state, whose networks ours trains
-and leaves. On all cores. Times are of a whole training, compile times apart; programs take turns, the best of
-the seeds is told. Errors: of the value today; of Delta and Gamma, root mean squares over states at half the
-maturity.
+
+Hamilton-Jacobi-Bellman, E, Han, Jentzen (2017), section 4.3; Gamma's network gives its diagonal; hidden layers
+are dim + 10 wide, or N. PyTorch runs in two versions, each eager and with `torch.compile` of the loss, of the
+residuals of all paths and of their values a step later. "plain" is a first version, with derivatives of the
+driver by autograd, `torch.optim.Adam` and `torch.linalg.lstsq`. "tuned" has hand-written derivatives, Adam's
+fused step, and a Gram matrix factored once per date. PyTorch does no descent on today's single state, whose
+networks ours trains without using them. All run on all cores. Times are for a whole training, with compile
+times separate; programs take turns, and the best of the seeds is reported. Errors are those of today's value,
+and for Delta and Gamma root mean squares over states at half the maturity.
 """
 
 import argparse
@@ -44,7 +45,8 @@ from .training import Errors, take_turns, tell
 TEST_STATES = 256
 
 
-# --- What is known -------------------------------------------------------------------------------------
+# --- Exact values
+# --------------------------------------------------------------------------------------
 
 
 class Known(NamedTuple):
@@ -73,7 +75,7 @@ def known(t: float, x: np.ndarray) -> Known:
 
 
 class Test(NamedTuple):
-    """States at the test date, and what is known there; the value today."""
+    """States at the test date with their exact values, and the value today."""
 
     states: np.ndarray
     value: float
@@ -105,7 +107,7 @@ class Test(NamedTuple):
 
 @eqx.filter_jit
 def figures(solution: Solution, x0: jax.Array, states: jax.Array) -> tuple[jax.Array, ...]:
-    """Today's value, Deltas and Gammas at the test date."""
+    """Return today's value, and Deltas and Gammas at the test date."""
     t = TEST_DATE * DT
     there = jax.lax.map(lambda x: (solution.delta(t, x), solution.gamma(t, x)), states)
     return solution.value(0.0, x0), *there
@@ -132,7 +134,7 @@ def by_jaxtape(
 def parser() -> argparse.ArgumentParser:
     sizes = {"dim": 100, "iterations": 100, "paths": PATHS, "batch": BATCH, "seeds": 3}
     found = with_eager(parser_of(__doc__, **sizes))
-    found.add_argument("--width", type=whole, help="of hidden layers; dim + 10 if left out")
+    found.add_argument("--width", type=whole, help="width of hidden layers; default: dim + 10")
     return found
 
 

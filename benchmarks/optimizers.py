@@ -1,7 +1,7 @@
-"""Heston to the DAX surface of 5 July 2002 by each optimizer, from the usual start and from random ones.
+"""Fits of Heston to the DAX surface of 5 July 2002 by each optimizer, from the standard start and random ones.
 
-`python -m benchmarks.optimizers [--starts N] [--repeat N] [--out FILE]`. Every one goes through `calibrate`;
-reported are steps, time and loss, and how many of the random starts, over wide ranges, end at the lowest loss.
+`python -m benchmarks.optimizers [--starts N] [--repeat N] [--out FILE]`. All use `calibrate`. Reported are
+steps, time and loss, and the number of random starts, over wide ranges, that end at the lowest loss.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pricing import Heston, Market
 from .command import Run, parser_of, table_of
 from .timing import interleaved
 
-_FEW = 8  # starts of L-BFGS: its line searches wait for one another, and 100 take 5 minutes
+_FEW = 8  # starts of L-BFGS: batched line searches wait for the slowest, and 100 take 5 minutes
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
 OPTIMUM = 181.5147  # squared vol points
 WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -31,7 +31,7 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "L-BFGS": (optax.lbfgs(), {"rtol": 1e-8}),
 }
-"""By name: the optimizer and what it needs of `calibrate`: a line search sees no further than its losses."""
+"""Name -> the optimizer and its settings in `calibrate`."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The page of the benchmarks: what each measures, and its latest kept result beside peers and known answers."""
+"""The page of the benchmarks: their subjects, and their latest results against peers and known answers."""
 
 import ast
 import importlib.util
@@ -20,12 +20,12 @@ _NAMED = re.compile(r"(\d{4}-\d\d-\d\d)-(.*?)-\d+-cores-(\w+)\.json")
 _COMMAND = re.compile(r"python -m benchmarks\.(\w+)")
 _HEAD = {"machine", "load", "versions", "backend", "command", "options", "left_out", "headline"}
 _SHARED = {"comparisons", "answers", "date"}
-_ROWS = 60  # of a table of what else a file holds
+_ROWS = 60  # in a table of a file's other figures
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One file of results: the day, the benchmark and the platform by its name, and what it holds."""
+    """One file of results: its day, benchmark and platform, from its name, and its content."""
 
     file: Path
     day: str
@@ -35,7 +35,7 @@ class Kept:
 
     @classmethod
     def read(cls, file: Path) -> "Kept | None":
-        """None if it is not named as results are, or holds no JSON object."""
+        """Read a file; return None if it is not named like results, or is not a JSON object."""
         named = _NAMED.fullmatch(file.name)
         try:
             figures = json.loads(file.read_text(encoding="utf-8"))
@@ -58,12 +58,12 @@ class Kept:
 
     @property
     def told(self) -> str:
-        """The benchmark, and the platform if it is not a CPU."""
+        """Return the benchmark, and the platform if it is not a CPU."""
         return self.of if self.platform == "cpu" else f"{self.of} ({self.platform})"
 
 
 def latest(folders: Iterable[Path]) -> dict[str, list[Kept]]:
-    """The latest result of each benchmark on each platform; of one day, that of the last folder."""
+    """Return the latest result of each benchmark on each platform; on the same day, that of the last folder."""
     found: dict[str, dict[str, Kept]] = {}
     for folder in folders:
         for kept in filter(None, map(Kept.read, sorted(folder.glob("*.json")))):
@@ -74,7 +74,7 @@ def latest(folders: Iterable[Path]) -> dict[str, list[Kept]]:
 
 
 def page(names: Sequence[str], folders: Iterable[Path]) -> str:
-    """The page, as HTML without scripts or outside references."""
+    """Return the page, as HTML without scripts or external references."""
     results = latest(folders)
     others = [name for name in results if name not in names and not _is_summary(results[name][0])]
     kept = [each for name in (*names, *others) for each in results.get(name, [])]
@@ -92,7 +92,7 @@ def page(names: Sequence[str], folders: Iterable[Path]) -> str:
 
 
 def _is_summary(kept: Kept) -> bool:
-    """Whether it is the table of a run of many benchmarks."""
+    """Return True if it is the table of a run of many benchmarks."""
     rows = kept.figures.get("rows", [])
     return bool(rows) and "benchmark" in rows[0]
 
@@ -112,7 +112,7 @@ def _bars(kept: Iterable[Kept], what: str) -> Iterator[Bar]:
 
 
 def measures(name: str) -> str:
-    """What a benchmark measures: the first sentence of its module, which is not imported for that."""
+    """Return a benchmark's subject: the first paragraph of its module, which is not imported."""
     found = importlib.util.find_spec(f"benchmarks.{name}")
     if found is None or found.origin is None:
         return ""
@@ -191,7 +191,7 @@ def _share(row: Answer) -> str:
 
 
 def _rest(said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What else a file holds: its numbers, and each list of rows, nested names joined by dots."""
+    """Yield a file's other content: its numbers, and each list of rows, with nested names joined by dots."""
     for name, value in said.items():
         if name in _HEAD | _SHARED:
             continue

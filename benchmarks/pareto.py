@@ -1,19 +1,19 @@
-"""The gradient of a Heston call to its six parameters: time against temporary bytes, beside every peer.
+"""The gradient of a Heston call with respect to six parameters: time against temporary bytes, for every peer.
 
-Run `python -m benchmarks.pareto [--steps 365 4096] [--paths 16384] [--noise given drawn] [--repeat 9]
-[--budget 20] [--devices CORES] [--limit 6e9] [--ways TEXT ...] [--eager] [--out FILE] [--figure FILE]`.
-float64. The rows of a case run in turn, PyTorch's among them; a row that would take more than `budget` seconds
-runs in fewer rounds. A row whose temporaries pass `limit` bytes is left out.
+Run `python -m benchmarks.pareto [--steps 365 4096] [--paths 16384] [--noise given drawn] [--repeat 9] [--budget
+20] [--devices CORES] [--limit 6e9] [--ways TEXT ...] [--eager] [--out FILE] [--figure FILE]`. float64. The rows
+of a case run in turn, including PyTorch's; a row that would take more than `budget` seconds runs in fewer
+rounds. A row whose temporaries exceed `limit` bytes is left out.
 
-XLA hardly splits loops as short as these over the cores of a CPU, as PyTorch does, so some rows of jaxtape
-and of its JAX peers also run with the paths shared by as many CPU devices as there are cores; their bytes
-are those of all devices.
+Unlike PyTorch, XLA hardly splits such short loops over the cores of a CPU, so some rows of jaxtape and of its
+JAX peers also run with the paths shared by as many CPU devices as there are cores; their bytes are those of all
+devices.
 
-Temporaries: of JAX, the compiler's (`temp_size_in_bytes`); of PyTorch, the most bytes live at once of those
-that its allocator gave out, in a run of its own (`torch_ways.peak_bytes`). Neither counts the inputs.
+Temporaries are, for JAX, the compiler's (`temp_size_in_bytes`); for PyTorch, the peak of its allocator in a
+separate run (`torch_ways.peak_bytes`). Neither counts the inputs.
 
-Every gradient must agree with jaxtape's to 1e-9. Where noise is drawn, PyTorch draws its own, each node's from
-a seed; its gradients must agree with jaxtape's for the same normals, stacked and given.
+Every gradient must agree with jaxtape's to 1e-9. If noise is drawn, PyTorch draws its own, with a seed per
+node; its gradients must agree with jaxtape's for the same normals, stacked and given.
 """
 
 import argparse
@@ -42,7 +42,7 @@ TOLERANCE = 1e-9
 
 
 def jax_rows(problem: Problem, arguments: tuple, run: Run):
-    """Every way in JAX, compiled, but for those whose temporaries pass the limit."""
+    """Yield every way in JAX, compiled, except those whose temporaries exceed the limit."""
     ways = [*tape_ways(problem.steps), Way("lax.scan", "no checkpoint", plain)]
     ways += peer_ways(problem.steps, run.has("diffrax"))
     if len(jax.devices()) > 1:
@@ -62,7 +62,7 @@ def jax_rows(problem: Problem, arguments: tuple, run: Run):
 
 
 def chosen(ways: list[Way], run: Run) -> list[Way]:
-    """The ways that `--ways` names, or all; the run reports that others are left out."""
+    """Return the ways named by `--ways`, or all; the run reports that others are left out."""
     words = run.options.ways
     found = [way for way in ways if not words or any(word in way.name for word in words)]
     if len(found) < len(ways):
@@ -71,7 +71,7 @@ def chosen(ways: list[Way], run: Run) -> list[Way]:
 
 
 def torch_rows(problem: Problem, source, run: Run):
-    """Every way in PyTorch, and the gradient of jaxtape for the same normals if it draws its own."""
+    """Yield every way in PyTorch, and jaxtape's gradient for the same normals if PyTorch draws its own."""
     if not run.has("torch"):
         return [], None
     from . import torch_ways
@@ -95,7 +95,7 @@ def torch_rows(problem: Problem, source, run: Run):
 
 
 def reference(problem: Problem, source):
-    """The gradient by jaxtape."""
+    """Return the gradient by jaxtape."""
     scan = functools.partial(by_tape, jt.Revolve(24))
     return jax.jit(jax.grad(functools.partial(problem.value, scan)))(problem.arguments()[0], source)
 
@@ -105,7 +105,7 @@ def relative_error(gradient, expected) -> float:
 
 
 def point_of(way: Way, timed, expected) -> Point:
-    """A row's figures."""
+    """Return a row's figures."""
     return Point(
         way.system,
         way.label,
@@ -122,7 +122,7 @@ def point_of(way: Way, timed, expected) -> Point:
 
 
 def beside_peers(rows: list[tuple[int, Any, Point]]) -> Iterator[tuple[dict, dict]]:
-    """Each peer, and our quickest row on as many devices in no more bytes; if there is none, our leanest."""
+    """Yield each peer with our fastest row on as many devices in no more bytes, or else our leanest."""
     for devices, timed, peer in rows:
         if peer.system == OURS:
             continue
@@ -138,7 +138,7 @@ def beside_peers(rows: list[tuple[int, Any, Point]]) -> Iterator[tuple[dict, dic
 
 
 def measure(problem: Problem, run: Run) -> Case:
-    """Compile every way, let them take turns, and compare their gradients."""
+    """Compile every way, run them in turn, and compare their gradients."""
     arguments, before = problem.arguments(), len(run.left_out)
     in_jax = list(jax_rows(problem, arguments, run))
     in_torch, torch_expected = torch_rows(problem, arguments[1], run)
@@ -157,7 +157,7 @@ def measure(problem: Problem, run: Run) -> Case:
 
 
 def case_table(case: Case) -> Table:
-    """The rows, each beside the fastest."""
+    """Return the rows, each compared with the fastest."""
     columns = ("system", "way", "ms", "ratio", "states", "compile s", "runs", "error")
     table = table_of(case.title, *columns, left=2)
     fastest = min(point.seconds for point in case.points)
@@ -174,7 +174,7 @@ def case_table(case: Case) -> Table:
 
 
 def headline(cases: list[Case]) -> str:
-    """Our speed and bytes beside equinox's, where both keep as many states, in the middle of all cases."""
+    """Describe our speed and bytes relative to equinox's at equal numbers of states: medians over cases."""
     pairs = [pair for case in cases for pair in beside_equinox(case)]
     if not pairs:
         return ""
@@ -187,12 +187,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--steps", type=whole, nargs="+", default=[365, 4096])
     noises = ["given", "drawn"]
     found.add_argument("--noise", nargs="+", default=noises, choices=noises)
-    budget_of = "seconds of a row, of two runs at least"
+    budget_of = "maximum seconds of a row, for at least two runs"
     found.add_argument("--budget", type=float, default=20.0, help=budget_of)
     found.add_argument("--limit", type=float, default=6e9, help="bytes of temporaries")
-    ways_of = "only ways in JAX whose names have one of these in them"
+    ways_of = "only ways in JAX whose names contain one of these"
     found.add_argument("--ways", nargs="+", default=[], metavar="TEXT", help=ways_of)
-    found.add_argument("--figure", type=Path, help="file for the picture, SVG or PNG")
+    found.add_argument("--figure", type=Path, help="file for the figure, SVG or PNG")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Time against temporary bytes, one panel a case, drawn from its rows.
+"""Plot time against temporary bytes, one panel per case.
 
-Run `python -m benchmarks.pareto_figure FIGURES PICTURE` to draw the figures of an earlier run again.
+Run `python -m benchmarks.pareto_figure FIGURES PICTURE` to redraw the figures of an earlier run.
 """
 
 import argparse
@@ -31,7 +31,7 @@ BELOW = {
     OURS,
     IN_KERNELS,
     "equinox",
-}  # where a system's labels stand, so that neighbours do not meet
+}  # the position of a system's labels, so that neighbours do not overlap
 SHORT = {
     "lax.scan + checkpoint on the body": "on the body",
     "no checkpoint": "",
@@ -42,7 +42,7 @@ SHORT = {
 
 
 def draw(cases: list[Case], file: Path) -> None:
-    """All cases in one picture."""
+    """Draw all cases in one figure."""
     matplotlib.rcParams.update({"svg.hashsalt": "jaxtape", "font.size": 8})
     columns = min(2, len(cases))
     rows = -(-len(cases) // columns)
@@ -55,7 +55,7 @@ def draw(cases: list[Case], file: Path) -> None:
 
 
 def _panel(axis, case: Case) -> None:
-    """One case: a line through the rows of a system that only a number tells apart."""
+    """Draw one case: a line through the rows of a system that differ only in a number."""
     axis.set(xscale="log", yscale="log", title=case.title)
     axis.set(xlabel="temporary memory, MB", ylabel="time of a gradient, ms")
     for scale in (axis.xaxis, axis.yaxis):
@@ -80,8 +80,7 @@ def _panel(axis, case: Case) -> None:
 
 
 def _system(axis, system: str, colour: str, points: list[Point]) -> None:
-    """The points of a system and its name at one of them: hollow where no number of slots is set, squares
-    where the paths lie on several devices."""
+    """Draw a system's points and name: hollow without a number of slots, squares on several devices."""
     style = {"textcoords": "offset points", "color": colour}
     for point in points:
         fill, mark = colour if point.slots else "white", "s" if _is_spread(point) else "o"
@@ -99,14 +98,14 @@ def _system(axis, system: str, colour: str, points: list[Point]) -> None:
 
 
 def _beside(point: Point) -> dict:
-    """Where a point's label stands: numbers of ours and of equinox below it, so that neighbours do not meet."""
+    """Return the position of a point's label: below it for ours and equinox's, so that none overlap."""
     if point.system in BELOW and (point.slots or point.label == "StoreAll()"):
         return {"xytext": (-2, -3), "ha": "right", "va": "top"}
     return {"xytext": (-2, 3), "ha": "right"} if point.system in BELOW else {"xytext": (3, 2)}
 
 
 def _group(point: Point) -> str:
-    """What shares a colour and a name: rows of a system, ours in kernels apart."""
+    """Return the group that shares a color and a name: the rows of a system, with ours in kernels separate."""
     return IN_KERNELS if point.label.endswith(", kernels") else point.system
 
 
@@ -119,13 +118,13 @@ def _place(point: Point) -> tuple[float, float]:
 
 
 def _short(point: Point) -> str:
-    """What tells a row from the others of its system, in a word."""
+    """Return a short label that distinguishes a row from the others of its system."""
     label = point.label.partition(", paths on")[0]
     if point.slots or label.startswith("Revolve") or label.endswith("checkpoints"):
         return "".join(filter(str.isdigit, label))
     if label in SHORT:
         return SHORT[label]
-    if label.startswith("MultiStage"):  # of the slots, those in the host's memory
+    if label.startswith("MultiStage"):  # the number of slots in the host's memory
         return f"host {label.rpartition('=')[2].removesuffix(')')}"
     if "levels of scan" in label:
         return label[:1] + (" levels" if "checkpointed" in label else " levels, plain")
@@ -135,7 +134,7 @@ def _short(point: Point) -> str:
 
 
 def read(file: Path) -> list[Case]:
-    """The cases that `benchmarks.pareto` kept."""
+    """Read the cases saved by `benchmarks.pareto`."""
     cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
     for case in cases:
         del case["summary"]

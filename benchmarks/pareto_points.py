@@ -1,20 +1,20 @@
-"""What a row of the Pareto picture says, and what the rows of a case say together."""
+"""The rows of the Pareto figure, and their summary by case."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 OURS = "jaxtape"
-AIMS = {"given": 2.0, "drawn": 1.4}  # our speed beside equinox's at equal slots
+AIMS = {"given": 2.0, "drawn": 1.4}  # our speed relative to equinox's at equal slots
 MEMORY_AIM = 0.7
 
 
 @dataclass(frozen=True)
 class Point:
-    """One row: a way to the gradient, its times, its temporaries and how far off its gradient is.
+    """One row: a way to compute the gradient, its times, its temporaries and the error of its gradient.
 
     `error` is the largest relative difference from jaxtape's gradient for the same normals; `threads` is
-    PyTorch's number, None for JAX, which takes every core.
+    PyTorch's number, None for JAX, which uses every core.
     """
 
     system: str
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of one problem, and why others are missing."""
+    """The rows of one problem, and the reasons why others are missing."""
 
     title: str
     steps: int
@@ -56,13 +56,13 @@ class Case:
 
 
 def quickest_within(points: Iterable[Point], temp_bytes: int) -> Point | None:
-    """The quickest of those that need no more bytes."""
+    """Return the fastest of those that need no more bytes."""
     fit = [point for point in points if point.temp_bytes <= temp_bytes]
     return min(fit, key=lambda point: point.seconds, default=None)
 
 
 def undominated(case: Case) -> list[str]:
-    """The peer rows at which no row of ours takes no more bytes and no more time; our nearest beside each."""
+    """Describe the peer rows that none of our rows dominates in bytes and time, each with our nearest row."""
     lines = []
     for peer in case.peers:
         nearest = quickest_within(case.ours, peer.temp_bytes)
@@ -77,7 +77,7 @@ def undominated(case: Case) -> list[str]:
 
 
 def beside_equinox(case: Case) -> list[tuple[int, float, float]]:
-    """Slots, equinox's time over ours, and our bytes over equinox's, where both keep as many."""
+    """Return slots, equinox's time over ours, and our bytes over equinox's, at equal numbers of slots."""
     theirs = {p.slots: p for p in case.peers if p.system == "equinox" and p.slots}
     pairs = [(p.slots, p, theirs[p.slots]) for p in case.ours if p.slots in theirs]
     return [
@@ -88,7 +88,7 @@ def beside_equinox(case: Case) -> list[tuple[int, float, float]]:
 
 
 def summary(case: Case) -> dict:
-    """The two aims, and what was met."""
+    """Return the two aims, and whether they were met."""
     open_rows, pairs = undominated(case), beside_equinox(case)
     aim = AIMS[case.noise]
     return {

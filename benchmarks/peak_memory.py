@@ -1,4 +1,4 @@
-"""Memory that a block of a program takes at its peak (Linux)."""
+"""Measure the peak memory of a block of code (Linux)."""
 
 import ctypes
 import sys
@@ -9,10 +9,11 @@ import jax
 
 
 class Peak:
-    """Bytes that the process grows by, at its peak, while the block runs; None where that is not told.
+    """The peak growth of the process in bytes while the block runs; None if unavailable.
 
-    What was freed before, and is kept for later by the allocator, is given back first. On an accelerator: bytes
-    of its memory. PyTorch's peak is that of the block; JAX's is that of the process so far, which never falls.
+    Memory freed before, but kept by the allocator, is first returned to the system. On an accelerator, it is
+    the device's memory: PyTorch's peak is that of the block; JAX's is that of the process so far, which never
+    falls.
     """
 
     bytes: int | None = None
@@ -22,7 +23,7 @@ class Peak:
         if jax.default_backend() != "cpu":
             torch = sys.modules.get("torch")
             if torch and not torch.cuda.is_available():
-                return self  # whose memory it is, the host's or the device's, is not known
+                return self  # it is unknown whether the memory is the host's or the device's
             self._before = _of_device("bytes_in_use")
             if torch:
                 torch.cuda.reset_peak_memory_stats()
@@ -30,7 +31,7 @@ class Peak:
             return self
         try:
             ctypes.CDLL("libc.so.6").malloc_trim(0)
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here on
+            Path("/proc/self/clear_refs").write_text("5")  # reset the peak
             self._before = _status("VmRSS")
         except OSError:
             pass

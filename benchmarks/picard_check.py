@@ -1,8 +1,9 @@
-"""Multilevel Picard iterations beside the published values of equations whose drivers read y.
+"""Multilevel Picard iteration compared with published values of equations whose drivers depend on y.
 
 Run `python -m benchmarks.picard_check [--levels 5] [--samples 4] [--repeats 16] [--dim 100] [--out FILE]`. Each
-number of levels up to the last is told; where the next one differs by noise alone, iterates have converged.
-Seconds are of the second call, compiled before. Published: E, Han, Jentzen (2017), for a hundred dimensions.
+number of levels up to the last is reported; when the next one differs only by noise, the iterates have
+converged. Seconds are those of the second call, after compilation. Published values: E, Han, Jentzen (2017),
+for a hundred dimensions.
 """
 
 import argparse
@@ -21,7 +22,7 @@ PUBLISHED = {"allen_cahn": 0.0527813, "default_risk": 57.300}
 
 
 def measured(name: str, dim: int, levels: int, samples: int, repeats: int) -> dict[str, Any]:
-    """Estimate and seconds of one equation and number of levels."""
+    """Return the estimate and the seconds of one equation and number of levels."""
     problem = getattr(problems, name)(dim)
     for seed in range(2):
         start = time.perf_counter()

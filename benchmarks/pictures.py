@@ -1,4 +1,4 @@
-"""Pictures of ratios: one line a comparison, on a logarithmic axis, with its quartiles."""
+"""Figures of ratios: one line per comparison, on a logarithmic axis, with its quartiles."""
 
 import math
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pricing.reporting.charts import THEME, drawn
 
 _LINE = 0.165  # inches
-_SPAN = 2.0  # decades: below it 2 and 5 times a power of ten are labelled, too
+_SPAN = 2.0  # decades; on shorter axes, 2 and 5 times powers of ten are labelled, too
 
 
 @dataclass(frozen=True)
 class Bar:
     """A ratio and its quartiles, if they are known.
 
-    group: the benchmark and its task, which stand over the bars of all their peers; label: the peer.
+    `group` is the benchmark and its task, shown above the bars of all their peers; `label` is the peer.
     """
 
     group: str
@@ -28,7 +28,7 @@ class Bar:
 
 
 def bars(found: Iterable[Bar], title: str, axis: str) -> str:
-    """The picture as SVG; nothing if there are no ratios."""
+    """Return the figure as SVG; an empty string if there are no ratios."""
     rows = [bar for bar in found if bar.ratio > 0.0]
     if not rows:
         return ""
@@ -37,7 +37,7 @@ def bars(found: Iterable[Bar], title: str, axis: str) -> str:
 
 
 def _lines(rows: list[Bar]) -> list[Bar | str]:
-    """The bars, and before the first one of each group its name."""
+    """Return the bars, with each group's name before its first bar."""
     lines: list[Bar | str] = []
     for place, bar in enumerate(rows):
         if not place or rows[place - 1].group != bar.group:

@@ -1,14 +1,14 @@
-"""Thousands of Bermudan contracts in one backward regression, beside one contract alone.
+"""Thousands of Bermudan contracts in one backward regression, compared with a single contract.
 
 Run `python -m benchmarks.portfolio_fbsde [--contracts 2000] [--paths 16384] [--repeat 3] [--fresh 16384]
-[--fresh-each 4096] [--out FILE]`. Puts on baskets of ten correlated assets, exercised on four dates of a year:
-strikes and weights are drawn. All share paths, functions and one Gram matrix a date. Both solves take turns
-(compiled before; the best of the repeats). A program that is compiled for one contract serves every other.
-Agreement: twenty contracts of the batch beside their own solves from the same paths, as shares of the value, of
-the norm of Delta and of that of Gamma: the worst is told. From other paths they differ by the noise of both
-solves, whatever the number of contracts.
-Figures of a long and short portfolio, and of each contract, are certified on fresh paths: standard errors are
-the largest of the entries, as shares of the largest entry; of contracts the median is told, and the worst.
+[--fresh-each 4096] [--out FILE]`. Puts on baskets of ten correlated assets, exercisable on four dates of a
+year, with random strikes and weights. All share paths, basis functions and one Gram matrix per date. Both
+solves take turns (compiled before; the best of the repeats). A program compiled for one contract serves every
+other. Agreement: twenty contracts of the batch are compared with their own solves on the same paths, relative
+to the value and to the norms of Delta and Gamma; the worst is reported. On other paths they differ by the noise
+of both solves, whatever the number of contracts. Figures of a long-short portfolio, and of each contract, are
+certified on fresh paths. Standard errors are the largest over the entries, relative to the largest entry; for
+contracts, the median and the worst are reported.
 """
 
 import argparse
@@ -59,13 +59,13 @@ def figures(solution: Solution, spot: jax.Array) -> dict[str, jax.Array]:
 
 
 def apart(found: dict[str, jax.Array], index: int, alone: dict[str, jax.Array]) -> list[float]:
-    """Of one contract: the difference in each figure, as a share of its norm."""
+    """Return the difference in each figure of one contract, relative to its norm."""
     rows = [(found[name][index], alone[name]) for name in FIGURES]
     return [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in rows]
 
 
 class Solves:
-    """The backward regression of so many contracts, of all and of one alone, from the paths of a seed."""
+    """The backward regression of all `count` contracts and of a single one, on the paths of a seed."""
 
     def __init__(self, count: int, paths: int):
         self.puts, self.model = book(count), model()
@@ -87,7 +87,7 @@ class Solves:
 
 
 def agreement(solves: Solves, found: dict[str, jax.Array], chosen: np.ndarray) -> list[Figure]:
-    """The largest differences of the chosen contracts from their own solves, of the same and other paths."""
+    """Return the largest differences of chosen contracts from their own solves, on the same and other paths."""
     rows = []
     for paths, seed in (("the same paths", 0), ("other paths", 1)):
         alone = [(i, solves.figures(solves.one(i, seed))) for i in chosen]
@@ -103,7 +103,7 @@ def agreement(solves: Solves, found: dict[str, jax.Array], chosen: np.ndarray) -
 def totals(
     solves: Solves, whole: Solution, found: dict[str, jax.Array], repeat: int
 ) -> tuple[float, list[Figure]]:
-    """Seconds of the portfolio's Delta and Gamma, and how far they are from the sums over contracts."""
+    """Return the seconds of the portfolio's Delta and Gamma, and their errors against sums over contracts."""
     portfolio = whole.portfolio(np.ones(solves.puts.batch_shape))
     greeks = jax.jit(lambda x: (portfolio.delta(0.0, x), portfolio.gamma(0.0, x)))
     results, times = interleaved({"total": lambda: greeks(solves.model.spot)}, repeat)
@@ -115,7 +115,7 @@ def totals(
 
 
 def certified(whole: Solution, count: int, paths: int, of_each: int) -> list[Figure]:
-    """Standard errors of a portfolio's figures and of those of each contract, and the seconds they take."""
+    """Return the standard errors of a portfolio's figures and of each contract's, and the seconds they take."""
     rows, dice = [], np.random.default_rng(7)
     ways = {"the portfolio": (paths, dice.normal(size=count)), "each contract": (of_each, None)}
     for name, (number, quantities) in ways.items():
@@ -148,7 +148,7 @@ def certified(whole: Solution, count: int, paths: int, of_each: int) -> list[Fig
 
 
 def measured(count: int, paths: int, repeat: int, fresh: int, fresh_each: int) -> list[Figure]:
-    """Every figure of the table; what it may be at most, where something is asked for."""
+    """Return every figure of the table, with its maximum if there is an aim."""
     solves = Solves(count, paths)
     whole = solves.whole()
     _, times = interleaved({"all": solves.whole, "one": lambda: solves.one(0)}, repeat)

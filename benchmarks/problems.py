@@ -1,4 +1,4 @@
-"""The chains that the tape is measured on: steps of Heston and of Black-Scholes, noise given or drawn."""
+"""The chains used in measurements of the tape: Heston and Black-Scholes steps, with noise given or drawn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Model:
 
     name: str
     parameters: tuple[float, ...]
-    noise_shape: tuple[int, ...]  # of one node's normals, before the paths
+    noise_shape: tuple[int, ...]  # leading axes of one node's normals, before the paths
     start: Callable  # (xp, p, paths) -> state, the log-spot first
     step: Callable  # (xp, p, dt, state, normals) -> state
     needed: tuple[bool, ...]  # the leaves of the state that a reverse sweep reads
@@ -70,23 +70,23 @@ BLACK_SCHOLES = Model(
 
 
 def payoff(xp, log_spot):
-    """Mean payoff of a call at the money."""
+    """Return the mean payoff of an at-the-money call."""
     return xp.mean(xp.clip(xp.exp(log_spot) - 1.0, min=0.0))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A call on `paths` paths of `steps` steps over a year, differentiated to the model's parameters.
+    """A call on `paths` paths of `steps` steps over a year, differentiated in the model's parameters.
 
-    The noise is given, as an array of normals, or drawn inside the step, from a key folded with the
-    node's index. `source` is that array or that key: an argument of every program.
+    The noise is given, as an array of normals, or drawn inside the step, from a key folded with the node's
+    index. `source`, that array or that key, is an argument of every program.
     """
 
     model: Model
     steps: int
     paths: int
     noise: str
-    devices: int = 1  # that share the paths
+    devices: int = 1  # number of devices that share the paths
 
     @property
     def title(self) -> str:
@@ -94,7 +94,7 @@ class Problem:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the state of all paths at one position."""
+        """Return the bytes of the state of all paths at one position."""
         return len(self.model.needed) * self.paths * 8
 
     @property
@@ -102,7 +102,7 @@ class Problem:
         return *self.model.noise_shape, self.paths
 
     def arguments(self) -> tuple[tuple, Any]:
-        """The parameters and the source of the noise."""
+        """Return the parameters and the source of the noise."""
         key, p = jax.random.key(0), tuple(map(jnp.float64, self.model.parameters))
         if self.noise == "drawn":
             return p, key
@@ -110,16 +110,16 @@ class Problem:
         return p, normals if self.devices == 1 else jax.device_put(normals, self._placed(normals))
 
     def xs(self, source):
-        """What each node reads: its normals, or its index."""
+        """Return each node's input: its normals, or its index."""
         return jnp.arange(self.steps, dtype=jnp.int32) if self.noise == "drawn" else source
 
     def step(self, p, source, state, x):
-        """One node."""
+        """Run one node."""
         z = self._drawn(jax.random.fold_in(source, x)) if self.noise == "drawn" else x
         return self.model.step(jnp, p, 1.0 / self.steps, state, jax.tree.map(self._shared, z))
 
     def _drawn(self, key):
-        """A node's normals, each Brownian motion's from a key of its own: who needs one draws one."""
+        """Draw a node's normals, with a key for each Brownian motion, so that only needed ones are drawn."""
         draw = lambda key: jax.random.normal(key, (self.paths,))
         if not self.model.noise_shape:
             return draw(key)
@@ -129,7 +129,7 @@ class Problem:
         return jax.tree.map(self._shared, self.model.start(jnp, p, self.paths))
 
     def _shared(self, leaf):
-        """A leaf whose last axis, the paths, lies on all devices."""
+        """Shard a leaf's last axis, the paths, over all devices."""
         if self.devices == 1:
             return leaf
         return jax.lax.with_sharding_constraint(leaf, self._placed(leaf))
@@ -139,6 +139,6 @@ class Problem:
         return NamedSharding(mesh, PartitionSpec(*(None,) * (leaf.ndim - 1), "paths"))
 
     def value(self, scan: Callable, p, source):
-        """The mean payoff, the paths run by `scan(f, init, xs)`, which returns the last state."""
+        """Return the mean payoff, with paths simulated by `scan(f, init, xs)`, which returns the last state."""
         f = lambda state, x: (self.step(p, source, state, x), None)
         return payoff(jnp, scan(f, self.start(p), self.xs(source))[0])

@@ -1,8 +1,8 @@
-"""Print the tables of a curve made of basis swaps, and of trades on it, as QuantLib values them.
+"""Print the tables of a curve built from basis swaps, and of trades on it, valued by QuantLib.
 
     python -m benchmarks.quantlib_basis_tables
 
-The curve of three-month rates is made of a deposit and of swaps of three-month rates, with a spread, for
+The curve of three-month rates is built from a deposit and from swaps of three-month rates plus a spread against
 six-month rates; payments are discounted on overnight swaps (`quantlib_rates_tables` has those curves).
 """
 

@@ -1,4 +1,4 @@
-"""Thousands of Europeans and of barriers under a flat Black-Scholes market, beside QuantLib."""
+"""Thousands of Europeans and barriers in a flat Black-Scholes market, compared with QuantLib."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ SEED = 7
 
 
 def closed_form(product, model):
-    """Value, Delta, Gamma and vega of every contract of a batch, and nothing else."""
+    """Return only value, Delta, Gamma and vega of every contract in a batch."""
     method, zero, one = ClosedForm(), jnp.zeros(()), jnp.ones(())
 
     def of_one(product):
@@ -30,7 +30,7 @@ def closed_form(product, model):
 
 
 def black_scholes_rows(count: int, repeat: int) -> list[Row]:
-    """Europeans by the engines' own Greeks; barriers, whose engine has none, by bumps."""
+    """Compare Europeans by the engine's own Greeks, and barriers, whose engine has none, by bumps."""
     rng, model = np.random.default_rng(SEED), BlackScholes(SPOT, RATE, VOL, DIVIDEND)
     strikes, days = rng.uniform(70.0, 130.0, count), rng.integers(7, 1826, count)
     options = rng.choice(["call", "put"], count).tolist()

@@ -1,9 +1,9 @@
-"""Print the tables of caps and floors, as QuantLib values them on flat curves.
+"""Print the tables of caps and floors, valued by QuantLib on flat curves.
 
     python -m benchmarks.quantlib_cap_tables
 
-Engines are BlackCapFloorEngine, also with a shift, BachelierCapFloorEngine and AnalyticCapFloorEngine of Hull
-and White; times are whole days over 365, and the rate of each period is fixed on its first day.
+The engines are BlackCapFloorEngine, also with a shift, BachelierCapFloorEngine and AnalyticCapFloorEngine of
+Hull-White; times are whole days over 365, and the rate of each period is fixed on its first day.
 """
 
 import itertools

@@ -1,9 +1,9 @@
-"""Print the tables of caplet vols that quotes of caps give, and of caps on them, by QuantLib.
+"""Print the tables of caplet vols stripped from quotes of caps, and of caps on them, by QuantLib.
 
     python -m benchmarks.quantlib_caplet_tables
 
-The vols are OptionletStripper1's, of a quote at every period, so that no interpolation of quotes is needed;
-caps are by BlackCapFloorEngine and BachelierCapFloorEngine on them. Rates are fixed on the first day of their
+The vols are OptionletStripper1's, with a quote at every period, so that quotes need no interpolation; caps are
+valued by BlackCapFloorEngine and BachelierCapFloorEngine on them. Rates are fixed on the first day of their
 periods. The curves are those of `benchmarks.quantlib_rates_tables`.
 """
 
@@ -35,7 +35,7 @@ COLUMNS = "type", "strike", "start", "maturity", "frequency", "forward_curve"
 
 
 def flat_vols(strikes: tuple[float, ...], smile: tuple[float, float, float]) -> list[list[float]]:
-    """Return the quoted vols, which rise to the third maturity and then fall."""
+    """Return the quoted vols, which rise up to the third maturity and then fall."""
     level, slope, bend = smile
     terms = [1.0 + 0.05 * min(place, 2) - 0.02 * max(place - 2, 0) for place in range(9)]
     of_strike = [level + slope * x + bend * x * x for x in (k - 0.015 for k in strikes)]

@@ -1,9 +1,9 @@
-"""Print the tables of coupons of constant maturity swaps, as QuantLib replicates them on flat curves.
+"""Print the tables of constant-maturity-swap coupons, valued by QuantLib's replication on flat curves.
 
     python -m benchmarks.quantlib_cms_tables
 
-The pricer is LinearTsrPricer on one vol of swaptions; times are whole days over 365, and the swap of a coupon
-begins on the day of its fixing, with annual fixed and fifth-annual floating payments.
+The pricer is LinearTsrPricer with one swaption vol; times are whole days over 365, and the swap of a coupon
+starts on the day of its fixing, with annual fixed payments and floating payments every fifth of a year.
 """
 
 import itertools

@@ -1,10 +1,10 @@
-"""Print the tables of options on a share that pays cash dividends, as QuantLib values them.
+"""Print the tables of options on a share that pays cash dividends, valued by QuantLib.
 
     python -m benchmarks.quantlib_dividend_tables
 
-The market is that of `MARKET`; times are whole days over 365. European options are by
+The market is `MARKET`; times are whole days over 365. European options are valued by
 AnalyticDividendEuropeanEngine, others by FdBlackScholesVanillaEngine and FdBlackScholesBarrierEngine on the
-grids that each table names, by Crank and Nicolson's scheme.
+grids named in each table, with the Crank-Nicolson scheme.
 """
 
 import itertools
@@ -35,7 +35,7 @@ class Peer(Flat):
         self.dividends = ql.DividendVector(days, list(CASH))
 
     def grid(self, dynamics: str, steps: int, nodes: int):
-        """Return the engine of a grid under one of both dynamics."""
+        """Return the engine of a grid under one of the two dynamics."""
         kinds = ql.FdBlackScholesVanillaEngine
         model = kinds.Escrowed if dynamics == "escrowed" else kinds.Spot
         scheme = ql.FdmSchemeDesc.CrankNicolson()
@@ -68,7 +68,7 @@ def _table(name: str, source: str, settings: str, columns: str, rows: list[str])
 
 
 def european(peer: Peer) -> str:
-    """Return European options under escrowed dynamics, with Delta and Gamma to the raw spot."""
+    """Return European options under escrowed dynamics, with Delta and Gamma in the raw spot."""
     engine, rows = ql.AnalyticDividendEuropeanEngine(peer.process, peer.dividends), []
     for option, strike in itertools.product(OPTION, STRIKES):
         found = peer.vanilla(option, strike, engine)

@@ -1,9 +1,9 @@
-"""Print the tables of swaptions with an exercise lag, and exercised between coupons, as QuantLib values them.
+"""Print the tables of swaptions with an exercise lag, and exercised between coupons, valued by QuantLib.
 
     python -m benchmarks.quantlib_exercise_tables
 
 The engines are JamshidianSwaptionEngine and FdHullWhiteSwaptionEngine, on a flat curve; times are whole days
-over 365. A swap that is entered within a period begins with the next whole one.
+over 365. A swap entered within a period starts with the next whole one.
 """
 
 import itertools
@@ -26,13 +26,13 @@ _CONSTANTS = (
 
 
 def value(side: str, strike: float, lag: int, *, is_bermudan: bool) -> float:
-    """Return the value of the right to enter an annual swap of four years, or what is left of it.
+    """Return the value of the right to enter an annual four-year swap, or the rest of it.
 
     Args:
         side: The word "payer" or "receiver".
         strike: The fixed rate.
         lag: The days from each exercise to the start of its swap.
-        is_bermudan: Whether there is an exercise date for each period, or for the first alone.
+        is_bermudan: Whether there is an exercise date for each period, or only for the first.
     """
     ql.Settings.instance().evaluationDate = _TODAY
     count, calendar = ql.Actual365Fixed(), ql.NullCalendar()

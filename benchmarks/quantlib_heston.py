@@ -1,4 +1,4 @@
-"""The sample book, a calibration and the risk to quotes under Heston, beside QuantLib."""
+"""The sample book, a calibration and sensitivities to quotes under Heston, compared with QuantLib."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ GRID = (100, 100, 50)  # QuantLib's default
 FINE_GRIDS = (
     (400, 100, 200),
     (800, 150, 400),
-)  # the second, and the limit of both, judge both libraries
+)  # the second, and the limit of both, are the references for both libraries
 OUR_FINE_GRID = (400, 120, 200)
 SEED = 7
 
@@ -32,7 +32,7 @@ def start_of(market: Market) -> Heston:
 
 
 def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], Heston]:
-    """The same surface from the same start; both ends judged by our residuals."""
+    """Compare fits to the same surface from the same start; both results are judged by our residuals."""
     start = start_of(market)
     quotes = market.equities[NAME].surface
     peer = HestonMarket(market, NAME, start)
@@ -61,19 +61,19 @@ def calibration_row(market: Market, repeat: int) -> tuple[Row, dict[str, str], H
 
 
 def values_of(book: Book, market: Market, models, **how) -> np.ndarray:
-    """The value of each contract of a book, and no Greeks."""
+    """Return the value of each contract of a book, without Greeks."""
     found = risk(book, market, lambda _: models, greeks=False, **how)
     return np.array([trade.figures.value for trade in found.trades])
 
 
 def figures_of(result) -> dict[str, np.ndarray]:
-    """Each measure of all trades, which are on one underlying."""
+    """Return each measure of all trades, which are on one underlying."""
     rows = [vars(trade.figures) for trade in result.trades]
     return {name: np.array([jax.tree.leaves(row[name])[0] for row in rows]) for name in MEASURES}
 
 
 def only(book: Book, *kinds: str, every: int = 1) -> Book:
-    """The trades of these kinds, or every so manieth of them; barriers that are watched all the time alone."""
+    """Return every `every`-th trade of these kinds; of the barriers, only those monitored continuously."""
     rows = [row for row in book.rows if row.type in kinds]
     rows = [row for row in rows if row.type != "barrier" or row.trade.dates is None]
     return replace(book, rows=tuple(rows[::every]))
@@ -83,7 +83,7 @@ def only(book: Book, *kinds: str, every: int = 1) -> Book:
 class Sides:
     """The market, our models fitted to it and their derivative, and QuantLib's with the same parameters.
 
-    direction: in which a parallel shift of all quoted vols moves the parameters.
+    `direction` is the move of the parameters under a parallel shift of all quoted vols.
     """
 
     market: Market
@@ -114,7 +114,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Part:
-    """Some trades: figures and times of each way, and the rows they make."""
+    """Some trades: figures and times of each way, and their rows."""
 
     rows: list[Row]
     results: dict
@@ -122,7 +122,7 @@ class Part:
 
 
 def claims_part(sides: Sides, claims: Book, repeat: int) -> Part:
-    """Europeans and digitals: the whole risk, and values alone."""
+    """Compare Europeans and digitals: the whole risk, and values only."""
     peer = sides.peer
     engines = {
         "AnalyticHestonEngine": ql.AnalyticHestonEngine(peer.model),
@@ -157,7 +157,7 @@ def claims_part(sides: Sides, claims: Book, repeat: int) -> Part:
 
 
 def knocks_part(sides: Sides, knocks: Book, repeat: int) -> Part:
-    """Barriers: the whole risk, and values alone."""
+    """Compare barriers: the whole risk, and values only."""
     peer, grids = sides.peer, sides.peer.barriers(knocks.trades, GRID)
     results, times = interleaved(
         {
@@ -187,7 +187,7 @@ def ours_of(results: dict) -> str:
 def heston_rows(
     book: Book, sides: Sides, repeat: int, every: int, judged: int, coarser: int
 ) -> tuple[list[Row], dict[str, str]]:
-    """The book by kinds, and as a whole: QuantLib's time for the whole is the sum of the parts."""
+    """Compare the book by kind and as a whole; QuantLib's time for the whole is the sum of the parts."""
     claims = only(book, "european", "digital", every=every)
     knocks = only(book, "barrier", every=every)
     parts = (
@@ -211,7 +211,7 @@ def heston_rows(
 def barrier_facts(
     sides: Sides, knocks: Book, results: dict, judged: int, coarser: int
 ) -> dict[str, str]:
-    """Both default grids' values against the limit of QuantLib's fine grids, and our fine grid."""
+    """Compare values on both default grids, and on our fine grid, with the limit of QuantLib's fine grids."""
     count, peer = min(judged, len(knocks.rows)), sides.peer
     chosen = sorted(np.random.default_rng(SEED).choice(len(knocks.rows), count, False).tolist())
     book = replace(knocks, rows=tuple(knocks.rows[i] for i in chosen))
@@ -247,7 +247,7 @@ def _sum(*times: Timing) -> Timing:
 
 
 def sweep_facts(book: Book, sides: Sides, repeat: int, every: int) -> dict[str, str]:
-    """What the risk to every quote costs, in plain valuations, beside bumping every quote."""
+    """Return the cost of the risk to every quote, in plain valuations, compared with bumping every quote."""
     book = only(book, "european", "digital", "barrier", every=every)
     market, models = sides.market, sides.models
     surface = market.equities[NAME].surface

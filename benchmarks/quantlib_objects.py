@@ -1,4 +1,4 @@
-"""QuantLib's side: contracts, engines, and Greeks by bumps where its engines give none."""
+"""QuantLib's side: contracts, engines, and Greeks by bumps if its engines give none."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ KIND = {
 }
 MEASURES = ("value", "delta", "gamma", "vega")
 ORDER = ("long_run_variance", "mean_reversion", "vol_of_vol", "correlation", "initial_variance")
-SPREAD = 0.05  # half the width of the call spread that stands for a digital, in strike
+SPREAD = 0.05  # half the width, in strike, of the call spread that approximates a digital
 DAY_COUNT, CALENDAR = ql.Actual365Fixed(), ql.NullCalendar()
 
 Figures = dict[str, np.ndarray]
@@ -65,18 +65,18 @@ class Flat:
         return _with_engine(built, engine)
 
     def analytic(self, options: Sequence[ql.EuropeanOption]) -> Figures:
-        """The engine's own figures, after a move of the spot too small to show."""
+        """Return the engine's own figures, after a negligible move of the spot."""
         self.spot.setValue(self.base + next(self._nudges))
         rows = [(o.NPV(), o.delta(), o.gamma(), o.vega()) for o in options]
         return dict(zip(MEASURES, np.array(rows).T, strict=True))
 
     def values(self, options: Sequence[ql.Instrument]) -> Figures:
-        """One price a contract, after such a move."""
+        """Return one price per contract, after such a move."""
         self.spot.setValue(self.base + next(self._nudges))
         return {"value": _prices(options)}
 
     def bumped(self, options: Sequence[ql.Instrument]) -> Figures:
-        """Five prices a contract: spot -/+ 0.01 %, vol -/+ 1e-4, base."""
+        """Compute five prices per contract: spot -/+ 0.01 %, vol -/+ 1e-4, base."""
         vol = self.vol.value()
         move_vol = lambda shift: self.vol.setValue(vol + shift)
         return _by_bumps(lambda: _prices(options), self.spot, move_vol)
@@ -86,7 +86,7 @@ class Flat:
 
 
 class HestonMarket:
-    """QuantLib's Heston model on a market of one curve and one underlying; parameters settable."""
+    """QuantLib's Heston model, with settable parameters, on a market of one curve and one underlying."""
 
     def __init__(self, market: Market, name: str, model: Heston):
         self.asof = _date(market.asof)
@@ -110,7 +110,7 @@ class HestonMarket:
         self.model.setParams(ql.Array(list(map(float, parameters))))
 
     def terminal(self, trades: Sequence[Any], engine: ql.PricingEngine) -> Portfolio:
-        """Europeans, and digitals as call (put) spreads: cash = -side dV/dK, asset = side V + K cash."""
+        """Return Europeans, and digitals as call (put) spreads: cash = -side dV/dK, asset = side V + K cash."""
 
         def vanilla(trade, strike):
             payoff = ql.PlainVanillaPayoff(OPTION[trade.option], strike)
@@ -134,7 +134,7 @@ class HestonMarket:
         return [parts(trade) for trade in trades]
 
     def barriers(self, trades: Sequence[Any], grid: tuple[int, int, int]) -> Portfolio:
-        """On a grid of (steps, spots, variances)."""
+        """Return barriers on a grid of (steps, spots, variances)."""
         engine = ql.FdHestonBarrierEngine(self.model, *grid)
         built = [
             ql.BarrierOption(
@@ -147,12 +147,12 @@ class HestonMarket:
         return [[(option, 1.0)] for option in _with_engine(built, engine)]
 
     def values(self, portfolio: Portfolio) -> Figures:
-        """Prices alone."""
+        """Return prices only."""
         self._forget()
         return {"value": _values(portfolio)}
 
     def by_bumps(self, portfolio: Portfolio, direction: np.ndarray) -> Figures:
-        """Five prices a contract; vega along a direction of the parameters, per 1.00."""
+        """Compute five prices per contract; vega is along a direction of the parameters, per 1.00."""
 
         def move(shift: float) -> None:
             self.set(self.parameters + shift * direction)
@@ -160,7 +160,7 @@ class HestonMarket:
         return _by_bumps(lambda: _values(portfolio), self.spot, move)
 
     def by_grid(self, portfolio: Portfolio, direction: np.ndarray, bump: float = 1e-4) -> Figures:
-        """Two prices a contract: Delta and Gamma from the grid, vega by a one-sided bump."""
+        """Compute two prices per contract: Delta and Gamma from the grid, vega by a one-sided bump."""
         self._forget()
         value = _values(portfolio)
         delta = np.array([option.delta() for ((option, _),) in portfolio])
@@ -171,7 +171,7 @@ class HestonMarket:
         return {"value": value, "delta": delta, "gamma": gamma, "vega": vega}
 
     def calibration(self) -> Callable[[], dict[str, float]]:
-        """A calibration from the parameters given, to call again and again; its objects are built here."""
+        """Return a calibration from the given parameters, for repeated calls; its objects are built here."""
         engine = ql.AnalyticHestonEngine(self.model, 64)
         helpers = []
         for i, expiry in enumerate(self.surface.expiries):
@@ -196,7 +196,7 @@ class HestonMarket:
         return calibrate
 
     def _forget(self) -> None:
-        """Make every instrument price anew."""
+        """Make every instrument recompute its price."""
         self.set(self.parameters)
 
 

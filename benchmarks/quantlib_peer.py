@@ -1,10 +1,10 @@
-"""Books, barriers and a calibration beside QuantLib: differences, times and ratios.
+"""Books, barriers and a calibration compared with QuantLib: differences, times and ratios.
 
 Run `python -m benchmarks.quantlib_peer [--contracts 10000] [--every 1] [--judged 8] [--coarser 1] [--repeat 3]
-[--parts black-scholes heston] [--out FILE]`. Contracts are those under Black-Scholes; under Heston
-every so manieth trade of the sample book counts. Some barriers are judged by fine grids, which may be made
-coarser by a factor. Light jobs run several times `repeat`. One process; the ways run in turn, warmed up.
-QuantLib runs on one core; JAX takes every core it is given (`taskset -c 0` gives it one).
+[--parts black-scholes heston] [--out FILE]`. `--contracts` is their number under Black-Scholes; under Heston,
+every `--every`-th trade of the sample book is used. `--judged` barriers are compared with fine grids, which
+`--coarser` coarsens by a factor. Light jobs run several times `repeat`. All run in one process, in turn, warmed
+up. QuantLib runs on one core; JAX uses every core available (`taskset -c 0` leaves it one).
 """
 
 import argparse
@@ -50,7 +50,7 @@ def differences_table(rows: list[Row]) -> Table:
 
 
 def sample() -> tuple[Market, Book]:
-    """The trades of the sample book on the DAX, and the sample market with the DAX alone."""
+    """Return the trades of the sample book on the DAX, and the sample market with only the DAX."""
     whole = Market.read(SAMPLES / "dax_2002-07-05.json")
     dax = {"DAX": whole.equities["DAX"]}
     parts = {
@@ -64,7 +64,7 @@ def sample() -> tuple[Market, Book]:
 
 
 def measured(options) -> tuple[list[Row], dict[str, str]]:
-    """The rows of all tasks, and what is told beside them."""
+    """Return the rows of all tasks, and additional facts."""
     from .quantlib_black_scholes import black_scholes_rows
     from .quantlib_heston import Sides, calibration_row, heston_rows, sweep_facts
 

@@ -29,7 +29,7 @@ LEVELS = {
         [0.25, 0.02, -0.15, -0.2, -0.05, 0.25, 0.35],
     ),
 }
-"""Name -> percents of the overnight swaps; of a deposit of 6M and the FRAs; of the swaps of forward rates."""
+"""Name -> percentages: overnight swaps, the 6M deposit and the FRAs, swaps of forward rates."""
 
 TIMES = (0.01, 0.1, 0.3, 0.7, 1.2, 1.7, 2.5, 4.0, 6.0, 8.5, 14.0, 25.0)
 PAYMENT_LAG = 1

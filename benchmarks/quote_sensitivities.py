@@ -1,10 +1,10 @@
-"""Sensitivities to quotes through a fit: seconds beside one residual Jacobian, and beside bumps of every quote.
+"""Sensitivities to quotes through a fit, compared with one residual Jacobian, and with bumping every quote.
 
 Run `python -m benchmarks.quote_sensitivities [--bumps 8] [--repeat 100] [--out FILE]`. Two fits: Heston to the
-DAX's 104 vols, Hull and White to a matrix of 25. The value is cheap, a product of parameters, so that what is
-measured is the way through the fit. One residual Jacobian is `LeastSquaresProblem.linearized`, the cost of a
-step of the search. The peer bumps a quote up and down and fits again (`calibration.fit`, from the optimum), for
-the first few quotes; for all of them it takes longer in proportion. All are warmed up and take turns.
+DAX's 104 vols, Hull and White to a matrix of 25. The value is cheap, a product of parameters, so that the time
+is that of the derivative through the fit. One residual Jacobian is `LeastSquaresProblem.linearized`, the cost
+of a step of the search. The peer bumps a quote up and down and refits (`calibration.fit`, from the optimum),
+for the first few quotes, scaled to all of them. All are warmed up and take turns.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from .command import Run, parser_of, table_of, whole
 from .large_book import SAMPLES
 from .timing import Timed, take_turns
 
-STEP = 1e-4  # of a vol
+STEP = 1e-4  # bump of a vol
 
 
 def of_heston(model: Any):

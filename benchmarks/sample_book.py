@@ -1,6 +1,6 @@
-"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then what else a desk has.
+"""Write the sample book: 2,000 options on the DAX of 5 July 2002, then other trades of a desk.
 
-After them are some trades of other kinds, then those with a past and in other currencies (`sample_desk.py`).
+Some trades of other kinds follow, then those with a past and in other currencies (`sample_desk.py`).
 `python -m benchmarks.sample_book` writes `pricing/samples/dax_book.csv`, always the same. Trades of one kind
 have lists of dates of one padded length, so that one program values them all.
 """
@@ -40,7 +40,7 @@ NONE_HERE = {
     *("average_strike", "cliquet", "double_touch", "forward_start", "lookback", "spread", "touch"),
     *NONE_IN_RATES,
 }
-"""The kinds of which the sample has no trade: `test_exotics.py`, `test_caps.py` and `test_basis_swaps.py` value
+"""The kinds without a trade in the sample; `test_exotics.py`, `test_caps.py` and `test_basis_swaps.py` have
 one each."""
 BARRIER_MIN_DAYS = 30
 BASKET_SPOT = 0.5 * (SPOT + 3150.0)
@@ -56,7 +56,7 @@ COLUMNS = (
 
 
 class Dice(random.Random):
-    """Draws from `random()` only: the one sequence that Python promises never to change."""
+    """Draws from `random()` only, the one sequence that Python promises never to change."""
 
     def pick(self, options):
         return options[int(self.random() * len(options))]
@@ -67,7 +67,7 @@ class Dice(random.Random):
 
 
 def on_dax_alone(book: Book) -> Book:
-    """Return the trades on the DAX that no fixing has changed."""
+    """Return the trades on the DAX not yet changed by a fixing."""
     of_today = (row for row in book.rows if not row.id.startswith(sample_desk.PAST))
     rows = tuple(row for row in of_today if row.raw.values["underlying"] == "DAX")
     return replace(book, rows=rows)
@@ -182,7 +182,7 @@ def _double_knock_out(dice: Dice, index: int) -> dict:
 
 
 def _autocallable(dice: Dice, index: int) -> dict:
-    """Return every quarter: a coupon for each quarter passed."""
+    """Return an autocallable with quarterly dates and a coupon for each quarter passed."""
     dates, coupon = every(3, 21 + index % 2 * 3), dice.pick(range(20, 41, 5)) / 1000
     return {
         "exercise_dates": _list(dates),
@@ -205,7 +205,7 @@ def _basket(dice: Dice, index: int) -> dict:
 
 
 def _swap(dice: Dice, index: int) -> dict:
-    """Return a swap of five years, like those behind the swaptions: one number of payments, so one program."""
+    """Return a five-year swap, with as many payments as those of the swaptions, for one program."""
     months = dice.pick((3, 6, 9, 12))
     return _fixed_leg(dice, index, months + 60) | {"start": same_day(months)}
 
@@ -216,7 +216,7 @@ def _swaption(dice: Dice, index: int) -> dict:
 
 
 def _bermudan_swaption(dice: Dice, index: int) -> dict:
-    """Return a swaption that can be exercised at the start of each year of a swap of five years."""
+    """Return a swaption exercisable at the start of each year of a five-year swap."""
     dates = [same_day(12 * year) for year in range(1, 6)]
     return _fixed_leg(dice, index, 72) | {"exercise_dates": _list(dates)}
 
@@ -241,13 +241,13 @@ def every(months: int, last: int) -> list[date]:
 
 
 def months_on(count: int) -> date:
-    """Return the as-of date some months on; what falls on a weekend is moved to Monday."""
+    """Return the date some months after the as-of date; a weekend moves to Monday."""
     day = same_day(count)
     return day + timedelta((0, 0, 0, 0, 0, 2, 1)[day.weekday()])
 
 
 def same_day(count: int) -> date:
-    """Return the day of the as-of date some months on, business day or not."""
+    """Return the same day some months after the as-of date, business day or not."""
     years, month = divmod(ASOF.month - 1 + count, 12)
     return date(ASOF.year + years, month + 1, ASOF.day)
 

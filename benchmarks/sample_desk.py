@@ -1,7 +1,7 @@
-"""The trades of the sample book that a desk has from other days and in other currencies, one dictionary a row.
+"""The trades of the sample book from earlier days and in other currencies, one dictionary per row.
 
-Trades with a past read the fixings of the sample market. What they leave has the shapes of the book's other
-trades, so that most need no program of their own.
+Trades with a past use the fixings of the sample market. The remaining contracts have the shapes of the book's
+other trades, so that most need no extra program.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ COLUMNS = (
     *("settlement_lag", "exercised", "frequency", "floating_frequency"),
     *("vol_strike", "payment_lag", "currency"),
 )
-"""The columns that no other trade of the sample book has."""
+"""The columns used by no other trade of the sample book."""
 
 
 def trades() -> Iterator[dict]:
@@ -65,7 +65,7 @@ def _on_currencies() -> Iterator[dict]:
 
 
 def _with_a_past() -> Iterator[dict]:
-    """Yield trades on the DAX that fixings have changed, and some that they have ended."""
+    """Yield trades on the DAX that fixings have changed, and some that fixings have ended."""
     on_dax = {"underlying": "DAX", "option": "put", "strike": 4500}
     dates = f"{PAST_MONTHS}|{NEXT_MONTHS}"
     watched = f"2002-06-05|2002-06-26|{NEXT_MONTHS}"
@@ -111,7 +111,7 @@ def _with_a_past() -> Iterator[dict]:
             "type": "european",
             "quantity": 3,
             "expiry": "2002-07-04",
-            "settlement_lag": 2,  # it has expired, and is still to pay
+            "settlement_lag": 2,  # it has expired, and has yet to pay
         },
         {
             "type": "variance_swap",
@@ -128,9 +128,9 @@ def _with_a_past() -> Iterator[dict]:
 
 
 def _rates() -> Iterator[dict]:
-    """Yield swaps that have begun, a swaption that was exercised into one, and rates of other currencies.
+    """Yield started swaps, a swaption that was exercised into one, and rates of other currencies.
 
-    The swaps have one number of payments left, padded, and so have the others.
+    The swaps are padded to the same number of remaining payments, and so are the others.
     """
     in_euros = {"underlying": "EUR", "notional": 100_000, "floating_frequency": "semiannual"}
     started = {**in_euros, "type": "swap", "start": "2001-10-05", "maturity": "2006-10-05"}

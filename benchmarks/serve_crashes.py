@@ -1,4 +1,4 @@
-"""Crashes of a service that is written to: everything that it had accepted must be there when it is back."""
+"""Crash a service during writes: everything that it accepted must be there after a restart."""
 
 import contextlib
 import threading
@@ -20,19 +20,19 @@ _NAMES, _QUOTE = 12, "EQUITY/PRICE/DAX"
 
 @dataclass
 class Written:
-    """What was sent of one thing, in order, and the place of the last that was accepted."""
+    """The values sent for one item, in order, and the index of the last accepted one."""
 
     sent: list[Any] = field(default_factory=list)
     accepted: int = -1
 
     def holds(self, found: object) -> bool:
-        """Whether what stands there is the last accepted, or one that was sent after it."""
+        """Return True if the stored value is the last accepted one, or one sent after it."""
         return self.accepted < 0 or found in self.sent[self.accepted :]
 
 
 @dataclass(frozen=True)
 class Crashes:
-    """How often a service was killed, what it had accepted by then, what was lost, and how soon it was back."""
+    """The number of kills, the number of accepted writes, the losses, and the restart times."""
 
     kills: int
     accepted_books: int
@@ -42,7 +42,7 @@ class Crashes:
 
 
 class Writer:
-    """What two threads write to a service: books, each under one of some names, and the spot."""
+    """The writes of two threads to a service: books, under a few names, and the spot."""
 
     def __init__(self, new_text: Callable[[], str], spot: float):
         self.new_text, self.spot = new_text, spot
@@ -68,7 +68,7 @@ class Writer:
         self.accepted["moves"] += 1
 
     def write_until_killed(self, served: Served, pause: float) -> None:
-        """Write until ten more of each are accepted, kill the service in the middle, and end."""
+        """Write until ten more of each are accepted, then kill the service during a write."""
         is_over, threads = threading.Event(), []
         enough = {kind: count + 10 for kind, count in self.accepted.items()}
         for change in (self.submit, self.move):
@@ -84,7 +84,7 @@ class Writer:
             thread.join()
 
     def lost(self, client: RiskClient) -> list[str]:
-        """What was accepted and is not there."""
+        """Return the accepted items that are missing."""
         kept = {entry.name: entry.version for entry in client.books()}
         self.kept = set(kept)
         names = [name for name, book in self.books.items() if not book.holds(kept.get(name))]
@@ -92,7 +92,7 @@ class Writer:
 
 
 def crashed(served: Served, new_text: Callable[[], str], kills: int, spot: float) -> Crashes:
-    """Kill the service so many times while books are submitted and the spot is moved."""
+    """Kill the service `kills` times while books are submitted and the spot is moved."""
     writer = Writer(new_text, spot)
     lost, seconds = [], []
     for kill in range(kills):
@@ -104,7 +104,7 @@ def crashed(served: Served, new_text: Callable[[], str], kills: int, spot: float
 
 
 def _until(is_over: threading.Event, served: Served, change: Callable[[RiskClient, int], None]):
-    """Make changes until it is over, or the service is gone."""
+    """Make changes until `is_over`, or until the service is gone."""
     step = 0
     with served.client(retries=0) as client, contextlib.suppress(ServiceError):
         while not is_over.is_set():

@@ -1,18 +1,19 @@
-"""A service under load, under attack, and after a crash: latency, refusals, and what is still there.
+"""A service under load, under attack, and after crashes: latency, refusals, and lost data.
 
 Run `python -m benchmarks.serve_load [--rounds 2000] [--clients 16] [--contracts 100] [--kills 5] [--model
-black_scholes] [--out FILE]`. `jaxtape serve` runs as a process of its own on this machine; the clients are
-threads of this one, each with its own connection and its own book, and each waits for an answer before it goes
-on. A round values one book of so many contracts, all of its Greeks and its derivative to every quote:
+black_scholes] [--out FILE]`. `jaxtape serve` runs as a separate process on this machine; the clients are
+threads of this one, each with its own connection and its own book, and each waits for an answer before its next
+request. A round values one book of `--contracts` contracts, with all Greeks and its derivative with respect to
+every quote:
 
-- 70 % submit a new book in the place of the last one, which the service writes to the disk, and value it;
+- 70 % submit a new book in place of the last one, which the service writes to disk, and value it;
 - 10 % move a quote (the spot, a vol or a zero rate, which moves every book), and value the book again;
-- 20 % value the book as it stands: anew where some client has moved a quote since, and else from what is kept.
+- 20 % value the book again: recomputed if a client has moved a quote since, otherwise from the cache.
 
 Latency is that of requests, from the client's call to its parsed answer. Afterwards each client's book is
-compared with `pricing.risk` in the market as the quotes stand. Then come requests that must be refused, and
-crashes: while two threads submit books and move quotes, the process is killed (SIGKILL) and started again, and
-everything that it had accepted must be there.
+compared with `pricing.risk` in the market with the current quotes. Then come requests that must be refused, and
+crashes: while two threads submit books and move quotes, the process is killed (SIGKILL) and restarted, and
+everything that it accepted must be there.
 """
 
 import csv
@@ -48,21 +49,21 @@ MOVED = {
     "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400": 0.2781,
     "ZERO/RATE/EUR/2003-03-18": 0.0368,
 }
-"""Quotes that clients move, and about what they are."""
+"""Quotes that clients move, with approximate values."""
 
 NewText = Callable[[np.random.Generator], str]
 
 
 @dataclass
 class Load:
-    """What the clients have seen: seconds of requests by kind, and errors."""
+    """The clients' observations: seconds of requests by kind, and errors."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     rounds: Counter = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
 
     def timed(self, kind: str, call: Callable[[], Any]) -> Any:
-        """What a request returns; its seconds are noted."""
+        """Return the result of a request, and record its seconds."""
         start = time.perf_counter()
         found = call()
         self.seconds.setdefault(kind, []).append(time.perf_counter() - start)
@@ -70,7 +71,7 @@ class Load:
 
 
 def texts(contracts: int, kinds: Sequence[str]) -> NewText:
-    """A function that returns a new book: contracts drawn from many, with quantities of its own."""
+    """Return a function that returns a new book of randomly drawn contracts and quantities."""
     rows = [row.raw.values for row in book(max(4000, contracts), kinds).rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
 
@@ -88,7 +89,7 @@ def texts(contracts: int, kinds: Sequence[str]) -> NewText:
 def client_rounds(
     served: Served, number: int, count: int, options, new_text: NewText, load: Load
 ) -> None:
-    """So many rounds of one client."""
+    """Run the rounds of one client."""
     dice = np.random.default_rng(number)
     name, kinds = f"desk-{number}", list(MIXTURE)
     with served.client() as client:
@@ -107,12 +108,12 @@ def client_rounds(
                 found = load.timed("value", lambda: client.risk(name))
                 if found.failed or len(found.positions) != options.contracts:
                     load.errors.append(f"{name}: {found.failed} trades have no figures")
-            except Exception as error:  # every one is told
+            except Exception as error:  # every error is reported
                 load.errors.append(f"{name}: {error!r}")
 
 
 def loaded(served: Served, options, new_text: NewText) -> tuple[Load, float]:
-    """What all clients have seen, and the seconds it took."""
+    """Return the observations of all clients, and the seconds they took."""
     load = Load()
     shares = [len(part) for part in np.array_split(np.arange(options.rounds), options.clients)]
     start = time.perf_counter()
@@ -127,7 +128,7 @@ def loaded(served: Served, options, new_text: NewText) -> tuple[Load, float]:
 
 
 def compared(client: RiskClient, model: str) -> float:
-    """The largest difference between a book's figures here and in the service, relative to the largest."""
+    """Return the largest relative difference between a book's figures here and in the service."""
     found = Market.read(MARKET)
     only_dax = replace(
         found, equities={"DAX": found.equities["DAX"]}, correlations={}, swaption_vols=None
@@ -153,7 +154,7 @@ def compared(client: RiskClient, model: str) -> float:
 
 
 def measures(url: str) -> dict[str, float]:
-    """The service's own counts of valuations and programs."""
+    """Return the service's own counts of valuations and programs."""
     wanted = (
         "jaxtape_valuations_total",
         "jaxtape_programs_compiled",
@@ -184,7 +185,7 @@ def parser():
 
 
 def served_with_limits(folder: Path, options) -> Served:
-    """The service, its programs compiled for books such as those to come."""
+    """Return the service, with its programs compiled for books like those to come."""
     warm = folder / "warm.csv"
     of_every_kind = texts(max(200, options.contracts), KINDS[options.model])
     warm.write_text(of_every_kind(np.random.default_rng(0)), encoding="utf-8")
@@ -194,7 +195,7 @@ def served_with_limits(folder: Path, options) -> Served:
 
 
 def told(run: Run, found: dict[str, Any]) -> None:
-    """What was found, as tables."""
+    """Print the results as tables."""
     table = table_of("requests", "kind", "requests", "p50 ms", "p99 ms", "max ms")
     for kind, row in found["latency"].items():
         numbers = (f"{row[name]:,.1f}" for name in ("p50_ms", "p99_ms", "max_ms"))
@@ -215,7 +216,7 @@ def told(run: Run, found: dict[str, Any]) -> None:
 
 
 def measured(folder: Path, options) -> dict[str, Any]:
-    """Load, refusals and crashes of one service."""
+    """Measure load, refusals and crashes of one service."""
     new_text = texts(options.contracts, KINDS[options.model])
     with served_with_limits(folder, options) as served, served.client() as client:
         ready, before = served.seconds, measures(served.url)
@@ -249,7 +250,7 @@ def measured(folder: Path, options) -> dict[str, Any]:
 
 
 def holds(found: dict[str, Any]) -> bool:
-    """Whether everything is as it must be."""
+    """Return True if all requirements are met."""
     refused = all(row["wanted"] == row["found"] for row in found["refusals"])
     is_well = not found["errors"] and not found["crashes"]["lost"] and found["difference"] < 1e-9
     return refused and is_well and found["exit_status"] == 0

@@ -1,4 +1,4 @@
-"""A service as a process of its own, for what measures it and what tries to break it."""
+"""A service in a separate process, for measurements and attacks."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ class Served:
         self.seconds = self._start()
 
     def _start(self) -> float:
-        """Start it, and return the seconds until it is ready."""
+        """Start the service, and return the seconds until it is ready."""
         words = ["serve", "--market", str(self.market), "--state", str(self.state), "--port", "0"]
         start = time.perf_counter()
         with (self.state / "log.jsonl").open("a", encoding="utf-8") as log:
@@ -45,22 +45,22 @@ class Served:
         return RiskClient(self.url, token=self.token, retries=retries)
 
     def restarted(self) -> float:
-        """Start again what has ended, and return the seconds until it is ready."""
+        """Restart the service after it has ended, and return the seconds until it is ready."""
         self.seconds = self._start()
         return self.seconds
 
     def killed(self) -> None:
-        """End it as a crash does, with no warning."""
+        """Kill the service without warning, like a crash."""
         self.process.kill()
         self._ended()
 
     def stopped(self) -> int:
-        """Ask it to stop, and return its exit status."""
+        """Ask the service to stop, and return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self._ended()
 
     def _ended(self) -> int:
-        """Wait for its end, and return the exit status."""
+        """Wait for the service to end, and return its exit status."""
         status = self.process.wait(timeout=60)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -76,7 +76,7 @@ class Served:
 
 
 def refused_to_start(served: Served, *options: str) -> tuple[int, str]:
-    """Return the exit status, and what was said, of a service in the same market that cannot start."""
+    """Return the exit status and the message of a service in the same market that cannot start."""
     folder = str(served.state.with_name("another"))
     words = ["serve", "--market", str(served.market), "--state", folder, *options]
     command = [sys.executable, "-c", _MAIN, *words]

@@ -1,4 +1,4 @@
-"""Requests that a service must refuse, each with the status that it must have."""
+"""Requests that a service must refuse, each with the required status."""
 
 import socket
 import time
@@ -19,7 +19,7 @@ Answer = tuple[int, str]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that must be refused: the status that it must have, what it had, and the seconds it took."""
+    """A request that must be refused: the required status, the actual one, and the seconds it took."""
 
     case: str
     wanted: int
@@ -33,7 +33,7 @@ class Refusal:
 
 
 def refusals(served: Served, max_body: int, body_seconds: float) -> list[Refusal]:
-    """What comes of every request that must be refused; the service has these limits."""
+    """Send every request that must be refused to a service with these limits, and return the outcomes."""
     own = {"authorization": f"Bearer {served.token}"}
     other = {"authorization": "Bearer of-another-service"}
     large = _GOOD + b"#" * max_body
@@ -45,11 +45,11 @@ def refusals(served: Served, max_body: int, body_seconds: float) -> list[Refusal
         ("a book of too many bytes", 413, "PUT", _BOOK, large, _CSV | own),
         ("a book with a bad strike", 422, "PUT", _BOOK, _GOOD.replace(b"4400", b"-1"), _CSV | own),
         ("an unknown underlying", 422, "PUT", _BOOK, _GOOD.replace(b"DAX", b"DAXX"), _CSV | own),
-        ("bytes that are no text", 422, "PUT", _BOOK, b"\xff\xfe\x00", _CSV | own),
+        ("bytes that are not text", 422, "PUT", _BOOK, b"\xff\xfe\x00", _CSV | own),
         ("no known format", 415, "PUT", _BOOK, _GOOD, {"content-type": "image/png"} | own),
         ("a name that is a path", 404, "PUT", "/v1/books/..%2F..%2Fetc", _GOOD, _CSV | own),
         ("a name that is hidden", 400, "PUT", "/v1/books/.hidden", _GOOD, _CSV | own),
-        ("a move that is no JSON", 422, "PATCH", _QUOTES, b"{", _ANY | own),
+        ("a move that is not JSON", 422, "PATCH", _QUOTES, b"{", _ANY | own),
         ("a spot below zero", 422, "PATCH", _QUOTES, _MOVE.replace(b"4400", b"-1"), _ANY | own),
         ("an unknown quote", 422, "PATCH", _QUOTES, _MOVE.replace(b"DAX", b"X"), _ANY | own),
         ("a move without its version", 428, "PATCH", _QUOTES, _MOVE, own),
@@ -97,9 +97,9 @@ def _chunks(content: bytes) -> Iterator[bytes]:
 
 
 def _told(served: Served, sent: bytes, patience: float, drip: bytes = b"") -> Answer:
-    """The status of the answer to these bytes, 0 if the connection is closed without one.
+    """Return the status of the answer to these bytes, 0 if the connection is closed without one.
 
-    drip: what is sent twice a second after them.
+    `drip` is sent twice a second after them.
     """
     address = urlsplit(served.url)
     end, found = time.monotonic() + patience, b""

@@ -1,19 +1,19 @@
-"""Heston calibrated to 8 barrier and 4 Asian options by Monte Carlo, beside plain `lax.scan` and PyTorch.
+"""Heston calibrated to 8 barrier and 4 Asian options by Monte Carlo, compared with `lax.scan` and PyTorch.
 
 Run `python -m benchmarks.simulated_calibration [--paths 65536] [--steps 256] [--megabytes 256] [--repeat 5]
 [--threads CORES] [--eager] [--out FILE]`.
 
 The quotes are simulated under known parameters with twice the paths, twice the steps and another key, and each
-is quoted with its standard error. The fit, in double precision, starts elsewhere; its error is told in standard
-errors, which hold both simulations' (`sandwich_covariance`).
+is quoted with its standard error. The fit, in double precision, starts elsewhere; its error is reported in
+standard errors, which include those of both simulations (`sandwich_covariance`).
 
-Then, in float32, the gradient of the loss to the five parameters. jaxtape: blocks of paths within the bytes
-that are given. `lax.scan`: the same program on all paths at once, everything kept. PyTorch: the same scheme and
-estimators on all paths, eager, and with the steps compiled in 32 runs by `torch.compile`; noise by
-`torch.randn`, on one thread or all cores, whichever is quicker. Also our Jacobian of the 12 residuals, forward
-and in reverse.
-Bytes: of JAX, the compiler's temporaries; of PyTorch, the most that its allocator had given out at once.
-All ways take turns in one process. Before, gradients are compared on the same noise in double precision.
+Then, in float32, the gradient of the loss with respect to the five parameters. jaxtape: blocks of paths within
+the given bytes. `lax.scan`: the same program on all paths at once, with everything kept. PyTorch: the same
+scheme and estimators on all paths, eager, and with the steps compiled in 32 runs by `torch.compile`; noise by
+`torch.randn`, on one thread or all cores, whichever is faster. Also our Jacobian of the 12 residuals, in
+forward and reverse mode. Bytes are, for JAX, the compiler's temporaries; for PyTorch, the peak of its
+allocator. All ways take turns in one process. Before that, gradients are compared on the same noise in double
+precision.
 """
 
 import argparse
@@ -46,7 +46,7 @@ NAMES = tuple(TRUE)
 
 
 def quotes_of(paths: int, steps: int) -> PriceQuotes:
-    """Quotes by an independent simulation, and their standard errors."""
+    """Return quotes by an independent simulation, and their standard errors."""
     batches, truth = products(), heston(TRUE)
     count = sum(batch.strike.size for batch in batches)
     unit = PriceQuotes(batches, np.zeros(count), np.ones(count))
@@ -66,13 +66,13 @@ def error_of(quotes: PriceQuotes, options, seed: int = 7) -> SimulatedPriceError
 
 
 def fitted(quotes: PriceQuotes, options) -> dict:
-    """The fit, and how far each parameter is off in its standard errors."""
+    """Return the fit, and the error of each parameter in its standard errors."""
     error, start = error_of(quotes, options), time.perf_counter()
     by = {"optimizer": levenberg_marquardt(slack=0.01), "rtol": 1e-4}
     found = calibrate(quotes, heston(START), objective=error, max_steps=40, throw=False, **by)
     seconds = time.perf_counter() - start
     of_paths = eqx.filter_jit(error.covariance)(found.model, quotes)
-    # the quotes have twice the paths, and errors correlated as those of the model's own prices are
+    # the quotes have twice the paths, and errors correlated like those of the model's prices
     scale = 1.0 / jnp.sqrt(jnp.diag(of_paths))
     of_quotes = of_paths * jnp.outer(scale, scale)
     covariance = sandwich_covariance(found, of_paths + of_quotes)
@@ -110,7 +110,7 @@ def residuals(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError
 
 
 def at_once(parameters: Array, quotes: PriceQuotes, error: SimulatedPriceError) -> Array:
-    """The residuals on one block of all paths, nothing of which is computed again."""
+    """Return the residuals on one block of all paths, without recomputation."""
     model = model_at(parameters)
     samples = error.block_samples(
         model, quotes, error.setups(model, quotes), jnp.zeros((), jnp.int32)
@@ -127,7 +127,7 @@ def cast(tree, dtype):
 
 
 def our_ways(quotes: PriceQuotes, options) -> dict[str, Timed]:
-    """The gradient on the tape and by plain `lax.scan`, and the Jacobian both ways."""
+    """Return the gradient on the tape and by plain `lax.scan`, and the Jacobian in both modes."""
     error, start = error_of(quotes, options), jnp.array(list(START.values()))
     whole = error.in_blocks_of(options.paths)
     return {
@@ -139,7 +139,7 @@ def our_ways(quotes: PriceQuotes, options) -> dict[str, Timed]:
 
 
 def noise_of(error: SimulatedPriceError, quotes: PriceQuotes, index: int) -> list[Array]:
-    """A block's normals of the variance, uniforms of the barriers, normals of the averages."""
+    """Return a block's normals of the variance, uniforms of the barriers, normals of the averages."""
     model, drawn = heston(START), []
     for batch, by, each in zip(
         quotes.products, error.methods, error.setups(model, quotes), strict=True
@@ -151,7 +151,7 @@ def noise_of(error: SimulatedPriceError, quotes: PriceQuotes, index: int) -> lis
 
 
 def disagreement(quotes: PriceQuotes, options) -> float:
-    """The largest relative difference of PyTorch's gradient from ours on one block of 1,024 paths."""
+    """Return the largest relative difference of PyTorch's gradient from ours on one block of 1,024 paths."""
     from .simulated_calibration_torch import gradient_on
 
     few = argparse.Namespace(**vars(options) | {"paths": 1024})

@@ -1,4 +1,4 @@
-"""PyTorch's side of `simulated_calibration`: the same scheme and the same estimators, taped by autograd."""
+"""PyTorch's side of `simulated_calibration`: the same scheme and estimators, with autograd."""
 
 import functools
 import math
@@ -11,11 +11,11 @@ from .barriers_and_asians import DATES, MARKET, products
 from .torch_ways import TorchRun
 
 NDTR, NDTRI = torch.special.ndtr, torch.special.ndtri
-_FAR = {torch.float32: 12.5, torch.float64: 35.0}  # standard deviations: nothing is left beyond
+_FAR = {torch.float32: 12.5, torch.float64: 35.0}  # standard deviations: none beyond
 
 
 def constants(p, dt: float):
-    """Of a step of QE-M (Andersen 2008), as `pricing.models.quadratic_exponential` has them."""
+    """Return the constants of a QE-M step (Andersen 2008), as in `pricing.models.quadratic_exponential`."""
     _, kappa, theta, xi, rho = p
     decay, lost = torch.exp(-kappa * dt), -torch.expm1(-kappa * dt)
     drift = 0.5 * dt * (kappa * rho / xi - 0.5)
@@ -25,7 +25,7 @@ def constants(p, dt: float):
 
 
 def qe_step(c, v, z):
-    """The next variance, and mean and variance of the log-spot's step."""
+    """Return the next variance, and the mean and variance of the log-spot's step."""
     decay, pull, slope, level, k2, k3 = c
     m = pull + v * decay
     psi = (level + v * slope) / m**2
@@ -48,7 +48,7 @@ def qe_step(c, v, z):
 
 
 def qe_steps(c, v, block):
-    """A run of steps, written out: what is compiled. The last variance, and sums of mean and variance."""
+    """Take several steps, unrolled; return the last variance, and sums of mean and variance."""
     mean = variance = torch.zeros_like(v)
     for z in block:
         v, step_mean, step_variance = qe_step(c, v, z)
@@ -57,12 +57,12 @@ def qe_steps(c, v, block):
 
 
 def std_of(variance):
-    """The square root, whose slope is 0 where a path's variance stays at 0."""
+    """Return the square root, with slope 0 if a path's variance stays at 0."""
     return torch.sqrt(torch.clamp(variance, min=1e-24))
 
 
 def barrier_values(batch, mean, variance, uniforms):
-    """Discounted samples of one expiry, [contracts, paths]: one-step survival."""
+    """Return discounted samples of one expiry, [contracts, paths], by one-step survival."""
     strike, barrier, living, side, expiry = batch
     spot, rate = MARKET
     position = torch.zeros_like(mean[0])[None]
@@ -93,7 +93,7 @@ def barrier_values(batch, mean, variance, uniforms):
 
 
 def asian_values(batch, mean, variance, normals):
-    """Discounted samples of one contract: one direction of the noise is integrated."""
+    """Return discounted samples of one contract, with one direction of the noise integrated."""
     strike, side = batch
     spot, rate = MARKET
     dates = torch.as_tensor(DATES, dtype=mean.dtype)[:, None]
@@ -121,7 +121,7 @@ def asian_values(batch, mean, variance, normals):
 
 
 def prices(run: Callable, p, noise):
-    """Samples of all twelve, [contracts, paths], in 32 runs of steps."""
+    """Return samples of all twelve contracts, [contracts, paths], in 32 runs of steps."""
     z, uniforms, normals = noise
     v, c = p[0].expand(z.shape[1]).contiguous(), constants(p, 1.0 / len(z))
     steps = []
@@ -150,7 +150,7 @@ def _asians(mean, variance, normals):
 
 
 def loss_gradient(run: Callable, parameters, quotes, draw: Callable) -> tuple:
-    """The gradient of half the chi squared to the five parameters."""
+    """Return the gradient of half the chi squared with respect to the five parameters."""
     target, errors = quotes
     noise = draw()
     dtype = noise[0].dtype
@@ -166,12 +166,12 @@ compiled_steps = torch.compile(qe_steps, dynamic=False, fullgraph=True)
 
 
 def drawn(steps: int, paths: int):
-    """Fresh noise: normals of the variance, uniforms of the barriers, normals of the averages."""
+    """Draw fresh noise: normals of the variance, uniforms of the barriers, normals of the averages."""
     return torch.randn(steps, paths), torch.rand(15, paths), torch.randn(16, paths)
 
 
 def torch_ways(options, parameters, quotes, compiles: bool) -> dict[str, TorchRun]:
-    """PyTorch's ways, each on one thread or on all cores, whichever is quicker."""
+    """Return PyTorch's ways, each on one thread or on all cores, whichever is faster."""
     draw = functools.partial(drawn, options.steps, options.paths)
     gradient = functools.partial(loss_gradient, parameters=parameters, quotes=quotes, draw=draw)
     ways = {"PyTorch, eager": functools.partial(gradient, qe_steps)}
@@ -182,7 +182,7 @@ def torch_ways(options, parameters, quotes, compiles: bool) -> dict[str, TorchRu
 
 
 def gradient_on(noise, parameters, quotes) -> np.ndarray:
-    """On given noise, in its precision."""
+    """Return the gradient on given noise, in its precision."""
     tensors = tuple(torch.as_tensor(np.array(x)) for x in noise)
     found = loss_gradient(qe_steps, parameters, quotes, lambda: tensors)
     return np.array([float(x) for x in found])

@@ -1,8 +1,8 @@
-"""The value, the gradient and the Greeks of a simulated call under Heston, with chains in kernels and without.
+"""The value, the gradient and the Greeks of a simulated call under Heston, with and without kernels.
 
-Run `python -m benchmarks.simulated_price [--paths 65536] [--steps 256] [--block 65536] [--repeat 5]
-[--out FILE]`. float32, without a schedule. `jt.set_kernels` changes nothing on CPUs, which have only the rows
-without kernels. Both ways have the same noise, and so the same figures.
+Run `python -m benchmarks.simulated_price [--paths 65536] [--steps 256] [--block 65536] [--repeat 5] [--out
+FILE]`. It uses float32, without a schedule. `jt.set_kernels` changes nothing on CPUs, which have only the rows
+without kernels. Both ways use the same noise, and so give the same figures.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from .ways import kernels
 
 
 def functions(method: MonteCarlo, key: jax.Array) -> dict[str, Callable[[Heston], Any]]:
-    """What is computed, from the model."""
+    """Return the functions of the model to measure."""
     option = European(100.0, 0.7)
 
     def value(model):
@@ -38,7 +38,7 @@ def functions(method: MonteCarlo, key: jax.Array) -> dict[str, Callable[[Heston]
 
 
 def difference(found: Any, expected: Any) -> float:
-    """The largest difference of the figures, relative where they are above 1."""
+    """Return the largest difference of the figures, relative if they are above 1."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     return max(float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1.0))) for a, b in pairs)
 

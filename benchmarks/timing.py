@@ -1,4 +1,4 @@
-"""Measure rival ways in turn, and say on what machine."""
+"""Time competing ways in turn, and describe the machine."""
 
 import importlib.metadata
 import math
@@ -15,12 +15,12 @@ import jax
 import numpy as np
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "torch", "QuantLib")
-_MATTERS = 1e-3  # of a column's largest figure: below, relative differences say nothing
+_MATTERS = 1e-3  # of a column's largest figure; below it, relative differences are meaningless
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds: of the first call, which compiles; the best and the median of the later ones; each of these."""
+    """Seconds of the first call, which compiles; the best and the median of the later calls; each of those."""
 
     first: float
     best: float
@@ -38,7 +38,7 @@ class Timing:
 
     @property
     def compile(self) -> float:
-        """The first call less a warm one."""
+        """Return the seconds of the first call less those of a warm one."""
         return max(self.first - self.best, 0.0)
 
     @property
@@ -48,7 +48,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """One task: the two times, their ratio (best to best), what is at stake and how far the two differ."""
+    """One task: the two times, their ratio (best to best), the aim, and the differences of the results."""
 
     task: str
     ours: str
@@ -66,8 +66,7 @@ class Row:
 def interleaved(
     ways: dict[str, Callable[[], Any]], repeat: int
 ) -> tuple[dict[str, Any], dict[str, Timing]]:
-    """What each way returns at its first call, and its times; the ways run in turn, `repeat` times over,
-    so that a busy machine slows all of them."""
+    """Return each way's first result and times; ways run in turn, `repeat` times, so load slows all alike."""
     results, seconds = {}, {name: [] for name in ways}
     for _ in range(repeat + 1):
         for name, way in ways.items():
@@ -79,9 +78,9 @@ def interleaved(
 
 
 class Timed:
-    """A function, what it last returned, and seconds of its runs: wall, and the processor's, of all cores."""
+    """A function, its last result, and the wall and processor seconds, over all cores, of its runs."""
 
-    threads: int | None = None  # of PyTorch; JAX takes every core
+    threads: int | None = None  # of PyTorch; JAX uses every core
 
     def __init__(self, function: Callable[[], Any]):
         self.function, self.out = function, None
@@ -91,11 +90,11 @@ class Timed:
 
     @property
     def by_turn(self) -> dict[int, float]:
-        """The seconds of the runs that `take_turns` made, by turn."""
+        """Return the seconds of the runs made by `take_turns`, by turn."""
         return dict(zip(self.turns, self.seconds, strict=True))
 
     def run(self, turn: int = 0) -> None:
-        """Run it, and note the seconds and which turn it was."""
+        """Run it, and record the seconds and the turn."""
         start, used = time.perf_counter(), time.process_time()
         self.out = jax.block_until_ready(self.function())
         self.processor.append(time.process_time() - used)
@@ -103,14 +102,14 @@ class Timed:
         self.turns.append(turn)
 
     def forget(self) -> None:
-        """The seconds so far."""
+        """Forget the seconds so far."""
         self.seconds.clear()
         self.turns.clear()
         self.processor.clear()
 
 
 class Compiled(Timed):
-    """A program of JAX's for these arguments: seconds to compile it, bytes of temporaries, its times."""
+    """A JAX program for these arguments: seconds to compile it, bytes of temporaries, its times."""
 
     def __init__(self, function: Callable, *args):
         start = time.perf_counter()
@@ -121,9 +120,9 @@ class Compiled(Timed):
 
 
 def take_turns(ways: Iterable[Timed], repeat: int, budget: float = math.inf) -> None:
-    """Run each way once to warm it, and then `repeat` times, in turn, so that a busy machine slows all.
+    """Run each way once to warm it up, and then `repeat` times, in turn, so that load slows all alike.
 
-    A way that would take more than `budget` seconds takes part in fewer rounds, in two at least. It keeps the
+    A way that would take more than `budget` seconds takes part in fewer rounds, but at least two. It keeps the
     seconds of its rounds.
     """
     counts, repeat = {}, max(2, repeat)
@@ -138,8 +137,11 @@ def take_turns(ways: Iterable[Timed], repeat: int, budget: float = math.inf) -> 
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Largest absolute and relative difference by figure. Relative to theirs, over the contracts where
-    theirs is at least a thousandth of the column's largest."""
+    """Return the largest absolute and relative difference by figure.
+
+    The relative one is relative to theirs, over the contracts where theirs is at least a thousandth of the
+    column's largest.
+    """
 
     def of_one(a, b):
         a, b = np.asarray(a), np.asarray(b)
@@ -151,7 +153,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple
 
 
 def environment() -> dict[str, Any]:
-    """The machine and the versions."""
+    """Return the machine and the versions."""
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": f"{os.getloadavg()[0]:.1f} tasks wanted the cores in the minute before",

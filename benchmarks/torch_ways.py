@@ -1,4 +1,4 @@
-"""The same gradient in PyTorch: the same step, and noise given or drawn anew from a seed a node."""
+"""The same gradient in PyTorch: the same step, with noise given, or redrawn from a seed per node."""
 
 import functools
 import importlib.util
@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler says when it starts and stops
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silence the profiler
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from .timing import Timed
 
 
 def steps(model_step: Callable, p, dt: float, state, block):
-    """A run of nodes, written out: the segment body, eager or compiled."""
+    """Run several nodes, unrolled: the segment body, eager or compiled."""
     for normals in block:
         state = model_step(torch, p, dt, state, normals)
     return state
@@ -29,7 +29,7 @@ compiled_steps = torch.compile(steps, dynamic=False, fullgraph=True)
 
 
 class Segmented(torch.autograd.Function):
-    """A chain cut by hand: forward keeps the first state of every segment, backward tapes one at a time."""
+    """A chain cut by hand: forward keeps each segment's first state, backward tapes one segment at a time."""
 
     @staticmethod
     def forward(ctx, runs, num_state, *inputs):
@@ -57,7 +57,7 @@ class Segmented(torch.autograd.Function):
 
 
 class Chain:
-    """A problem's chain on tensors: it shares JAX's normals, or draws its own."""
+    """A problem's chain on tensors, which shares JAX's normals, or draws its own."""
 
     def __init__(self, problem: Problem, source):
         self.problem = problem
@@ -66,7 +66,7 @@ class Chain:
         self.p = [torch.tensor(a, dtype=torch.float64) for a in problem.model.parameters]
 
     def normals(self, start: int, stop: int):
-        """The normals of some nodes: a view of those given, or drawn, each node's from its own seed."""
+        """Return the normals of some nodes: a view of those given, or drawn from each node's own seed."""
         if self.given is not None:
             return self.given[start:stop]
         block = torch.empty((stop - start, *self.problem.normals_shape), dtype=torch.float64)
@@ -79,25 +79,25 @@ class Chain:
         return block
 
     def run(self, p, state, start: int, stop: int, body: Callable = steps):
-        """Nodes `start` to `stop`."""
+        """Run the nodes `start` to `stop`."""
         dt = 1.0 / self.problem.steps
         return body(self.problem.model.step, p, dt, state, self.normals(start, stop))
 
     def gradient(self, last_state: Callable) -> tuple:
-        """The gradient of the mean payoff, the chain run by `last_state(p, init)`."""
+        """Return the gradient of the mean payoff, with the chain run by `last_state(p, init)`."""
         p = [leaf.clone().requires_grad_() for leaf in self.p]
         init = self.problem.model.start(torch, p, self.problem.paths)
         return torch.autograd.grad(payoff(torch, last_state(p, init)[0]), p)
 
     def by_sequential(self, segments: int, p, init):
-        """`checkpoint_sequential`; every node is a function of its own."""
+        """Run `checkpoint_sequential`, with a separate function for every node."""
         nodes = [lambda state, k=k: self.run(p, state, k, k + 1) for k in range(self.problem.steps)]
         return checkpoint_sequential(
             nodes, segments, init, use_reentrant=False, preserve_rng_state=False
         )
 
     def by_segments(self, body: Callable, p, init):
-        """The hand-made function over about sqrt(n) segments; a shorter last one stays eager."""
+        """Run the hand-written function over about sqrt(n) segments; a shorter last one stays eager."""
         n = self.problem.steps
         size = math.isqrt(n)
 
@@ -109,7 +109,7 @@ class Chain:
         return Segmented.apply(runs, len(init), *init, *p)
 
     def ways(self) -> dict[str, Callable[[], tuple]]:
-        """The gradient by every way in eager PyTorch."""
+        """Return the gradient by every way in eager PyTorch."""
         root = math.isqrt(self.problem.steps)
         ways = {
             f"checkpoint_sequential, {s} segments": functools.partial(self.by_sequential, s)
@@ -119,11 +119,11 @@ class Chain:
         return {name: functools.partial(self.gradient, way) for name, way in ways.items()}
 
     def by_compiled(self) -> tuple:
-        """The gradient by segments under `torch.compile`."""
+        """Return the gradient by segments under `torch.compile`."""
         return self.gradient(functools.partial(self.by_segments, compiled_steps))
 
     def by_triton(self) -> tuple:
-        """The gradient of Heston by a kernel written by hand, of the normals given."""
+        """Return the gradient of Heston by a hand-written kernel, on the given normals."""
         from .heston_triton import HandWritten
 
         problem, dtype = self.problem, torch.float64
@@ -133,15 +133,15 @@ class Chain:
 
 
 def has_triton() -> bool:
-    """Whether kernels written in Triton run here."""
+    """Return True if Triton kernels run here."""
     return torch.get_default_device().type == "cuda" and bool(importlib.util.find_spec("triton"))
 
 
 def peak_bytes(function: Callable) -> int:
-    """The most bytes that were live at once of those PyTorch's allocator gave out while it ran.
+    """Return the peak bytes of PyTorch's allocator during a call.
 
-    On a CPU: every allocation and release, as PyTorch's profiler records them, compiled code's too, added up in
-    order. The inputs were there before, and do not count.
+    On a CPU, it sums in order every allocation and release in PyTorch's profile, including those of compiled
+    code. The inputs are allocated before, and do not count.
     """
     if torch.get_default_device().type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -157,7 +157,7 @@ def peak_bytes(function: Callable) -> int:
 
 
 class OnThreads(Timed):
-    """A function of PyTorch's on so many threads; what it returns, as numbers."""
+    """A PyTorch function on a number of threads, whose results are numbers."""
 
     def __init__(self, function: Callable[[], tuple], threads: int):
         super().__init__(self._called)
@@ -169,9 +169,9 @@ class OnThreads(Timed):
 
 
 class TorchRun(OnThreads):
-    """A way in PyTorch, warm: seconds of its first call beyond a later one, peak bytes, gradient, times.
+    """A way in PyTorch, warmed up: the extra seconds of its first call, peak bytes, gradient, times.
 
-    It runs on as many threads, of the numbers given, as were quickest in a trial.
+    Of the given numbers of threads, it uses the one that was fastest in a trial.
     """
 
     def __init__(self, function: Callable[[], tuple], threads: tuple[int, ...]):

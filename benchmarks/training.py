@@ -1,4 +1,4 @@
-"""Ways to train the same networks, in turn: how wrong each is, its seconds, those to compile it, its memory."""
+"""Compare ways to train the same networks, in turn: errors, seconds, compile times and memory."""
 
 import contextlib
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from .command import Run, installed, table_of
 from .peak_memory import Peak
 from .timing import Timing, interleaved
 
-Errors = dict[str, float]  # of each figure, as a share of what it should be
-Training = Callable[[int], Errors]  # of a seed
+Errors = dict[str, float]  # the relative error of each figure
+Training = Callable[[int], Errors]  # from a seed
 
 
 @dataclass(frozen=True)
 class Row:
-    """A way: its times, of which `first` compiles; of each figure the errors' mean, and the mean's error.
+    """A way: its times, of which `first` compiles, and each figure's mean error with its standard error.
 
-    bytes: what the process grows by at the peak of one more training; None where that is not told.
+    `bytes` is the peak growth of the process in one more training; None if unavailable.
     """
 
     way: str
@@ -28,9 +28,9 @@ class Row:
 
 
 def take_turns(trainings: dict[str, Training], seeds: int) -> list[Row]:
-    """Each training once for each seed and once before, with a seed of its own, which compiles it.
+    """Run each training once for each seed, once before, with a separate seed, to compile it.
 
-    And once after, for its memory.
+    It runs once more at the end, for its memory.
     """
     errors: dict[str, list[Errors]] = {way: [] for way in trainings}
 
@@ -50,7 +50,7 @@ def _peak(training: Training) -> int | None:
 
 
 def _fresh_cache() -> contextlib.AbstractContextManager:
-    """Of `torch.compile`: what another process compiled counts for nothing."""
+    """Give `torch.compile` an empty cache, without the programs of other processes."""
     if not installed("torch"):
         return contextlib.nullcontext()
     from torch._inductor.utils import fresh_cache
@@ -59,7 +59,7 @@ def _fresh_cache() -> contextlib.AbstractContextManager:
 
 
 def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
-    """The first row is ours. total: iterations of one training."""
+    """Print and keep the rows, ours first; `total` is the number of iterations of a training."""
     ours = rows[0].time.best
     headings = "way", "seconds", "ms an iteration", "times ours", "to compile", "memory"
     table = table_of(title, *headings, *(f"{figure}: error" for figure in rows[0].errors))
@@ -90,7 +90,7 @@ def tell(run: Run, rows: list[Row], total: int, title: str) -> None:
 
 
 def over_seeds(found: list[Errors]) -> dict[str, tuple[float, float]]:
-    """Of each figure the mean, and its standard error."""
+    """Return the mean of each figure, and its standard error."""
     columns = {figure: np.array([errors[figure] for errors in found]) for figure in found[0]}
     share = len(found) ** -0.5
     return {

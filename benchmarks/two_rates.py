@@ -1,14 +1,15 @@
-"""What the best of a hundred assets is worth at two rates: three ways that share nothing but the equation.
+"""The value of the best of a hundred assets at two rates, by three ways that only share the equation.
 
 Run `python -m benchmarks.two_rates [--seeds 3] [--assets 100] [--blocks 32] [--rule-blocks 4] [--fit-paths N]
 [--out FILE]`. The published value, 21.299 (E, Han, Jentzen, 2017), is the mean of a multilevel Picard scheme.
-Here v is the value if one always borrowed at R = .06, where lending earns l = .04: a quadrature over the
-distribution of the maximum; its hedge holds H = sum_i x_i dv/dx_i.
+Here v is the value if one always borrows at R = .06, while lending earns l = .04: a quadrature over the
+distribution of the maximum. Its hedge holds H = sum_i x_i dv/dx_i.
 
 - Picard: v + E[int e^{-R t} (R - l) (v - H)^+ dt], for assets that grow at R. The next iterate differs by a
   share of order (R - l) T = .01 of the second term.
-- Rule: u is the most that a rule of borrowing can earn if assets grow at the day's rate; so the rule "borrow
-  where H > v", on a grid of dates, earns less than u. Beside always borrowing, on the same paths.
+- Rule: u is the maximum that a borrowing policy can earn if assets grow at the current rate; so the policy
+  "borrow if H > v", on a grid of dates, earns less than u. It is compared with always borrowing, on the same
+  paths.
 - `GradientRegression`, as in the catalogue.
 """
 
@@ -34,7 +35,7 @@ BLOCK = 2048
 
 
 def borrowed(t, x):
-    """v(t, x): e^{-R tau} (the integral of P(max > K) over LOW..HIGH, less that above HIGH)."""
+    """Return v(t, x): e^{-R tau} (the integral of P(max > K) over LOW..HIGH, less that above HIGH)."""
     left = MATURITY - t
     std = VOL * jnp.sqrt(left)
     mean = jnp.log(x) + (BORROW - 0.5 * VOL**2) * left
@@ -54,7 +55,7 @@ def borrowed(t, x):
 
 @jax.jit
 def value_and_held(t, x):
-    """v and H at [paths] times and [paths, dim] states."""
+    """Return v and H at [paths] times and [paths, dim] states."""
 
     def at(point):
         t, x = point
@@ -65,7 +66,7 @@ def value_and_held(t, x):
 
 @partial(jax.jit, static_argnames="dim")
 def by_picard(key, dim: int):
-    """What lending adds, from one time on each path."""
+    """Return the gain from lending, from one time on each path."""
     times, noise = jax.random.split(key)
     t = MATURITY * (jnp.arange(BLOCK) + jax.random.uniform(times, (BLOCK,))) / BLOCK
     growth = (BORROW - 0.5 * VOL**2) * t + VOL * jnp.sqrt(t) * jax.random.normal(
@@ -77,7 +78,7 @@ def by_picard(key, dim: int):
 
 @partial(jax.jit, static_argnames=("dim", "dates"))
 def by_rule(key, dim: int, dates: int = 20):
-    """What the rule earns more than always borrowing."""
+    """Return the gain of the policy over always borrowing."""
     dt = MATURITY / dates
     noise = jax.random.normal(key, (dates, BLOCK, dim)) * jnp.sqrt(dt)
 
@@ -118,7 +119,7 @@ def mean_and_error(samples) -> tuple[float, float]:
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, seeds=3, assets=ASSETS, blocks=32, rule_blocks=4)
     found.add_argument(
-        "--fit-paths", type=whole, help="of the regression; the catalogue's if left out"
+        "--fit-paths", type=whole, help="paths of the regression; by default the catalogue's"
     )
     return found
 

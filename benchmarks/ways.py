@@ -32,7 +32,7 @@ class Way:
     Attributes:
         system: The system that it belongs to.
         label: Its name within the system.
-        scan: The function `scan(f, init, xs)` to the last state.
+        scan: The function `scan(f, init, xs)` that returns the last state.
         slots: The number of states that it keeps; None if no number is given.
         devices: The number of devices that share the paths.
         kernels: Whether it is compiled under `jt.set_kernels(True)`.
@@ -52,7 +52,7 @@ class Way:
 
 @contextlib.contextmanager
 def kernels(on: bool) -> Iterator[None]:
-    """Trace programs with chains in kernels, or without."""
+    """Trace programs with or without chains in kernels."""
     jt.set_kernels(on)
     try:
         yield
@@ -61,7 +61,7 @@ def kernels(on: bool) -> Iterator[None]:
 
 
 def on_devices(ways: list[Way], count: int) -> list[Way]:
-    """Some of the ways with the paths shared by `count` devices."""
+    """Return some of the ways with the paths shared by `count` devices."""
     shared = [way for way in ways if way.label in SHARED]
     label = f"paths on {count} devices"
     return [Way(way.system, f"{way.label}, {label}", way.scan, None, count) for way in shared]
@@ -76,15 +76,15 @@ def by_tape(schedule, f, init, xs):
 
 
 def checkpointed(f, init, xs):
-    """`jax.checkpoint` on the body, as its documentation has it inside a scan."""
+    """Use `jax.checkpoint` on the body, as its documentation recommends inside a scan."""
     return lax.scan(jax.checkpoint(f, prevent_cse=False), init, xs)[0]
 
 
 def nested(levels: int, keep_block: bool, f, init, xs):
-    """Scans within scans, every block checkpointed, the rest of each level run at its end.
+    """Nest scans, with every block checkpointed, and the remainder of each level run at its end.
 
-    Nodes read `xs` by index, for cutting it into blocks would copy it. With `keep_block` the
-    innermost block keeps what the pullbacks of its nodes read: one forward step a node less.
+    Nodes read `xs` by index, because cutting it into blocks would copy it. With `keep_block`, the innermost
+    block keeps the residuals of its nodes, which saves one forward step per node.
     """
     read = lambda state, k: f(state, jax.tree.map(lambda a: a[k], xs))
     node = read if keep_block else jax.checkpoint(read, prevent_cse=False)
@@ -102,20 +102,20 @@ def nested(levels: int, keep_block: bool, f, init, xs):
 
 
 def by_equinox(slots, f, init, xs):
-    """Equinox's checkpointed loop, which knows the number of steps."""
+    """Use Equinox's checkpointed loop, which knows the number of steps."""
     return eqxi.scan(f, init, xs, length_of(xs), kind="checkpointed", checkpoints=slots)[0]
 
 
 def tape_ways(n: int) -> list[Way]:
-    """`jt.scan` under its schedules. Two slots are left to short chains."""
+    """Return `jt.scan` under its schedules; short chains have at least two slots."""
     schedules = [jt.Periodic(math.isqrt(n)), jt.Recursive(3), jt.StoreAll()]
     slots = [s for s in SLOTS if s < n and (s > 2 or n <= 1000)]
-    if jax.default_backend() != "cpu":  # whose memory is the host's
+    if jax.default_backend() != "cpu":  # a CPU's memory is the host's
         schedules += [jt.MultiStage(4, s) for s in (12, 28, 60) if s + 4 < n]
     make = functools.partial(functools.partial, by_tape)
     ways = [Way("jaxtape", repr(jt.Revolve(s)), make(jt.Revolve(s)), s) for s in slots]
     ways += [Way("jaxtape", repr(schedule), make(schedule)) for schedule in schedules]
-    if jax.default_backend() == "cpu":  # which has no kernels
+    if jax.default_backend() == "cpu":  # it has no kernels
         return ways
     return ways + [
         Way("jaxtape", f"{jt.Revolve(s)!r}, kernels", make(jt.Revolve(s)), s, kernels=True)
@@ -125,7 +125,7 @@ def tape_ways(n: int) -> list[Way]:
 
 
 def peer_ways(n: int, with_diffrax: bool) -> list[Way]:
-    """Nested checkpoints, equinox, and diffrax where it is installed."""
+    """Return nested checkpoints, equinox, and diffrax if it is installed."""
     rivals = {"equinox": by_equinox}
     if with_diffrax:
         from .diffrax_way import by_diffrax

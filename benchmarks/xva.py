@@ -1,16 +1,16 @@
-"""CVA, DVA and FVA of a netting set that is closed out on its risky value, beside nested Monte Carlo.
+"""CVA, DVA and FVA of a netting set closed out at its risky value, compared with nested Monte Carlo.
 
-Run `python -m benchmarks.xva [--trades 100] [--dates 40] [--paths 16384] [--outer 512] [--inner 64]
-[--repeat 3] [--out FILE]`. Swaps, swaptions, Bermudan swaptions and equity options of ten years, held and
-owed, under Hull-White and Black-Scholes with two assets. Ours finds the sign of what is owed by one backward
-regression, and values on fresh paths. Nested Monte Carlo takes the adjustments that come after each date of an
-outer path as the mean over inner paths, on which the sign of the clean value decides, which is off by the
-square of their share. Both read the same functions of trades. To compare within 1 % with few outer paths, what
-each would cost by the sign of the clean value is a control. Its mean is over other paths, four times the number
-of inner ones; the plain standard error is that without it. Seconds are of the best round, compiled
-before. An inner path is simulated from today on, so nested seconds are those of the steps after the split: a
-half. "At equal noise" they are scaled to our standard error. Derivatives by one reverse sweep are beside
-central differences on the same random numbers.
+Run `python -m benchmarks.xva [--trades 100] [--dates 40] [--paths 16384] [--outer 512] [--inner 64] [--repeat
+3] [--out FILE]`. Ten-year swaps, swaptions, Bermudan swaptions and equity options, long and short, under
+Hull-White and Black-Scholes with two assets. Ours finds the sign of the exposure by one backward regression,
+and values on fresh paths. Nested Monte Carlo takes the adjustments after each date of an outer path as the mean
+over inner paths, on which the sign of the clean value decides; its error is of the order of the square of the
+adjustments' share. Both use the same functions of trades. For a comparison within 1 % with few outer paths, the
+cost by the sign of the clean value is a control variate. Its mean is over other paths, four times the number of
+inner ones; the plain standard error is that without it. Seconds are those of the best round, after compilation.
+An inner path is simulated from today, so nested seconds count only the steps after the split: a half. "At equal
+noise" they are scaled to our standard error. Derivatives by one reverse sweep are compared with central
+differences on the same random numbers.
 """
 
 import argparse
@@ -45,14 +45,14 @@ QUOTES = {
     "spots": ([100.0, 90.0], 0.1),
     "CDS spreads": ([0.02, 0.03], 1e-4),
 }
-"""Quotes, and how far each is bumped, all numbers of a kind together."""
+"""Quotes and their bumps; all numbers of a kind are bumped together."""
 _OUTER, _CONTROL = 32, 1024  # paths at once
 
 Numbers = dict[str, jax.Array]
 
 
 def netting_set(count: int) -> NettingSet:
-    """Half swaps, and of the others a third each of swaptions, Bermudan swaptions and equity options."""
+    """Return half swaps, and a sixth each of swaptions, Bermudan swaptions and equity options."""
     dice, trades, assets = np.random.default_rng(3), [], []
     for place in range(count):
         start, years = int(dice.integers(0, 5)), int(dice.integers(2, 6))
@@ -89,7 +89,7 @@ def quotes() -> Numbers:
 
 
 class Set:
-    """One netting set, and both ways to value what its defaults and its funding cost."""
+    """One netting set, and both ways to value its default and funding costs."""
 
     def __init__(self, options: argparse.Namespace):
         self.options, self.trades = options, netting_set(options.trades)
@@ -117,7 +117,7 @@ class Set:
         )
 
     def _nested(self, numbers: Numbers, key) -> jax.Array:
-        """Samples of a e^+ - b e^-, e the clean value less nested adjustments, and of the control."""
+        """Return samples of a e^+ - b e^-, e the clean value less nested adjustments, and of the control."""
         paths, middles, weights = self._paths(numbers)
         outer = functools.partial(self._outer, paths, middles, weights)
         count = -(-self.options.outer // _OUTER)
@@ -125,7 +125,7 @@ class Set:
         return jnp.moveaxis(found, 1, 0).reshape(2, -1)
 
     def _control(self, numbers: Numbers, key) -> jax.Array:
-        """Samples of the control alone."""
+        """Return samples of the control only."""
         paths, middles, weights = self._paths(numbers)
         shape = *paths.dates.factor.shape[:2], _CONTROL
 
@@ -148,7 +148,7 @@ class Set:
         return paths, grid.middles, weights_of(grid.edges, client, bank, spreads, True)
 
     def _outer(self, paths: ExposurePaths, middles, weights: Weights, key) -> jax.Array:
-        """Samples of a few outer paths."""
+        """Return samples of a few outer paths."""
         of_outer, of_inner = jax.random.split(key)
         steps, motions = paths.dates.factor.shape[:2]
         noise = jax.random.normal(of_outer, (steps, motions, _OUTER))
@@ -173,7 +173,7 @@ class Set:
 
 
 def _signed(seen: Exposure, weights: Weights) -> jax.Array:
-    """What each path costs, if the sign of the clean value decides."""
+    """Return the cost of each path, if the sign of the clean value decides."""
     return cost_samples(seen, None, weights) @ jnp.array([1.0, 1.0, -1.0, -1.0])
 
 
@@ -184,7 +184,7 @@ def _costs(seen: Exposure, later: jax.Array, weights: Weights) -> jax.Array:
 
 
 def derivatives(one: Set, key) -> list[dict[str, Any]]:
-    """The derivative of the total along each kind of quote, by the sweep and by a bump of all its numbers."""
+    """Return the total's derivative along each kind of quote, by the sweep and by bumping all its numbers."""
     start, slopes = quotes(), one.slopes(quotes(), key)
     rows = []
     for name, (_, by) in QUOTES.items():
@@ -200,7 +200,7 @@ def derivatives(one: Set, key) -> list[dict[str, Any]]:
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """All figures of the benchmark."""
+    """Return all figures of the benchmark."""
     one, start = Set(options), quotes()
     ways = {
         "jaxtape": lambda: one.ours(start, jax.random.key(0)),

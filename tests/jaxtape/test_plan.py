@@ -584,7 +584,9 @@ def test_the_timeline_keeps_no_more_than_the_slots(schedule):
 
 def test_a_plan_too_long_to_draw():
     plan = jt.plan(jt.Tape().append(turn, jnp.ones(10**5)), X, slots=9)
-    with pytest.raises(ValueError, match=r"evaluations are too many: draw .* at most 100,000"):
+    with pytest.raises(
+        ValueError, match=r"evaluations are too many to draw: draw .* at most 100,000"
+    ):
         plan.draw()
 
 
