@@ -151,7 +151,7 @@ class Revolve(AbstractSchedule):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
-        TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        TypeError: If `slots` is not an int, or `checkpoint_dtype` is not a real floating-point dtype.
         ValueError: If `slots` is below 1.
 
     Examples:
@@ -187,7 +187,7 @@ class Weighted(AbstractSchedule):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
-        TypeError: If `slots` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        TypeError: If `slots` is not an int, or `checkpoint_dtype` is not a real floating-point dtype.
         ValueError: If `slots` is below 1, or a cost is negative or not finite; when the chain is run, if it has
             another number of nodes.
 
@@ -239,7 +239,7 @@ class Periodic(AbstractSchedule):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
-        TypeError: If `every` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        TypeError: If `every` is not an int, or `checkpoint_dtype` is not a real floating-point dtype.
         ValueError: If `every` is below 1.
 
     Examples:
@@ -266,7 +266,7 @@ class Recursive(AbstractSchedule):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
-        TypeError: If `levels` is no int, or `checkpoint_dtype` no real floating-point dtype.
+        TypeError: If `levels` is not an int, or `checkpoint_dtype` is not a real floating-point dtype.
         ValueError: If `levels` is below 1.
 
     Examples:
@@ -319,7 +319,7 @@ class MultiStage(AbstractSchedule):
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are.
 
     Raises:
-        TypeError: If a count is no int, or `checkpoint_dtype` no real floating-point dtype.
+        TypeError: If a count is not an int, or `checkpoint_dtype` is not a real floating-point dtype.
         ValueError: If a count is below 1.
 
     Examples:
