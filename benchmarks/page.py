@@ -125,25 +125,27 @@ def _view(name: str, results: Sequence[Kept]) -> dict[str, Any]:
 
 
 def _result(kept: Kept) -> dict[str, Any]:
-    said = kept.figures
-    versions = ", ".join(f"{name} {version}" for name, version in said.get("versions", {}).items())
+    figures = kept.figures
+    versions = ", ".join(
+        f"{name} {version}" for name, version in figures.get("versions", {}).items()
+    )
     facts = {
         "date": kept.day,
-        "machine": said.get("machine", ""),
-        "load": said.get("load", ""),
-        "backend": said.get("backend", kept.platform),
+        "machine": figures.get("machine", ""),
+        "load": figures.get("load", ""),
+        "backend": figures.get("backend", kept.platform),
         "versions": versions,
-        "command": said.get("command", ""),
-        "left out": "; ".join(said.get("left_out", [])),
+        "command": figures.get("command", ""),
+        "left out": "; ".join(figures.get("left_out", [])),
         "file": kept.file.name,
     }
     rows = tuple((name, str(text)) for name, text in facts.items() if text)
     return {
-        "headline": said.get("headline", ""),
+        "headline": figures.get("headline", ""),
         "facts": TextTable(("Run", ""), rows, words=2),
         "comparisons": _comparisons(kept.comparisons),
         "answers": _answers(kept.answers),
-        "rest": list(_rest(said)),
+        "rest": list(_rest(figures)),
     }
 
 

@@ -379,11 +379,11 @@ def _run(
 ) -> Search:
     """Run every search to its end or for `max_steps`; a single one runs unbatched."""
     optimizer = optax.with_extra_args_support(optimizer)
-    onward = lambda search: search.run(problem, optimizer, rtol, max_steps)
+    run = lambda search: search.run(problem, optimizer, rtol, max_steps)
     if searches.num_steps.shape[0] > 1:
-        return jax.vmap(onward)(searches)
+        return jax.vmap(run)(searches)
     alone = jax.tree.map(lambda leaf: leaf[0], searches)
-    return jax.tree.map(lambda leaf: leaf[None], onward(alone))
+    return jax.tree.map(lambda leaf: leaf[None], run(alone))
 
 
 @stored_jit

@@ -102,10 +102,12 @@ def fit(
     def fitted_to(
         name: str, quotes: Quotes, template, start, parameters: FreeParameters
     ) -> AbstractModel:
-        of = objective or objective_of(quotes)
+        residuals_of = objective or objective_of(quotes)
         about = jax.lax.stop_gradient(weak_prior(parameters, start))
         believed = (prior or {}).get(name)
-        problem = LeastSquaresProblem(quotes, template, of, parameters, believed, weak_prior=about)
+        problem = LeastSquaresProblem(
+            quotes, template, residuals_of, parameters, believed, weak_prior=about
+        )
         return _fitted(problem, about.start, settings, throw=throw)
 
     return fitted

@@ -174,17 +174,17 @@ def _adjoint(
     """
     free = problem.parameters.free(model)
     numbers, rest = eqx.partition(problem, which(problem))
-    of = lambda numbers: eqx.combine(numbers, rest)
-    value = lambda x, numbers: value_fn(of(numbers).model(x))
+    problem_of = lambda numbers: eqx.combine(numbers, rest)
+    value = lambda x, numbers: value_fn(problem_of(numbers).model(x))
     slope, direct = jax.grad(value, (0, 1))(free, numbers)
     if hessian == "exact":
-        slopes = jax.grad(lambda x, numbers: of(numbers).loss(x), (0, 1))
+        slopes = jax.grad(lambda x, numbers: problem_of(numbers).loss(x), (0, 1))
         curvature, mixed = jax.jacfwd(lambda x: slopes(x, numbers))(free)
         direction = jnp.linalg.solve(curvature, slope)
         indirect = jax.tree.map(lambda leaf: leaf @ direction, mixed)
     else:
         _, jacobian = problem.linearized(free)
         direction = pseudo_inverse(jacobian) @ slope
-        along = lambda numbers: jax.jvp(of(numbers).loss, (free,), (direction,))[1]
+        along = lambda numbers: jax.jvp(problem_of(numbers).loss, (free,), (direction,))[1]
         indirect = jax.grad(along)(numbers)
     return jax.tree.map(jnp.subtract, direct, indirect)

@@ -146,13 +146,13 @@ class StoredPath:
             bucket = self.key.partition("/")[0]
             yield _file_system(self.scheme, f"{self.user}@{bucket}".lstrip("@"), self.options)
         except FileNotFoundError:
-            said = os.strerror(errno.ENOENT)
-            raise FileNotFoundError(errno.ENOENT, said, str(self)) from None
+            reason = os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, reason, str(self)) from None
         except (OSError, arrow("pyarrow").ArrowException) as error:
-            said = " ".join(str(error).split())
-            if _PERMANENT.search(said):
-                raise PermissionError(errno.EACCES, said, str(self)) from None
-            raise ConnectionError(errno.EIO, said, str(self)) from None
+            reason = " ".join(str(error).split())
+            if _PERMANENT.search(reason):
+                raise PermissionError(errno.EACCES, reason, str(self)) from None
+            raise ConnectionError(errno.EIO, reason, str(self)) from None
 
 
 Place = Path | StoredPath

@@ -73,8 +73,8 @@ def refusing() -> Iterator[None]:
     except typer.Exit:
         raise
     except (FileExistsError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        refuse(f"{said}; give another path")
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        refuse(f"{reason}; give another path")
     except (OSError, RuntimeError) as error:  # from a disk, a store, a device or another process
         refuse(f"{error}; run the same command again with --resume", TRY_AGAIN)
     except (UnreadableFile, ValueError, ImportError) as error:

@@ -67,16 +67,18 @@ def explain(
     output = console.Output(out, _FILES, inputs=(trades, before, after, fixings))
     stages = console.Stages()
     with stages.stage("read") as lines:
-        book, then = read(trades, before, fixings)
-        now = read_market(after, fixings)
-        if now.asof < then.asof:
-            refuse(f"{after} is of {now.asof}, before {before} of {then.asof}: swap them")
+        book, market_before = read(trades, before, fixings)
+        market_after = read_market(after, fixings)
+        if market_after.asof < market_before.asof:
+            refuse(
+                f"{after} is of {market_after.asof}, before {before} of {market_before.asof}: swap them"
+            )
         lines.append(
-            f"read {len(book.rows):,} trades and two markets of {len(then.flat_quotes()):,} quotes"
+            f"read {len(book.rows):,} trades and two markets of {len(market_before.flat_quotes()):,} quotes"
         )
     fitting = {"num_starts": starts, "max_steps": max_steps, "key": jax.random.key(seed)}
-    models = models_of(then, book, model, stages, file=str(before), **fitting)
-    served, now_served = models.market, models.restrict(now)
+    models = models_of(market_before, book, model, stages, file=str(before), **fitting)
+    served, now_served = models.market, models.restrict(market_after)
     settings: dict[str, Any] = {"key": jax.random.key(seed), "methods": methods_of(paths)}
     settings |= {"budget": budget}
     with stages.progress("explain", "valuing") as (lines, progress):
@@ -92,10 +94,13 @@ def explain(
         count = sum(explanation.trades for explanation in found.values())
         lines.append(f"explained the change of {count:,} trades")
     total = _total(found, served, now_served)
-    two = aged(book, served, now_served)
-    reasons = _reasons(two, next(iter(found.values())).skipped_rows)
-    errors = [str(error) for error in dict.fromkeys((*served.errors, *now.errors, *two.errors))]
-    unnamed = (row for row in map(two.after.rows.__getitem__, reasons) if not row.errors)
+    aged_book = aged(book, served, now_served)
+    reasons = _reasons(aged_book, next(iter(found.values())).skipped_rows)
+    errors = [
+        str(error)
+        for error in dict.fromkeys((*served.errors, *market_after.errors, *aged_book.errors))
+    ]
+    unnamed = (row for row in map(aged_book.after.rows.__getitem__, reasons) if not row.errors)
     errors += [f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}" for row in unnamed]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
@@ -103,10 +108,10 @@ def explain(
         from pricing.reporting.page import write_explanation
 
         console.write_errors(folder, errors)
-        dates = {"asof_before": str(then.asof), "asof_after": str(now.asof)}
+        dates = {"asof_before": str(market_before.asof), "asof_after": str(market_after.asof)}
         write_json(folder / "explain.json", dates | explanations.as_json(found, total))
         explanations.write_explanation_parts(folder / "explain.csv", found, total)
-        page = found, now, two.before, reasons, stages.seconds, total
+        page = found, market_after, aged_book.before, reasons, stages.seconds, total
         write_explanation(folder / "report.html", *page)
         lines += [*_assumed(found, after), f"wrote {out}"]
     _summarize(found, total, output.folder)

@@ -131,8 +131,8 @@ def _write_whole(
         try:
             found = merge_shards([Calibrations.read_parquet(folder / TABLE) for folder in folders])
         except ValueError as error:
-            said = f"{out}: the shards cannot be merged: {error}"
-            stages.console.print(escaped(said), soft_wrap=True)
+            message = f"{out}: the shards cannot be merged: {error}"
+            stages.console.print(escaped(message), soft_wrap=True)
             return
     _write(found, kind, source, console.Output(out, _FILES), stages, {"shards": str(count)})
 

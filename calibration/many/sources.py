@@ -135,8 +135,8 @@ def _of_file(
     except UnreadableFile as error:
         if levels is None and not is_begun:
             raise
-        said = f"{error} (what follows was not read)" if is_begun else str(error)
-        yield _unreadable_job(f"{before}{file.name}", said)
+        message = f"{error} (what follows was not read)" if is_begun else str(error)
+        yield _unreadable_job(f"{before}{file.name}", message)
 
 
 def _of_market(file: Place, kind: type[Calibratable], levels: tuple[str, ...]) -> Iterator[Job]:

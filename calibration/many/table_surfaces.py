@@ -82,8 +82,10 @@ def _said(line: int, fault: Fault | None) -> str:
     if fault is None:
         return ""
     column = f"column {fault.field!r}"
-    said = fault.message if not fault.field else f"{column}{_joint(fault.message)}{fault.message}"
-    return f"{line + fault.row}: {said}; {fault.remedy}"
+    message = (
+        fault.message if not fault.field else f"{column}{_joint(fault.message)}{fault.message}"
+    )
+    return f"{line + fault.row}: {message}; {fault.remedy}"
 
 
 def _joint(message: str) -> str:

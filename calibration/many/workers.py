@@ -221,15 +221,15 @@ def _polished(block: Block, ends: SearchResult, settings: Settings, slots: int) 
     codes = (np.asarray(jax.tree.leaves(each.result)[0]) for each in (ends, found))
     (converged,) = map(np.asarray, jax.tree.leaves(RESULTS.converged))
     is_good = np.all([code == converged for code in codes], axis=0)
-    again = np.flatnonzero(~is_good[: block.places.size])
-    if again.size == 0:
+    retried = np.flatnonzero(~is_good[: block.places.size])
+    if retried.size == 0:
         return found
-    rows = again[np.minimum(np.arange(block.size), again.size - 1)]
+    rows = retried[np.minimum(np.arange(block.size), retried.size - 1)]
     some = jax.tree.map(lambda x: jnp.asarray(x)[rows], block.inputs)
-    in_double = searched(some, jnp.asarray(again.size), settings, num_slots=slots)
+    in_double = searched(some, jnp.asarray(retried.size), settings, num_slots=slots)
 
     def with_rows(x: np.ndarray, new: Array) -> np.ndarray:
-        x[again] = np.asarray(new)[: again.size]
+        x[retried] = np.asarray(new)[: retried.size]
         return x
 
     return jax.tree.map(with_rows, found, in_double)

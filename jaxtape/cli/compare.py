@@ -132,14 +132,14 @@ def _comparisons(
 
 
 def _faults(found: Mapping[str, Any]) -> list[str]:
-    of = f"{found['case']}, {found['precision']}, {found['way']}"
-    faults = [f"{of}: the weight {text}" for text in found["weights"]]
+    label = f"{found['case']}, {found['precision']}, {found['way']}"
+    faults = [f"{label}: the weight {text}" for text in found["weights"]]
     if found["parts_at"] is not None:
-        faults.append(f"{of}: both part at {found['parts_at']}")
+        faults.append(f"{label}: both part at {found['parts_at']}")
     worst = found["worst"]
     if not worst["relative"] <= found["tolerance"]:
         apart = f"{worst['relative']:.1e} of its largest entry apart"
-        faults.append(f"{of}: the gradient of {worst['name']} is {apart}")
+        faults.append(f"{label}: the gradient of {worst['name']} is {apart}")
     return faults
 
 

@@ -165,11 +165,11 @@ def _require_path(text: str) -> None:
         os.lstat(text)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            said = (
+            message = (
                 f"{text[:40]!r}... is not a path: it has {len(text):,} characters; give a shorter "
                 f"one"
             )
-            raise typer.BadParameter(said) from error
+            raise typer.BadParameter(message) from error
 
 
 def refuse(message: str, status: int = UNUSABLE) -> NoReturn:

@@ -49,12 +49,16 @@ def describe_error(error: BaseException) -> str:
     raised = text.rpartition("\n  File ")[2].partition("\n")[2] if _TRACEBACK in text else ""
     kind = "" if raised else type(error).__name__
     text = " ".join((raised or text).split()).rstrip(".")
-    said = ": ".join(filter(None, [kind, textwrap.shorten(text, _MOST)]))
+    message = ": ".join(filter(None, [kind, textwrap.shorten(text, _MOST)]))
     if isinstance(error, SyntaxError):  # its message names the line
-        return said
+        return message
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_the_callers(frame.filename)]
-    return f"{said} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else said
+    user_frames = [frame for frame in frames if _is_the_callers(frame.filename)]
+    return (
+        f"{message} ({Path(user_frames[-1].filename).name}, line {user_frames[-1].lineno})"
+        if user_frames
+        else message
+    )
 
 
 def _is_the_callers(file: str) -> bool:

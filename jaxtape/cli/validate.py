@@ -118,6 +118,6 @@ def _results(groups: Mapping[str, Group], console: Console) -> list[GroupResult]
 
 
 def _sentence(group: str, check: Check) -> str:
-    of = f" ({check.name})" if check.name else ""
+    suffix = f" ({check.name})" if check.name else ""
     known = f"known as {check.reference:.10g}"
-    return f"{group}, {check.source.name}: the {check.figure}{of}, {known}, {check.fault}"
+    return f"{group}, {check.source.name}: the {check.figure}{suffix}, {known}, {check.fault}"

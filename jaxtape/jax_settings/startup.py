@@ -67,7 +67,7 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
         remedy = (
             f"check the environment: {', '.join(sorted(given))}" if given else "install it again"
         )
-        said = " ".join(f"jaxtape: cannot start: {kind.__name__}: {error}; {remedy}".split())
+        message = " ".join(f"jaxtape: cannot start: {kind.__name__}: {error}; {remedy}".split())
         with contextlib.suppress(Exception):
-            print(said, file=sys.stderr, flush=True)
+            print(message, file=sys.stderr, flush=True)
     os._exit(status)

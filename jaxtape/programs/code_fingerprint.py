@@ -94,8 +94,8 @@ def _require_imports_of_others(function: types.FunctionType) -> None:
 
 
 def _operands(code: types.CodeType, *operations: str) -> set[str]:
-    own = {i.argval for i in dis.get_instructions(code) if i.opname in operations}
-    return own.union(*(_operands(inner, *operations) for inner in _inner(code)))
+    operands = {i.argval for i in dis.get_instructions(code) if i.opname in operations}
+    return operands.union(*(_operands(inner, *operations) for inner in _inner(code)))
 
 
 def _attributes(code: types.CodeType) -> set[str]:

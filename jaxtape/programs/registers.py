@@ -53,8 +53,8 @@ def registers_of(text: str, folder: Path) -> Mapping[str, Registers]:
         if target is None or not any(name.partition("__")[0] in names for name in entries):
             continue
         command = [assembler, "-v", "--gpu-name", target[1].decode(), source, "-o", "/dev/null"]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
-        found |= registers_in(said.stderr + said.stdout)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        found |= registers_in(result.stderr + result.stdout)
     return found
 
 

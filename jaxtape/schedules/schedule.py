@@ -60,9 +60,9 @@ class AbstractSchedule(abc.ABC):
 
     def __repr__(self) -> str:
         shown = [f.name for f in dataclasses.fields(self) if f.repr and not f.kw_only]
-        own = [f"{name}={getattr(self, name)}" for name in shown]
+        fields = [f"{name}={getattr(self, name)}" for name in shown]
         inexact = [f"checkpoint_dtype={self.checkpoint_dtype}"] if self.checkpoint_dtype else []
-        return f"{type(self).__name__}({', '.join(own + inexact)})"
+        return f"{type(self).__name__}({', '.join(fields + inexact)})"
 
     @abc.abstractmethod
     def table(self, length: int) -> ScheduleTable:

@@ -175,10 +175,10 @@ def _node_of(body: Callable) -> Callable:
     JAX traces one function once for arguments of the same types.
     """
     try:
-        of, node = _nodes.get(body, (lambda: None, None))
-        if of() is not body:
-            of = weakref.ref(body)
-            _nodes[body] = of, node = of, _node_from(of)
+        reference, node = _nodes.get(body, (lambda: None, None))
+        if reference() is not body:
+            reference = weakref.ref(body)
+            _nodes[body] = reference, node = reference, _node_from(reference)
         return node
     except TypeError:  # it is unhashable, or has no weak references
         return _node_from(lambda: body)

@@ -173,10 +173,12 @@ class _Call(torch.autograd.Function):
     def backward(ctx, *bars):
         saved = ctx.saved_tensors  # read it once: `torch.utils.checkpoint` recomputes it on reading
         count = len(ctx.call.active)
-        own = [bar for bar, is_float in zip(bars, ctx.is_float, strict=False) if is_float]
-        pairs = zip(own, ctx.shapes, strict=True)
-        own = [torch.zeros(shape, dtype=kind) if y is None else y for y, (shape, kind) in pairs]
-        x_bar = iter(_Pull.apply(ctx.call, *saved[:count], *own, *saved[count:]))
+        float_bars = [bar for bar, is_float in zip(bars, ctx.is_float, strict=False) if is_float]
+        pairs = zip(float_bars, ctx.shapes, strict=True)
+        float_bars = [
+            torch.zeros(shape, dtype=kind) if y is None else y for y, (shape, kind) in pairs
+        ]
+        x_bar = iter(_Pull.apply(ctx.call, *saved[:count], *float_bars, *saved[count:]))
         return None, *(next(x_bar) if is_active else None for is_active in ctx.call.active)
 
     @staticmethod

@@ -175,10 +175,10 @@ def compare_gradients(
         _taken(f, tree, tensors, seed, kind)
         for f, kind in ((to_torch(jax_fn), "eager"), (theirs_fn, way))
     )
-    said = [[f"{dtype_name(y)}{list(y.shape)}" for y in side] for side in (ours, theirs)]
-    if said[0] != said[1] or not ours:
+    types = [[f"{dtype_name(y)}{list(y.shape)}" for y in side] for side in (ours, theirs)]
+    if types[0] != types[1] or not ours:
         raise ValueError(
-            f"The float outputs are {said[0]} in JAX and {said[1]} in PyTorch: make them "
+            f"The float outputs are {types[0]} in JAX and {types[1]} in PyTorch: make them "
             f"correspond."
         )
     labels = list(names) or [f"output {index}" for index in range(len(ours))]
@@ -203,11 +203,11 @@ def _exact_differences(ours: list, theirs: list) -> tuple[ArrayDifference, ...]:
     Raises:
         ValueError: If they differ in number or shape.
     """
-    said = [[list(y.shape) for y in side] for side in (ours, theirs)]
-    if said[0] != said[1]:
+    shapes = [[list(y.shape) for y in side] for side in (ours, theirs)]
+    if shapes[0] != shapes[1]:
         raise ValueError(
-            f"The integer and boolean outputs are of shapes {said[0]} in JAX and {said[1]} in PyTorch: make "
-            "them correspond."
+            f"The integer and boolean outputs have shapes {shapes[0]} in JAX and {shapes[1]} in PyTorch: "
+            "make them correspond."
         )
     rows = (
         array_difference(f"integer output {k}", a.double(), b.double())

@@ -165,8 +165,8 @@ def _of_trades(run: Run, limits: Thresholds) -> Iterator[Alarm]:
     ):
         if len(found) > limit:
             name, status = found[0]["id"], found[0]["status"]
-            said = f"{len(found):,} trades, above {limit:,}; the first is {name}: {status}"
-            yield Alarm(check, f"{file}: {name}", len(found), limit, said)
+            message = f"{len(found):,} trades, above {limit:,}; the first is {name}: {status}"
+            yield Alarm(check, f"{file}: {name}", len(found), limit, message)
     for row in run.trades:
         if row["status"] == "ok" and not _is_non_finite(row):
             name = row["id"]
@@ -198,10 +198,10 @@ def _of_values(today: Run, yesterday: Run, limits: Thresholds) -> Iterator[Alarm
             continue
         currency, was = row["currency"], before[name]["currency"]
         if currency != was:
-            said = (
+            message = (
                 f"the value of {name} is in {currency or 'no currency'}, and was in {was or 'none'}"
             )
-            yield Alarm("trade_drift", f"{file}: {name}", None, limits.trade_drift, said)
+            yield Alarm("trade_drift", f"{file}: {name}", None, limits.trade_drift, message)
             continue
         share = _share(row["value"] - before[name]["value"], gross.get(currency, 0.0))
         what = f"the change of {name}, as a share of the gross value,"
