@@ -100,7 +100,7 @@ def ratio(one: float | None, other: float | None) -> float | None:
 
 
 def comparisons_of(kept: Mapping[str, Any]) -> list[Comparison]:
-    """Those of a file: as they were kept, or else by what its rows say."""
+    """Return the comparisons of a file: as kept, or else derived from its rows."""
     if "comparisons" in kept:
         return [
             Comparison(**{**row, "speed": Spread(**row["speed"])}) for row in kept["comparisons"]
@@ -109,7 +109,7 @@ def comparisons_of(kept: Mapping[str, Any]) -> list[Comparison]:
 
 
 def answers_of(kept: Mapping[str, Any]) -> list[Answer]:
-    """Those of a file: as they were kept, or else by what its rows say."""
+    """Return the answers of a file: as kept, or else derived from its rows."""
     if "answers" in kept:
         return [Answer(**row) for row in kept["answers"]]
     return [found for rows in _lists(kept) for row in rows for found in _answers_in(row)]

@@ -1,12 +1,12 @@
-"""The sample book in single precision beside double: how far off figures are, and whether they say so.
+"""The sample book in single and in double precision: actual differences, and reported rounding errors.
 
 Run `python -m benchmarks.single_precision [--every 1] [--kinds KIND ...] [--model heston] [--out FILE]`.
 
 The book is calibrated and valued in double precision, then with devices in single precision and the rounding
-error of every figure (`jaxtape.use_single_on_devices`, `risk(rounding_errors=True)`), as on a TPU. Both draw
-with one seed. Differences are shares of a trade's scale: its notional, else its amount, strike or spot. Those
-of Delta are times the spot. A rounding error is true if the figure is not farther off, but for 1e-9 of the
-scale, by which the two fits may differ. `--every N` takes one of N of the 2,000 plain options.
+error of every figure (`jaxtape.use_single_on_devices`, `risk(rounding_errors=True)`), as on a TPU. Both use the
+same seed. Differences are fractions of a trade's scale: its notional, else its amount, strike or spot. Those of
+Delta are multiplied by the spot. A rounding error is true if the difference is at most that, up to 1e-9 of the
+scale, by which the two fits may differ. `--every N` takes one in N of the 2,000 plain options.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from . import sample_book
 from .command import Run, parser_of, table_of
 
 SAMPLES = Path(next(iter(pricing.samples.__path__)))
-MOST, SAME = 1e-4, 1e-9  # of a trade's scale
+MOST, SAME = 1e-4, 1e-9  # fractions of a trade's scale
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A figure of a trade as shares of its scale: how far it is off, and the rounding error told."""
+    """A figure of a trade, as fractions of its scale: its difference, and the reported rounding error."""
 
     id: str
     kind: str
@@ -44,7 +44,7 @@ class Compared:
 
     @property
     def is_true(self) -> bool:
-        """Whether the figure is not farther off than told."""
+        """Whether the difference is at most the reported rounding error."""
         return self.off <= self.told + SAME
 
 
@@ -69,12 +69,12 @@ def compared(book: Book, market: Market, double: RiskResult, single: RiskResult)
 
 
 def level_of(name: str, market: Market) -> float:
-    """Return the spot of an underlying; 1 of a curve, whose Delta is to its zero rates."""
+    """Return the spot of an underlying; 1 for a curve, whose Delta is with respect to zero rates."""
     return float(market.spot(name)) if name in (*market.equities, *market.fx) else 1.0
 
 
 def scale_of(values: Any, market: Market) -> float:
-    """Return what a trade is on, of one contract in its currency, by the cells of its row."""
+    """Return the scale of one contract of a trade, in its currency, from the cells of its row."""
     given = (float(values[name]) for name in ("notional", "amount", "strike") if values.get(name))
     first = values["underlying"].partition("|")[0]
     return next(given, level_of(first, market))
@@ -101,7 +101,7 @@ def summary(rows: Sequence[Compared]) -> list[dict[str, Any]]:
 
 
 def chosen(book: Book, every: int, kinds: Sequence[str]) -> Book:
-    """Return one of `every` plain options and all other trades, of some kinds."""
+    """Return every `every`-th plain option and all other trades, restricted to some kinds."""
     plain = sum(sample_book.OPTIONS.values())
     rows = (row for place, row in enumerate(book.rows) if place >= plain or place % every == 0)
     return replace(book, rows=tuple(row for row in rows if not kinds or row.type in kinds))

@@ -139,8 +139,8 @@ def take_turns(ways: Iterable[Timed], repeat: int, budget: float = math.inf) -> 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Return the largest absolute and relative difference by figure.
 
-    The relative one is relative to theirs, over the contracts where theirs is at least a thousandth of the
-    column's largest.
+    Relative differences are taken over the contracts for which theirs is at least a thousandth of the column's
+    largest.
     """
 
     def of_one(a, b):

@@ -107,7 +107,7 @@ def check_gradient(
 
     return _agreement(rows()).check(
         "Gradient in {}: the derivative is {:.12g} and central differences say {:.12g}, further apart "
-        "than {:.1e}: mend the derivative (a custom rule, stop_gradient), move away from a kink, or "
+        "than {:.1e}: fix the derivative (a custom rule, stop_gradient), move away from a kink, or "
         "widen rtol if f itself is not exact to rounding."
     )
 
@@ -163,7 +163,7 @@ def check_duality(
 
     return _agreement(rows()).check(
         "Duality in {}: forward mode gives <w, J v> = {:.15g} and reverse mode <J' w, v> = {:.15g}, "
-        "further apart than {:.1e}: mend the rule of one of the modes (a custom transpose, a "
+        "further apart than {:.1e}: fix the rule of one of the modes (a custom transpose, a "
         "primitive's vjp)."
     )
 

@@ -1,4 +1,4 @@
-"""The LU decomposition in XLA's own operations: a TPU's compiler has none in double precision."""
+"""LU decomposition in plain XLA operations: a TPU's compiler has none in double precision."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int32
 Factors = tuple[
     Float[Array, "*batch rows columns"], Int32[Array, "*batch pivots"], Int32[Array, "*batch rows"]
 ]
-"""L below the diagonal, whose own is 1, and U; the row that each step exchanges; the order of all rows."""
+"""L below its unit diagonal, and U; the row exchanged in each step; the permutation of the rows."""
 
 
 def lu_decomposition(a: Float[Array, "*batch rows columns"]) -> Factors:
@@ -32,7 +32,7 @@ def _of_one(a: Float[Array, "rows columns"]) -> Factors:
         largest = lax.argmax(sizes, 0, jnp.int32)
         exchanged = jnp.where(row == k, largest, jnp.where(row == largest, k, row))
         a, order = a[exchanged], order[exchanged]
-        pivot = jnp.where(a[k, k] == 0.0, 1.0, a[k, k])  # then all below are 0 too
+        pivot = jnp.where(a[k, k] == 0.0, 1.0, a[k, k])  # if it is 0, all below are, too
         shares = jnp.where(row > k, a[:, k] / pivot, 0.0)
         a = a - shares[:, None] * jnp.where(column > k, a[k], 0.0)[None]
         a = a.at[:, k].set(jnp.where(row > k, shares, a[:, k]))

@@ -216,7 +216,7 @@ def with_condition(chain: Chain, arrays: Arrays, cond) -> tuple[Chain, Arrays]:
 
 
 def _of_same_consts(step, count: int, cond) -> tuple[ClosedJaxpr, ClosedJaxpr]:
-    """Return the jaxprs of a step and of a condition, both of which take the consts of both.
+    """Return the jaxprs of a step and of a condition, each with the consts of both as inputs.
 
     The first `count` inputs of the step are its consts. The result is cached, so that an eager loop of the same
     functions compiles once.

@@ -64,7 +64,7 @@ def array_difference(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> Arr
 
 @dataclasses.dataclass(frozen=True)
 class GradientTable:
-    """Values and gradients of a JAX function beside those of a PyTorch function. `print` it.
+    """The comparison of a JAX function with a PyTorch function, in values and gradients. `print` it.
 
     Attributes:
         value_difference: The largest difference between the values.
