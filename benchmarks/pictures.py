@@ -1,14 +1,55 @@
 """Figures of ratios: one line per comparison, on a logarithmic axis, with its quartiles."""
 
+import html
+import io
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from pricing.reporting.charts import THEME, drawn
+THEME = {
+    "ink": "#1c2430",
+    "muted": "#667085",
+    "line": "#d9dee6",
+    "up": "#1f6fb2",
+    "down": "#c8553d",
+}
+"""Role -> the colour drawn; on the page each is the CSS variable of that name."""
 
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "jaxtape",
+    "text.parse_math": False,  # a name with dollars is a name
+    "text.usetex": False,
+    "font.size": 8.0,
+    "text.color": THEME["ink"],
+    "axes.edgecolor": THEME["line"],
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 6.0,
+    "axes.axisbelow": True,
+    "grid.color": THEME["line"],
+    "grid.linewidth": 0.6,
+    "xtick.color": THEME["line"],
+    "ytick.color": THEME["line"],
+    "xtick.labelcolor": THEME["muted"],
+    "ytick.labelcolor": THEME["muted"],
+    "ytick.major.size": 0.0,
+    "xtick.major.size": 3.0,
+}
+_WIDTH = 11.0  # inches
+_TAG = re.compile("<[^>]*>")
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _LINE = 0.165  # inches
 _SPAN = 2.0  # decades; on shorter axes, 2 and 5 times powers of ten are labelled, too
 
@@ -33,7 +74,11 @@ def bars(found: Iterable[Bar], title: str, axis: str) -> str:
     if not rows:
         return ""
     lines = _lines(rows)
-    return drawn(lambda figure: _draw(figure, lines, axis), 0.8 + _LINE * len(lines), title)
+    with matplotlib.rc_context(_SETTINGS):
+        height = 0.8 + _LINE * len(lines)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        _draw(figure, lines, axis)
+        return _svg(figure, title)
 
 
 def _lines(rows: list[Bar]) -> list[Bar | str]:
@@ -81,3 +126,20 @@ def _draw(figure: Figure, lines: list[Bar | str], axis: str) -> None:
     labels = ["" if isinstance(bar, str) else bar.label for bar in lines]
     panel.set_yticks(range(len(lines)), labels, fontsize=6.5)
     panel.set_ylim(len(lines) - 0.5, -0.5)
+
+
+def _themed(tag: str) -> str:
+    """Return a tag with the page's colors; only names and numbers are between tags."""
+    for role, color in THEME.items():
+        tag = tag.replace(color, f"var(--{role})")
+    return tag
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """Return the figure as an `<svg>` element that names itself and takes its colours from the page."""
+    page = io.StringIO()
+    figure.savefig(page, format="svg", metadata=_NO_METADATA)
+    text = page.getvalue()
+    text = text[text.index("<svg") :]
+    text = _TAG.sub(lambda tag: _themed(tag[0]), text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)

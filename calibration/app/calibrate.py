@@ -16,6 +16,7 @@ from pricing.ingestion.errors import UnreadableFile, listed
 from pricing.ingestion.fields import closest
 from pricing.market import Market
 from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr, Ssvi
+from pricing.reporting.page import fit_section, write_fit_report
 
 from ..calibration import Calibration
 from ..market_models import calibrate_precisely, standard_start, too_few
@@ -224,8 +225,6 @@ def _calibrate_one(
         errors.append(f"{market}: {underlying!r}: {calibration.message}")
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting.page import fit_section, write_fit_report  # imports matplotlib
-
         fits = [fit_section(surface_fit(quotes, underlying, calibration))]
         numbers = fit_report.as_json(quotes, underlying, calibration)
         console.write_errors(folder, errors)

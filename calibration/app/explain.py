@@ -15,6 +15,8 @@ from pricing.portfolio.aged_book import AgedBook, aged
 from pricing.portfolio.explained_total import explain_total
 from pricing.portfolio.explanation import Explanation, explain_by_currency
 from pricing.portfolio.sweep.groups import BudgetTooSmall
+from pricing.reporting import explanations
+from pricing.reporting.page import write_explanation
 
 from . import console
 from .fit_report import write_json
@@ -104,9 +106,6 @@ def explain(
     errors += [f"{book.file}:{row.line}: trade {row.id!r}: {_NO_VALUE}" for row in unnamed]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting import explanations  # imports matplotlib
-        from pricing.reporting.page import write_explanation
-
         console.write_errors(folder, errors)
         dates = {"asof_before": str(market_before.asof), "asof_after": str(market_after.asof)}
         write_json(folder / "explain.json", dates | explanations.as_json(found, total))

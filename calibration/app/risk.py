@@ -23,13 +23,13 @@ from pricing.portfolio.sweep.groups import BudgetTooSmall
 from pricing.reporting import (
     positions_of,
     quote_risks,
+    stress,
     write_positions,
     write_quote_risks,
     write_report,
 )
 from pricing.reporting.formats import by_size
 
-from ..market_models import MarketModels
 from . import console
 from .fit_report import as_json, write_json
 from .valuing import (
@@ -113,7 +113,7 @@ def risk(
         ThreadPoolExecutor(1) as background,
         stages.progress("value the book", "valuing") as (lines, progress),
     ):
-        fits = background.submit(_drawn, models)
+        fits = background.submit(models.surface_fits)
         try:
             errors_too: dict[str, Any] = {"grid_errors": grid_errors, "rounding_errors": True}
             errors_too["currency"] = currency
@@ -131,8 +131,6 @@ def risk(
     errors = _errors(result, book.checked(models.market), moves, found)
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting import stress  # imports matplotlib
-
         numbers = {name: as_json(quotes, name, each) for name, each in models.calibrations.items()}
         parts = {f"value the book: {part}": length for part, length in result.stats.items()}
         positions = positions_of(result, book, quotes)
@@ -150,12 +148,6 @@ def risk(
         lines.append(f"wrote {out}")
     _summarize(result, quotes, output.folder)
     console.exit_if(errors)
-
-
-def _drawn(models: MarketModels) -> list[Any]:
-    from pricing.reporting.page import fit_section  # imports matplotlib
-
-    return [fit_section(fit) for fit in models.surface_fits()]
 
 
 def _scenarios(path: Path | None, market: Market) -> ScenarioSet | None:

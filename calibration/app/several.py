@@ -16,6 +16,7 @@ from jaxtape.output_folder import mismatched_files
 from pricing.models import Calibratable
 from pricing.progress import Progress
 from pricing.reporting import ManyFits
+from pricing.reporting.page import write_many_fits_report
 
 from ..many import (
     Calibrations,
@@ -105,10 +106,6 @@ def _write(
     errors = [f"{source}: {name}: {why}" for name, why in unsure.items()]
     output.print_errors(errors)
     with stages.stage("write") as lines, output.written() as folder:
-        from pricing.reporting.page import (
-            write_many_fits_report,  # imports matplotlib
-        )
-
         console.write_errors(folder, errors)
         found.write_parquet(folder / TABLE)
         fits = _fits(found, kind, source, facts)

@@ -6,9 +6,9 @@ from datetime import date
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from .formats import day
+from .panels import ticks
 from .positions import Position
 from .quotes import QuoteRisk
 
@@ -31,7 +31,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
     low, high = strikes.min(), strikes.max()
     if high - low < 1e-6 * high:  # one strike: a bucket of a round width about it
         low, high = 0.9 * low, 1.1 * high
-    edges = MaxNLocator(_BUCKETS).tick_values(low, high)
+    edges = ticks(low, high, _BUCKETS)
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])
     edges[0] = min(edges[0], strikes.min())  # which a rounded edge may lie above
     index = np.searchsorted(edges, strikes, side="right") - 1  # [edge, next edge)

@@ -45,12 +45,12 @@ def risk_page(
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[SurfaceFit | dict[str, Any]],
+    fits: Sequence[SurfaceFit],
     seconds: Mapping[str, float],
     stress: Stress | None = None,
 ) -> str:
     """Return the page of a book: see `write_report`."""
-    sections = [fit_section(fit) if isinstance(fit, SurfaceFit) else fit for fit in fits]
+    sections = [fit_section(fit) for fit in fits]
     positions = positions_of(result, book, market)
     exposures = tables.by_currency(positions, result) if result.is_converted else None
     if result.is_converted:

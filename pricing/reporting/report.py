@@ -16,7 +16,7 @@ def write_report(
     result: RiskResult,
     book: Book,
     market: Market,
-    fits: Sequence[SurfaceFit | Any] = (),
+    fits: Sequence[SurfaceFit] = (),
     seconds: Mapping[str, float] | None = None,
     stress: Any = None,
 ) -> None:
@@ -27,7 +27,7 @@ def write_report(
         result: The figures that `risk` found.
         book: The book that was valued.
         market: The market that it was valued in.
-        fits: The fits to show, such as `MarketModels.surface_fits()`, or sections of them that are drawn.
+        fits: The fits to show, such as `MarketModels.surface_fits()`.
         seconds: Stage -> duration, which the page shows.
         stress: The book in scenarios (`pricing.reporting.stress.Stress`), or None.
 
@@ -39,7 +39,7 @@ def write_report(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_report(f"{folder}/report.html", risk(book, market, lambda m: {}), book, market)
     """
-    from .page import risk_page  # matplotlib: not before it is needed
+    from .page import risk_page  # jinja2: not before it is needed
 
     page = risk_page(result, book, market, fits, seconds or {}, stress)
     Path(path).write_text(page, encoding="utf-8")

@@ -24,7 +24,6 @@ FACES = (
         "pricing.models",
         "pricing.products",
         "pricing.reporting",
-        "pricing.reporting.charts",
         "pricing.reporting.tables",
     ),
     "calibration.app.serve.client",

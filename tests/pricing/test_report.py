@@ -181,9 +181,8 @@ def test_one_strike_has_a_bar_that_is_seen(result, book, market):
     width = ladder.edges[1] - ladder.edges[0]
     assert ladder.edges[0] <= 210.0 < ladder.edges[1] and 1.0 <= width <= 5.0
     picture = charts.ladders([("Value", ladder)], 200.0)
-    (bar,) = re.findall(r'<path d="([^"]*)"[^>]*><title>', picture)
-    across = [float(x) for x in re.findall(r"[ML] ([\d.]+) ", bar)]
-    assert max(across) - min(across) > 10.0  # points
+    (width,) = re.findall(r'<rect[^>]* width="([\d.]+)"[^>]*><title>', picture)
+    assert float(width) > 10.0  # points
 
 
 def test_a_figure_that_no_trade_has_is_no_picture_of_zeros(tmp_path, market):
@@ -500,8 +499,7 @@ def test_pictures_are_svg_in_the_colors_of_the_page(fit):
         root = ET.fromstring(picture)
         assert root.tag.endswith("svg") and root.get("role") == "img"
         assert "var(--ink)" in picture and "var(--up)" in picture
-        assert not any(color in picture for color in charts.THEME.values())
-        assert "<metadata>" not in picture
+        assert not re.search("#[0-9a-f]{6}", picture)
     assert picture == charts.ladders([("Delta & <Gamma>", ladder)])
 
 
