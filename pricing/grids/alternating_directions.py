@@ -6,6 +6,8 @@ dv = a(v) dt + b(v) dB (`StochasticVariance`; Heston's a = kappa (theta - v), b 
 The modified Craig-Sneyd scheme (in 't Hout and Foulon 2010, eq. 2.6).
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -78,7 +80,8 @@ class Operator(eqx.Module):
         ]
         cross = (side * model.spot_covariance(v)).at[-1].set(0.0)
         slope_y = [(band * interior)[:, None] for band in d1]
-        mixed_v = [(band * cross)[None, :] for band in e1]
+        between_ends = jnp.pad(jnp.ones_like(y[1:-1]), 1)
+        mixed_v = [between_ends[:, None] * (band * cross)[None, :] for band in e1]
         discounted = -decay[1] * interior  # differences of what is constant are zero
         sums = discounted[:, None], discounted[:, None], 0.0, 0.0
         bands = along_y, along_v, slope_y, mixed_v
@@ -91,19 +94,20 @@ class Operator(eqx.Module):
         Per unit it is s u_y - u of the rate of interest, and -s u_y of that of dividends.
         """
         slope = self.slope_y @ u
-        interior_slope = slope.at[-1].set(0.0).at[0].set(0.0)
-        mixed = self.mixed_v.across(interior_slope)
+        mixed = self.mixed_v.across(slope)
         growth = (excess[0] - excess[1]) * self.side * slope
         return mixed + growth - excess[0] * self.interior[:, None] * u
 
     def stepper(self, dt: Scalar) -> "Stepper":
-        directions = self.along_y, self.along_v.transposed
-        along_y, along_v = (a.identity_minus(_THETA * dt) for a in directions)
-        return Stepper(self, dt, along_y.factored(), along_v.factored())
+        parts = self.along_y, self.along_v, self.mixed_v
+        along_y, along_v, mixed_v = (part.scaled(dt) for part in parts)
+        over_step = replace(self, along_y=along_y, along_v=along_v, mixed_v=mixed_v)
+        implicit = (a.identity_minus(_THETA).factored() for a in (along_y, along_v.transposed))
+        return Stepper(over_step, dt, *implicit)
 
 
 class Stepper(eqx.Module):
-    """Steps of length dt, both directions factored."""
+    """Steps of length dt, both directions factored. operator: its parts over the step, times dt."""
 
     operator: Operator
     dt: Scalar
@@ -117,30 +121,27 @@ class Stepper(eqx.Module):
         source: Grid | float = 0.0,
         is_first: Bool[Array, ""] | bool = False,
     ) -> Grid:
-        """Take a modified Craig-Sneyd step: a Douglas step, and one with the explicit parts corrected.
+        """Take a modified Craig-Sneyd step: the change of a Douglas step, and its explicit parts corrected.
 
         The first step from a payoff that jumps is implicit Euler, dt / 3 long, with the same matrices: it damps
         the jump, and one step of first order keeps the scheme of second order (Rannacher 1984).
 
         source: The source term added to the equation over the whole step, per year.
         """
-        before = self._slopes(u, excess)
-        start = u + jnp.where(is_first, _THETA, 1.0) * sum(before) + self.dt * source
-        after = self._slopes(self._sweep(start, before), excess)
-        correction = _THETA * (after[0] - before[0])
-        correction = correction + (0.5 - _THETA) * (sum(after) - sum(before))
-        return self._sweep(start + jnp.where(is_first, 0.0, correction), before)
+        length = jnp.where(is_first, _THETA, 1.0)
+        change = self._implicit(length * sum(self._slopes(u, excess)) + self.dt * source)
+        explicit, along_y, along_v = self._slopes(change, excess)
+        correction = 0.5 * explicit + (0.5 - _THETA) * (along_y + along_v)
+        return u + change + self._implicit(jnp.where(is_first, 0.0, correction))
 
     def _slopes(self, u: Grid, excess: Rates) -> Slopes:
         by_part = self.operator
-        explicit, along_v = by_part.explicit(u, excess), by_part.along_v.across(u)
-        return self.dt * explicit, self.dt * (by_part.along_y @ u), self.dt * along_v
+        explicit = by_part.explicit(u, (self.dt * excess[0], self.dt * excess[1]))
+        return explicit, by_part.along_y @ u, by_part.along_v.across(u)
 
-    def _sweep(self, start: Grid, before: Slopes) -> Grid:
-        """Apply the implicit corrections of one direction after the other."""
-        _, along_y, along_v = before
-        first = self.implicit_y.solve(start - _THETA * along_y)
-        return self.implicit_v.solve((first - _THETA * along_v).T).T
+    def _implicit(self, change: Grid) -> Grid:
+        """Return (I - theta dt A_v)^-1 (I - theta dt A_y)^-1 change: one direction after the other."""
+        return self.implicit_v.solve(self.implicit_y.solve(change).T).T
 
 
 def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:

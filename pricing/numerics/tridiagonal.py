@@ -56,7 +56,11 @@ class Tridiagonal(eqx.Module):
         """The same A, with bands of the other layout: of `across` for `@`, or back."""
         return jax.tree.map(jnp.transpose, self)
 
-    def identity_minus(self, scale: Float[Array, ""]) -> "Tridiagonal":
+    def scaled(self, scale: Float[Array, ""]) -> "Tridiagonal":
+        """Return scale A."""
+        return jax.tree.map(lambda band: scale * band, self)
+
+    def identity_minus(self, scale: Float[Array, ""] | float) -> "Tridiagonal":
         """Return I - scale A."""
         sums = None if self.sums is None else 1.0 - scale * self.sums
         return Tridiagonal(
@@ -126,4 +130,6 @@ def _substituted(band: Band, pivots: Band | None, b: Band, *, reverse: bool = Fa
         here = here if pivot is None else here * pivot
         return here, here
 
-    return jax.lax.scan(step, jnp.zeros_like(b[0]), (band, pivots, b), reverse=reverse)[1]
+    rows = band, pivots, b
+    # two rows a turn: of short rows a turn of the loop costs more than their numbers
+    return jax.lax.scan(step, jnp.zeros_like(b[0]), rows, reverse=reverse, unroll=2)[1]

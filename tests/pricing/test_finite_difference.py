@@ -27,7 +27,7 @@ from pricing import (
     price,
     valuation,
 )
-from pricing.grids.alternating_directions import time_shares
+from pricing.grids.alternating_directions import Operator, time_shares, variance_grid
 from pricing.grids.stencil import second_difference, sinh_grid
 from pricing.numerics.tridiagonal import Tridiagonal
 from pricing.sensitivities import Sensitivities
@@ -417,3 +417,37 @@ def test_a_barrier_out_of_reach_changes_nothing(expiry, barrier):
     np.testing.assert_allclose(found.value, wanted.value, rtol=2e-3)
     np.testing.assert_allclose(found.gamma, wanted.gamma, rtol=2e-2)
     assert abs(found.value - wanted.value) < 2.0 * found.std_errors.value
+
+
+@double
+def test_a_step_is_the_scheme_as_it_is_published():
+    """in 't Hout and Foulon (2010), eq. 2.6, on dense matrices: with a source, and rates above their means."""
+    theta, dt, shape = 1.0 / 3.0, jnp.asarray(0.07), (7, 6)
+    y = sinh_grid(jnp.linspace(0.0, 1.0, shape[0]), jnp.asarray(0.8), jnp.asarray(0.1))
+    v = variance_grid(shape[1], _MODEL, jnp.asarray(1.0))
+    rates, excess = (jnp.asarray(0.05), jnp.asarray(0.02)), (jnp.asarray(0.03), jnp.asarray(-0.01))
+    one = jnp.ones(())
+    operator = Operator.of(_MODEL, rates, -one, y, v, one)
+    u, source = jax.random.normal(jax.random.key(0), (2, *shape))
+
+    size, like = u.size, jnp.zeros(shape)
+    dense = lambda part: np.asarray(jax.jacobian(part)(like)).reshape(size, size)
+    parts = (
+        dense(lambda u: operator.explicit(u, excess)),
+        dense(lambda u: operator.along_y @ u),
+        dense(operator.along_v.across),
+    )
+    first, *implicit = (float(dt) * part for part in parts)
+    whole, before = first + sum(implicit), np.asarray(u).ravel()
+
+    def swept(start):
+        for part in implicit:
+            left = np.eye(size) - theta * part
+            start = np.linalg.solve(left, start - theta * part @ before)
+        return start
+
+    start = before + whole @ before + float(dt) * np.asarray(source).ravel()
+    change = swept(start) - before
+    corrected = start + theta * first @ change + (0.5 - theta) * whole @ change
+    found = operator.stepper(dt).step(u, excess, source)
+    np.testing.assert_allclose(found.ravel(), swept(corrected), rtol=1e-11, atol=1e-12)
