@@ -541,7 +541,7 @@ def test_the_page_is_self_contained_and_escapes_what_users_wrote(
     tmp_path, result, book, market, fit
 ):
     path = tmp_path / "report.html"
-    write_report(path, result, book, market, [fit_section(fit)], {"read": 0.1})
+    write_report(path, result, book, market, [fit], {"read": 0.1})
     page = path.read_text()
     assert "&lt;b&gt;" in page and "<b>" not in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#)|<script[^>]|@import""", page)
