@@ -50,7 +50,7 @@ def histograms(fits: ManyFits) -> str:
 
 
 def _histogram(name: str, counts: np.ndarray, edges: np.ndarray) -> Panel:
-    starts, heights = edges.tolist(), counts.tolist()
+    starts, heights = edges.tolist(), counts.astype(float).tolist()
     bars = Bars(starts[:-1], starts[1:], heights)
     up = Axis.over([0.0, *heights], 4, whole=True, fixed=0.0)
     return Panel(name.replace("_", " "), [bars], Axis.over(starts, 4), up)
