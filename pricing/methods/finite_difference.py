@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxtape
 from jaxtape import AbstractSchedule, Revolve
-from jaxtape.jax_settings.platform import current_platform
+from jaxtape.jax_settings.platform import platforms_in_use
 
 from ..grids import dividend_grid
 from ..grids.alternating_directions import (
@@ -101,7 +101,7 @@ class FiniteDifference(AbstractMethod):
             return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_spots, 64)
         trade_bytes = 8 * (self.num_steps + 100) * self.num_spots * self.num_variances
         # the states of a few stay in the cache; a core takes one after the other, as nothing is moved then
-        side_by_side = 1 if current_platform() == "cpu" else 4
+        side_by_side = 1 if "cpu" in platforms_in_use() else 4
         return Tiling(trade_bytes, side_by_side, rows=4 // side_by_side)
 
     def prepared(
