@@ -780,7 +780,7 @@ def test_quotes_without_models_are_a_conflict(market):
 
 @pytest.fixture
 def engines(monkeypatch):
-    """Engines in a market one of whose vols is 4.5, with a calibration that fails there; and what was tried."""
+    """Engines in a market one of whose vols is 1.2, with a calibration that fails there; and what was tried."""
     tried = []
 
     def calibrated(start, quotes, *, num_starts, max_steps, key):
@@ -803,7 +803,7 @@ def engines(monkeypatch):
     dax = MARKET["equities"]["DAX"]
     vols = dax["implied_vols"] | {
         "strikes": [4300, 4400, 4500],
-        "vols_by_expiry": [[0.28, 4.5, 0.27], [0.28, 0.27, 0.26]],
+        "vols_by_expiry": [[0.28, 1.2, 0.27], [0.28, 0.27, 0.26]],
     }
     equities = {name: dax | {"implied_vols": vols} for name in ("DAX", "SMI")}
     market = Market.from_text(json.dumps(MARKET | {"equities": equities}))
@@ -817,12 +817,12 @@ def test_an_equity_is_calibrated_once_its_quotes_are_corrected(engines):
     for _ in range(2):
         result = found.risk(stored, market)
         assert result.value == 0.0 and "not fitted" in str(result.errors)
-    assert tried == [4.5]
+    assert tried == [1.2]
     corrected = market.with_quotes({"EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400": 0.275})
     for spot in (4468.17, 4500.0):
         result = found.risk(stored, corrected.with_quotes({SPOT: spot}))
         assert result.value != 0.0 and not result.errors
-    assert tried == [4.5, 0.28]
+    assert tried == [1.2, 0.28]
 
 
 def test_starts_and_steps_are_those_of_the_command_line(market, tmp_path, monkeypatch):

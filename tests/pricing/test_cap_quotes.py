@@ -306,9 +306,9 @@ BAD = (
         "is a normal vol of 7,000 bp",
     ),
     (
-        {"vols_by_maturity": [[0.006] * 3, [0.001] * 3, [0.007] * 3, [0.008] * 3]},
+        {"vols_by_maturity": [[0.006] * 3, [0.0015] * 3, [0.007] * 3, [0.008] * 3]},
         "EUR6M.vols_by_maturity.1.0",
-        "no caplet vol gives 0.001",
+        "no caplet vol gives 0.0015",
     ),
 )
 
