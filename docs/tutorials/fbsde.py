@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 4. A backward equation in a hundred dimensions
 #
-# A grid with ten points a side has 10 to the hundredth nodes in a hundred dimensions. A backward stochastic
-# equation needs paths instead. We solve two: one whose answer we know in closed form, and a published one,
-# checked by a way that shares nothing with the solver. Each number has a standard error of its own.
+# A grid with ten points per dimension has 10 to the hundredth nodes in a hundred dimensions. A backward
+# stochastic differential equation needs only paths. We solve two: one with a known closed form, and a published
+# one, checked by a method that shares nothing with the solver. Each figure has its own standard error.
 
 # %%
 import jax
@@ -41,7 +41,8 @@ from pricing.fbsde import (
 #
 # dX = b dt + s dW, and −dY = f(t, X, Y, Z) dt − Z dW with Y = g(X) at the end.
 #
-# Then Y = u(t, X) and Z = s' grad u. We take a hundred Brownian motions, f = −r y, and g(x) = |x|². By hand
+# Then Y = u(t, X) and Z = s' grad u. We take a hundred Brownian motions, f = −r y, and g(x) = |x|². The
+# solution is
 #
 # u(t, x) = exp(−r (T − t)) (|x|² + d (T − t)).
 
@@ -63,9 +64,9 @@ known_delta = float(np.exp(-rate) * 2.0 * 0.5)
 # %% [markdown]
 # ## Solve it
 #
-# `GradientRegression` goes backwards over the dates and fits a few functions to values and their moves. |x|²
-# is a sum of functions of one coordinate, so `SeparableBasis(2)`, polynomials of each coordinate alone, can be
-# exact.
+# `GradientRegression` steps backward over the dates and fits a few basis functions to values and their changes.
+# |x|² is a sum of functions of one coordinate, so `SeparableBasis(2)`, polynomials of each coordinate alone,
+# can be exact.
 
 # %%
 solver = GradientRegression(8192, bases=(SeparableBasis(2),))
@@ -81,8 +82,8 @@ print(
 # %% [markdown]
 # ## How far off, if nothing is known?
 #
-# `certify` draws fresh paths and adds up what the solution misses on each step. That gives standard errors
-# without a known answer.
+# `certify` draws fresh paths and sums the solution's defects over the steps. That gives standard errors without
+# a known answer.
 
 # %%
 told = certify(solution, key=jax.random.key(1), num_paths=2048)
@@ -91,12 +92,12 @@ z = (mean - known_value) / error
 print(f"certified {mean:.3f} ± {error:.3f}: off by {z:+.2f} of its standard errors")
 
 # %% [markdown]
-# The known answer lies where the standard error says.
+# The known answer is within the range of the standard error.
 #
-# ## A nonlinear one
+# ## A nonlinear equation
 #
 # Allen and Cahn's equation has f = y − y³. It has no closed form. Its value in a hundred dimensions was
-# published as .0527813. `DeepBSDE` trains a network for Z and a number for the value by the squared miss at
+# published as .0527813. `DeepBSDE` trains a network for Z and a number for the value, by the squared error at
 # the end.
 
 # %%
@@ -112,9 +113,9 @@ axes.semilogy(losses)
 _ = axes.set(xlabel="stage", ylabel="loss", title="Allen–Cahn in a hundred dimensions")
 
 # %% [markdown]
-# ## A judge that shares nothing
+# ## An independent check
 #
-# A multilevel Picard iteration has no network, no functions and no grid of dates. It has a standard error.
+# A multilevel Picard iteration has no network, no basis functions and no time grid, but a standard error.
 
 # %%
 picard = multilevel_picard(allen_cahn, key=jax.random.key(2), levels=4, repeats=16)
@@ -134,6 +135,6 @@ print(
 )
 
 # %% [markdown]
-# Three ways, and one number. `solve(problem, key=key)` without a solver chooses one by itself and refuses
-# figures that it cannot vouch for. `jaxtape solve --help` lists the published problems. More: [backward
+# Three methods agree on one number. `solve(problem, key=key)` without a solver chooses one, and refuses figures
+# that it cannot certify. `jaxtape solve --help` lists the published problems. More: [backward
 # equations](../fbsde.md).

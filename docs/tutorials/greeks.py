@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 2. Greeks and their errors
 #
-# Every number by Monte Carlo has an error. This page values a call, takes its Greeks, and asks two questions
-# of each: how far is it from the closed form, and did its standard error say so?
+# Every Monte Carlo figure has an error. This page computes a call's value and Greeks, and asks two questions of
+# each: how far is it from the closed form, and did its standard error predict that?
 
 # %%
 import jax
@@ -38,7 +38,7 @@ from pricing import (
 # %% [markdown]
 # ## A price without noise
 #
-# `price` takes the best method that applies. For a call under Black–Scholes that is a closed form.
+# `price` selects the best method that applies. For a call under Black–Scholes that is a closed form.
 
 # %%
 call = European(strike=100.0, expiry=1.0)
@@ -63,12 +63,12 @@ for name in names:
     print(f"{name:6} {mean:11.5f} {error:9.5f} {known:11.5f} {z[name]:9.2f}")
 
 # %% [markdown]
-# The last column is what counts: how many standard errors each figure is off. All figures are of the same
-# paths, so they go astray together: this key drew low spots, and every figure but volga is one to two errors
-# off. One key in forty does as badly.
+# The last column matters: the number of standard errors by which each figure is off. All figures share the same
+# paths, so their errors are correlated: this key drew low spots, and every figure but volga is one to two
+# standard errors off. One key in forty is as bad.
 #
-# Do the errors hold in the long run? We value the call with 200 keys. 95 % of the intervals of 1.96 errors
-# should hold the exact Gamma.
+# Are the standard errors right in the long run? We value the call with 200 keys. 95 % of the intervals of ±1.96
+# standard errors should contain the exact Gamma.
 
 
 # %%
@@ -94,8 +94,8 @@ _ = axes.set(xlabel="Gamma off, in its standard errors", title="200 runs, and th
 # %% [markdown]
 # ## Second derivatives of a kink
 #
-# A call's payoff has a kink. Its slope is 0 or 1, and the slope of that is 0 nearly everywhere. So the
-# textbook way to a Gamma, differentiate each path's payoff twice, returns 0 without a word.
+# A call's payoff has a kink. Its slope is 0 or 1, and the second derivative is 0 almost everywhere. So the
+# naive Gamma, which differentiates each path's payoff twice, is silently 0.
 
 
 # %%
@@ -111,8 +111,8 @@ naive_gamma = float(jax.grad(jax.grad(naive))(100.0))
 print(f"differentiated twice by hand: {naive_gamma}")
 
 # %% [markdown]
-# Here the last part of each path is integrated in closed form, so that what is left is smooth. `jax.grad`
-# twice is then right.
+# Here the last part of each path is integrated in closed form, so that the rest is smooth. Then `jax.grad`
+# twice is right.
 
 
 # %%
@@ -124,8 +124,8 @@ our_gamma = float(jax.grad(jax.grad(value))(100.0))
 print(f"jax.grad(jax.grad(price)): {our_gamma:.6f}; exact {exact.gamma:.6f}")
 
 # %% [markdown]
-# Where no estimator is unbiased, nothing is returned. A barrier that is watched all the time has no second
-# derivative by Monte Carlo here, and asking for it says so.
+# Where no estimator is unbiased, nothing is returned. A continuously monitored barrier has no second derivative
+# by Monte Carlo here, and asking for it raises an error.
 
 # %%
 knock_out = Barrier(strike=100.0, expiry=1.0, barrier=80.0, kind="down-and-out")
@@ -143,7 +143,7 @@ except Exception as error:
 print(refusal.splitlines()[0])
 
 # %% [markdown]
-# Its first derivative is there.
+# Its first derivative is available.
 
 # %%
 barrier_delta = float(jax.grad(barrier_value)(100.0))
@@ -157,7 +157,7 @@ print(f"delta by Monte Carlo {barrier_delta:.4f}, by the closed form {barrier_ex
 # %% [markdown]
 # ## Another model, the same lines
 #
-# Under Heston the call has an integral and no formula. Fourier and Monte Carlo share nothing but the model.
+# Under Heston the call's value is an integral. Fourier and Monte Carlo share only the model.
 
 # %%
 heston = Heston(100.0, 0.05, 0.04, 2.5, 0.04, 0.66, -0.8)

@@ -55,8 +55,8 @@ print(
 )
 
 # %% [markdown]
-# Is that the best there is? A local search may end in a valley of its own. We start it 32 times at random,
-# side by side.
+# Is that the global optimum? A local search may end in another minimum. We start it at 32 random points, side
+# by side.
 
 # %%
 many = calibrate(surface, start, num_starts=32, key=jax.random.key(0))
@@ -65,7 +65,7 @@ gap = float(many.stats["sum_squared_vol_points"]) / squares - 1.0
 print(f"{ended} of 32 starts end at the same optimum; the best differs by {gap:.1e}")
 
 # %% [markdown]
-# Now the smiles: dots are quotes, lines the model.
+# Here are the smiles: dots are quotes, lines the model.
 
 # %%
 fitted = np.asarray(surface.vols) + np.asarray(found.residuals)
@@ -79,8 +79,8 @@ for panel, expiry, quotes, line in zip(
 _ = fig.supylabel("implied vol, %")
 
 # %% [markdown]
-# The shortest expiry is off by most. Five parameters have no room for its smile: that is the model's error,
-# and no search mends it.
+# The shortest expiry has the largest error. Five parameters cannot fit its smile: that is a model error, which
+# no search can remove.
 
 # %%
 by_expiry = np.sqrt(np.mean((100.0 * np.asarray(found.residuals)) ** 2, axis=1))
@@ -90,8 +90,8 @@ for expiry, off in zip(surface.expiries, by_expiry, strict=True):
 # %% [markdown]
 # ## A round trip
 #
-# To test the search itself, let the market be the model's own: quote the fitted vols, forget the parameters,
-# and fit again.
+# To test the search itself, take the market from the model: quote the fitted vols, forget the parameters, and
+# refit.
 
 # %%
 own = VolSurface(surface.expiries, surface.strikes, fitted)
@@ -113,8 +113,8 @@ print(trust.summary)
 print(f"condition number {float(found.stats['condition_number']):.0f}")
 
 # %% [markdown]
-# A standard error describes a parabola. `profile` holds one parameter at each value of a grid and fits the
-# others again. Where the curve is the parabola, the standard error can be used.
+# A standard error assumes a parabola. `profile` fixes one parameter at each value of a grid and refits the
+# others. If the curve matches the parabola, you can trust the standard error.
 
 # %%
 at = names.index("correlation")
@@ -130,8 +130,8 @@ for value, deviance, expected in zip(grid, curve.deviances, parabola, strict=Tru
 # %% [markdown]
 # ## Risk through the fit
 #
-# A put is worth what the fitted model says, so it depends on every quote. The implicit function theorem gives
-# all those derivatives from one solve, without differentiating the search.
+# The fitted model values a put, so the value depends on every quote. The implicit function theorem gives all
+# these sensitivities from one linear solve, without differentiating the search.
 
 # %%
 put = European(4000.0, 1.0, "put")
@@ -149,7 +149,7 @@ print(
 )
 
 # %% [markdown]
-# The long way round: move one quote by a hundredth of a vol point, calibrate again, value again.
+# To check by bumping, move one quote by a hundredth of a vol point, recalibrate, and revalue.
 
 # %%
 row, column = np.unravel_index(np.abs(vegas).argmax(), vegas.shape)

@@ -11,11 +11,10 @@
 # ---
 
 # %% [markdown]
-# # 5. From PyTorch to us
+# # 5. From PyTorch to jaxtape
 #
 # You have a payoff or a network in PyTorch. This page moves it to JAX in three steps, and compares values and
-# gradients at each: use a JAX function from PyTorch, write the same chain as a tape, and carry weights over
-# by name.
+# gradients at each: write the same chain as a tape, call a JAX function from PyTorch, and copy weights by name.
 
 # %%
 import jax
@@ -80,8 +79,8 @@ value_gap = abs(float(ours) / value.item() - 1.0)
 print(f"values are apart by {value_gap:.1e}")
 
 # %% [markdown]
-# `compare_gradients` runs both on the same inputs, and prints how far each gradient is off. The gradients to
-# all 262,144 numbers of noise are among them.
+# `compare_gradients` runs both on the same inputs, and prints the error of each gradient, including those with
+# respect to all 262,144 noise values.
 
 # %%
 inputs = (np.float64(100.0), np.float64(0.2), noise)
@@ -91,8 +90,8 @@ print(compared)
 # %% [markdown]
 # ## One function inside the other
 #
-# You need not move all at once. `to_torch` makes the JAX function one of tensors, which `backward` goes
-# through.
+# You need not move everything at once. `to_torch` turns the JAX function into a function of tensors, which
+# `backward` differentiates.
 
 # %%
 asian = to_torch(asian_jax)
@@ -106,7 +105,7 @@ print(f"delta through torch.autograd {spot.grad.item():.6f}; apart by {inside_ga
 # ## Gamma
 #
 # In PyTorch, a second `backward` of this payoff gives 0. Each path's payoff is piecewise linear in the spot,
-# and all its curvature is in the kink, where no path ends. `pricing` has an estimator whose second derivative
+# and all its curvature is at the kink, where no path ends. `pricing` has an estimator whose second derivative
 # is right.
 
 # %%
@@ -127,7 +126,7 @@ print(
 )
 
 # %% [markdown]
-# A difference of two values of Delta, one with the spot up and one down, tells which is right.
+# A central difference of Delta, with the spot bumped up and down, shows which is right.
 
 
 # %%
@@ -146,8 +145,8 @@ print(f"by a bump of 1, on 819,200 paths: {bumped_gamma:.6f}")
 # %% [markdown]
 # ## Weights
 #
-# A trained network comes over by name. Equinox calls its layers otherwise than `Sequential`, so we say which
-# is which.
+# Weights of a trained network are copied by name. Equinox and `Sequential` name layers differently, so we map
+# the names.
 
 # %%
 theirs = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
@@ -164,8 +163,8 @@ out_gap = float(
 print(f"outputs are apart by {out_gap:.1e}")
 
 # %% [markdown]
-# `module_case` compares weights, outputs of every part and gradients. `parts_at` names the first part that is
-# off: here there is none.
+# `module_case` compares weights, outputs of every part and gradients. `parts_at` names the first part that
+# differs: here there is none.
 
 # %%
 case = module_case(network, theirs, (batch,), names=names)

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 1. The tape
 #
-# A Monte Carlo path is a chain: one state in, one state out, thousands of times. Its gradient needs the
-# states in reverse order. Here we write such a chain as a tape, say how much of it is kept, and compare the
+# A Monte Carlo path is a chain: one state in, one state out, thousands of times. Its gradient needs the states
+# in reverse order. Here we write such a chain as a tape, choose how much of it is kept, and compare the
 # gradient with a closed form.
 
 # %%
@@ -49,7 +49,7 @@ tape = jt.Tape().append(day, nodes)
 print(tape)
 
 # %% [markdown]
-# A tape is called like a function. It is a pytree, so `jit`, `grad` and `vmap` take it as they take an array.
+# You call a tape like a function. It is a pytree, so `jit`, `grad` and `vmap` accept it like an array.
 
 # %%
 start = jnp.full(paths, 100.0)
@@ -57,7 +57,7 @@ spots = tape(start)
 print(f"{len(tape)} nodes; mean spot {spots.mean():.3f}, forward {100.0 * np.exp(rate):.3f}")
 
 # %% [markdown]
-# How far is that off, in standard errors? A number between −2 and 2 is what to expect.
+# How far off is that, in standard errors? Expect a number between −2 and 2.
 
 # %%
 forward_error = float(spots.std(ddof=1) / np.sqrt(paths))
@@ -68,7 +68,7 @@ print(f"off by {forward_z:.2f} standard errors")
 # ## The gradient of a tape is a tape
 #
 # The price of a call is the mean of its discounted payoff. Its gradient has a cotangent for every node: here
-# the vega of every single day.
+# each day's vega.
 
 
 # %%
@@ -82,7 +82,8 @@ vega_by_day = tape_bar.segments[0].params["vol"]
 print(f"value {value:.4f}; vega {vega_by_day.sum():.3f}, the sum of {vega_by_day.size} days'")
 
 # %% [markdown]
-# Black and Scholes knew both. The error bars come from the spread of each path's payoff and derivative.
+# Black–Scholes gives both in closed form. The error bars come from the spread of payoffs and derivatives over
+# paths.
 
 # %%
 d1 = (rate + 0.5 * 0.2**2) / 0.2
@@ -101,9 +102,9 @@ print(f"vega  {vega:.2f} ± {vega_error:.2f}, exact {exact_vega:.2f}")
 #
 # ## What is kept
 #
-# By default every state is kept, as `jax.lax.scan` keeps them. A *schedule* keeps fewer and computes the
-# others again. `Revolve(slots)` takes the fewest steps possible with that many slots. `jt.plan` gives
-# the cost beforehand.
+# By default every state is kept, as in `jax.lax.scan`. A *schedule* keeps fewer and recomputes the others.
+# `Revolve(slots)` takes the fewest steps possible with that number of slots. `jt.plan` gives the cost in
+# advance.
 
 # %%
 for slots in (4, 8, 16, 64):
@@ -111,8 +112,8 @@ for slots in (4, 8, 16, 64):
     print(f"{slots:3} slots: {plan.evaluations:5} steps, {plan.peak_bytes / 1e6:6.2f} MB")
 
 # %% [markdown]
-# A plan draws itself. The blue line runs forward and falls as nodes are reversed; an orange line is a
-# state that is kept. Here are sixty days with five slots.
+# `plan.draw()` plots it. The blue line rises with forward steps and falls as nodes are reversed; an orange line
+# is a kept state. Here are sixty days with five slots.
 
 # %%
 sixty = jt.Tape().append(day, {"vol": nodes["vol"][:60], "noise": noise[:60]})
@@ -141,8 +142,8 @@ axes.grid(True, which="both", alpha=0.3)
 #
 # ## Edits
 #
-# A tape can be cut, rolled and marked. Each edit returns a new tape. Tomorrow the oldest day falls out at the
-# front, and a new one comes in at the end.
+# A tape can be cut, rolled and marked. Each edit returns a new tape. Tomorrow the oldest day is dropped at the
+# front, and a new one is appended at the end.
 
 # %%
 tomorrow = {"vol": jnp.full(1, 0.2), "noise": jax.random.normal(jax.random.key(1), (1, paths))}
@@ -150,7 +151,7 @@ rolled = tape.drop(1).append(day, tomorrow)
 print(len(rolled), f"value {price(rolled):.4f}")
 
 # %% [markdown]
-# The result is that of a tape written from scratch.
+# The result equals that of a tape built from scratch.
 
 # %%
 fresh = {
