@@ -28,6 +28,7 @@ class Writer:
     def _on_equities(self) -> Kinds:
         return {
             "european": lambda: self.option() | {"expiry": self.expiry()},
+            "forward": lambda: {"strike": self.level(0.9, 1.1), "expiry": self.expiry()},
             "digital": lambda: self.option() | self.digital() | {"expiry": self.expiry()},
             "pending": lambda: (
                 self.option() | {"type": "european", "expiry": self.expiry(), "settlement_lag": 2}
@@ -90,6 +91,7 @@ class Writer:
     def _on_pairs_and_rates(self) -> Kinds:
         return {
             "fx_option": lambda: self.on_pair("european") | {"expiry": self.expiry()},
+            "fx_forward": lambda: self.at_pair() | {"type": "forward", "expiry": self.expiry()},
             "fx_digital": lambda: (
                 self.on_pair("digital") | {"amount": 0.1, "expiry": self.expiry()}
             ),
@@ -203,10 +205,12 @@ class Writer:
         scale = 100.0 / FX[f"EUR{EQUITIES[name]}"] if how == "compo" else 100.0
         return own | {"strike": self.level(0.85, 1.15, scale)}
 
-    def on_pair(self, kind: str) -> Row:
+    def at_pair(self) -> Row:
         pair = self.side(*WITH_VOLS)
-        own = {"type": kind, "underlying": pair, "option": self.side("call", "put")}
-        return own | {"strike": self.level(0.93, 1.07, FX[pair]), "units": OF_PAIRS}
+        return {"underlying": pair, "strike": self.level(0.93, 1.07, FX[pair]), "units": OF_PAIRS}
+
+    def on_pair(self, kind: str) -> Row:
+        return self.at_pair() | {"type": kind, "option": self.side("call", "put")}
 
     def fx_barrier(self) -> Row:
         own = self.on_pair("barrier")

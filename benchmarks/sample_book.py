@@ -37,7 +37,8 @@ OTHERS = {
 }
 NONE_IN_RATES = {"basis_swap", "cap", "floor"}
 NONE_HERE = {
-    *("average_strike", "cliquet", "double_touch", "forward_start", "lookback", "spread", "touch"),
+    *("average_strike", "cliquet", "double_touch", "forward", "forward_start", "lookback"),
+    *("spread", "touch"),
     *NONE_IN_RATES,
 }
 """The kinds without a trade in the sample; `test_exotics.py`, `test_caps.py` and `test_basis_swaps.py` have

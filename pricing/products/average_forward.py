@@ -1,11 +1,17 @@
-"""Forwards on the average of one asset's spots over dates."""
+"""Forwards on one asset, and on the average of its spots over dates."""
 
 from dataclasses import replace
+from typing import Annotated
 
+import numpy as np
 from jaxtyping import Array, Float
+from pydantic import Field
 
 from ..fields import Numeric, dates, positive, real
+from ..ingestion.fields import number
+from ..market.observed import Observed
 from .product import Padded, Real, front, shared_weights
+from .trade import Column, IsoDate, Trade
 
 
 class AverageForward(Padded):
@@ -36,3 +42,36 @@ class AverageForward(Padded):
         """Return the same contract on `num_dates` dates: the first one repeated, its weight shared."""
         weights, extra = shared_weights(self.dates, self.weights, num_dates)
         return replace(self, dates=front(self.dates, extra), weights=weights)
+
+
+class ForwardTrade(Trade):
+    """A forward on an equity or a pair of currencies pays the spot at expiry less the strike.
+
+    Attributes:
+        strike: The agreed price in units of the spot; 0 for a prepaid forward.
+        expiry: The date on which the spot is read.
+
+    Examples:
+        >>> from pricing import Book
+        >>> lines = "id,type,underlying,strike,expiry", "F1,forward,EURUSD,1.1,2003-03-18"
+        >>> Book.from_text(chr(10).join(lines)).trades[0].level
+        1.1
+    """
+
+    type = "forward"
+    product = AverageForward
+
+    strike: Annotated[float, number("strike", least=0.0)] = Field(description="a strike >= 0")
+    expiry: IsoDate = Field(description="an expiry, YYYY-MM-DD")
+
+    @property
+    def level(self) -> float | None:
+        """The strike; None of a prepaid forward."""
+        return self.strike or None
+
+    def products(self, column: Column) -> AverageForward:
+        expiry = np.asarray(column("expiry"))[:, None]
+        return AverageForward(column("strike"), expiry, np.ones_like(expiry))
+
+    def payoff(self, observed: Observed) -> float:
+        return observed.spot(self.underlying, self.expiry) - self.strike

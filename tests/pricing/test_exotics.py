@@ -246,6 +246,7 @@ ROWS = (
     },
     {"type": "average_strike", "averaging_dates": ["2002-12-17", "2003-03-18"]},
     {"type": "spread", "underlying": "DAX|SX5E", "spread_strike": 1200.0},
+    {"type": "forward", "option": None, "strike": 4500.0},
 )
 
 
