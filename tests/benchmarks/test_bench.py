@@ -207,7 +207,7 @@ def test_the_list_is_of_all_benchmarks():
         ([], "nothing to do"),
         (["--repeat", "0", "edits"], "greater than or equal to 1"),
         (["--page", "."], "is a folder"),
-        (["edits", "--out", __file__], "is no folder"),
+        (["edits", "--out", __file__], "is not a folder"),
     ],
 )
 def test_a_mistake_ends_with_status_2_and_says_what_to_give(words, said, tmp_path, monkeypatch):

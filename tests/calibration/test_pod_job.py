@@ -328,7 +328,7 @@ def test_shards_of_the_command_write_the_whole(calibrated, whole, tmp_path):
     for index in (1, 0):
         status, said = calibrated("--out", str(out), "--shard", f"{index}/2")
         assert status == bool((out / f"shard-{index}-of-2" / "errors.txt").exists()), said
-        assert ("1 of 2 shards are there" in said) == (index == 1)
+        assert ("1 of 2 shards are complete" in said) == (index == 1)
     assert table(out) == whole and not mismatched_files(out)
     assert (out / "errors.txt").read_text().count("\n") == 4
     status, said = calibrated("--out", str(out), "--shard", "1/2", "--max-steps", "50")

@@ -225,7 +225,7 @@ def fuzzed_comparison(run: Callable, seed: int) -> str:
             outcome = run(words)
             if outcome is not None and outcome.exit_code == 2 and file in outcome.output:
                 said = outcome.stderr if outcome.stderr.startswith("Usage:") else outcome.output
-                assert "; give" in said or "; both are" in said or "make them" in said, said
+                assert "; give" in said or "; both must be" in said or "make them" in said, said
             return _status(outcome)
     finally:
         Path(file).unlink()

@@ -90,7 +90,7 @@ def test_a_wrong_gradient_is_named():
 
     args = {"right": jnp.arange(3.0), "wrong": jnp.arange(4.0)}
     with pytest.raises(
-        AssertionError, match=r"args\[0\]\['wrong'\], direction \d: .*central differ.*mend"
+        AssertionError, match=r"args\[0\]\['wrong'\], direction \d: .*central differ.*fix"
     ):
         jt.check_gradient(f, args)
     jt.check_gradient(lambda x: f({**args, "right": x}), args["right"])
@@ -98,7 +98,7 @@ def test_a_wrong_gradient_is_named():
 
 
 def test_modes_that_disagree_are_named():
-    with pytest.raises(AssertionError, match=r"direction 0: .*<w, J v> = .*mend the rule"):
+    with pytest.raises(AssertionError, match=r"direction 0: .*<w, J v> = .*fix the rule"):
         jt.check_duality(lambda x: {"y": wrong_transpose(x), "n": 1}, (jnp.arange(3.0),))
 
 

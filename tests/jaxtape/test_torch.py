@@ -447,5 +447,5 @@ def test_integer_and_boolean_outputs_must_be_equal(way):
         lambda x: (jnp.sin(x), jnp.int32(10**6)), lambda x: (torch.sin(x), torch.tensor(10**6 + 1))
     )
     assert many.parts_at(1e-3) == "integer output 0"
-    with pytest.raises(ValueError, match=r"are of shapes \[\[3\]\] in JAX and \[\] in PyTorch"):
+    with pytest.raises(ValueError, match=r"have shapes \[\[3\]\] in JAX and \[\] in PyTorch"):
         compare(lambda x: (jnp.sin(x), x > 0.0), torch.sin)
