@@ -52,9 +52,9 @@ def fuzzed(folder: Path, chance: random.Random) -> str:
     words, program = chance.choice(WORDS), chance.choice((RUN, RUN, NOBODY + RUN))
     stdout = chance.choice(("pipe", "pipe", "full", "closed"))
     if chance.random() < 0.2:
-        (folder / "shadows").mkdir(exist_ok=True)
-        (folder / "shadows" / "pricing.py").write_text("raise SystemExit(77)")
-        given["PYTHONPATH"] = os.pathsep.join((str(folder / "shadows"), str(ROOT)))
+        (folder / "hides").mkdir(exist_ok=True)
+        (folder / "hides" / "pricing.py").write_text("raise SystemExit(77)")
+        given["PYTHONPATH"] = os.pathsep.join((str(folder / "hides"), str(ROOT)))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **given}
     redirected = {"full": "1>/dev/full", "closed": "1>&-", "pipe": ""}[stdout]
     command = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-c", program, *words]
