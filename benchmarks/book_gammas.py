@@ -8,7 +8,8 @@ grid of its logarithm. One `ProjectionPursuit` solves all contracts, and one `ce
 Errors are the largest over a contract's entries, relative to its largest entry, in money: x_i Delta_i and x_i
 x_j Gamma_ij. A contract is flagged if three standard errors of its Gamma are above 5 %. Coverage is the share
 of entries within 1.96 standard errors, over all contracts and seeds. The first seed includes compilation. For
-comparison, an adjoint sweep of as many European puts by the closed form gives value and first derivatives.
+comparison, an adjoint sweep of the same number of European puts by the closed form gives value and first
+derivatives.
 """
 
 import argparse

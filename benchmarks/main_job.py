@@ -231,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "write",
     )
     columns += (*EVENTS, "programs")
-    table = table_of("seconds; programs: compiled anew", "run", *columns)
+    table = table_of("seconds; programs: those compiled", "run", *columns)
     for row in rows:
         numbers = (f"{row.get(name, 0.0):.1f}" for name in columns[:-1])
         table.add_row(row["run"], *numbers, str(row["programs"]))

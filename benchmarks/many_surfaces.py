@@ -1,4 +1,4 @@
-"""Many surfaces: seconds per surface as their number grows, compared with QuantLib on as many cores.
+"""Many surfaces: seconds per surface as their number grows, compared with QuantLib on the same cores.
 
 Run `python -m benchmarks.many_surfaces [--surfaces 256 1024 4096] [--peer-surfaces 32] [--repeat 2] [--checked
 512] [--out FILE]`. A surface has the DAX's expiries and strikes, and vols of a Heston model with random

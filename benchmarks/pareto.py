@@ -122,7 +122,7 @@ def point_of(way: Way, timed, expected) -> Point:
 
 
 def beside_peers(rows: list[tuple[int, Any, Point]]) -> Iterator[tuple[dict, dict]]:
-    """Yield each peer with our fastest row on as many devices in no more bytes, or else our leanest."""
+    """Yield each peer with our fastest row on the same devices in no more bytes, or else our leanest."""
     for devices, timed, peer in rows:
         if peer.system == OURS:
             continue

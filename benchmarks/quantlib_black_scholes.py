@@ -70,7 +70,7 @@ def black_scholes_rows(count: int, repeat: int) -> list[Row]:
         row(title, "price(): values", "price", "QuantLib, values", f"{engine}, one price")
         row(title, "value, delta, gamma, vega", "four", "QuantLib", aim=four_aim)
         row(title, "greeks(): theta, rho, vanna, volga too", "greeks", "QuantLib", aim=all_aim)
-        row(f"{title}, built anew", "the same four", "four, built", "QuantLib, built")
+        row(f"{title}, with construction", "the same four", "four, built", "QuantLib, built")
 
     compare(
         f"{count:,} Europeans",

@@ -136,8 +136,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     double, seconds = valued(book, market, options.model, False)
     single, seconds_of_single = valued(book, market, options.model, True)
     rows = summary(compared(book, market, double, single))
-    columns = "trades", "median", "largest", "told, largest", f"above {MOST:g}", "farther than told"
-    table = table_of("Off, as shares of a trade's scale", "kind", "figure", *columns, left=2)
+    columns = (
+        "trades",
+        "median",
+        "largest",
+        "reported, largest",
+        f"above {MOST:g}",
+        "beyond reported",
+    )
+    table = table_of(
+        "Differences, as fractions of a trade's scale", "kind", "figure", *columns, left=2
+    )
     for row in rows:
         sizes = (f"{row[name]:.1e}" for name in ("off_median", "off_most", "told_most"))
         counts = (str(len(row[name])) for name in ("too_far", "untrue"))
@@ -147,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     too_far, untrue = (sorted({x for row in rows for x in row[n]}) for n in ("too_far", "untrue"))
     headline = (
         f"largest: {worst['off_most']:.1e} of the scale ({worst['figure']}, {worst['kind']}); "
-        f"{len(too_far)} trades above {MOST:g}, {len(untrue)} farther off than told"
+        f"{len(too_far)} trades above {MOST:g}, {len(untrue)} beyond the reported error"
     )
     run.console.print(headline)
     kept = {"rows": rows, "seconds": {"double": seconds, "single": seconds_of_single}}

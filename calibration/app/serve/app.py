@@ -191,9 +191,7 @@ class Service:
         try:
             return await asyncio.wait_for(asyncio.shield(writing), self._limits.request_seconds)
         except TimeoutError:
-            detail = (
-                "the change is not on the disk yet, and may still be made: read the state first"
-            )
+            detail = "the change is not on disk yet, and may still be made: read the state first"
             raise busy(detail, status=504) from None
         except OSError as error:
             reason = error.strerror or str(error)
