@@ -296,9 +296,11 @@ def _foreign(name: str, value: object, kind: str) -> ValidationIssue:
     if name in COLUMNS:
         message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
         return ValidationIssue((name,), show(value), message, "leave it empty")
-    hint = (
-        f"this is {OTHER_NAMES[name][0]} here: " if name in OTHER_NAMES else closest(name, COLUMNS)
-    )
+    ours = OTHER_NAMES[name][0] if name in OTHER_NAMES else None
+    if ours == "":
+        remedy = "leave the trade out, or empty the column if its value is meant without it"
+        return ValidationIssue((name,), show(value), "is a term that no trade here has", remedy)
+    hint = f"this is {ours} here: " if ours else closest(name, COLUMNS)
     remedy = f"{hint}rename or empty the column"
     return ValidationIssue((name,), show(value), "is not a column known here", remedy)
 

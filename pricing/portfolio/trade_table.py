@@ -23,6 +23,8 @@ from ..products.trade import COLUMNS
 _FILLED = re.compile(r'[^\r\n \t,"][^\r\n]*')
 _ONE, _ZERO = ("1", "1.0"), ("0", "0.0")
 _LONG, _EUROPEAN = ("buy", "b", "long", "l"), ("european", "eu", "e")
+_NO = "", ("none", "no", "n", "false", *_ZERO)
+_ROLL = "", ("modified following", "modified_following", "modifiedfollowing", "mf", "modfollowing")
 OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("qty", "lots", "contracts", "num_contracts", "position"), ("quantity", _ONE)),
     **dict.fromkeys(("multiplier", "contract_size"), ("quantity", _ONE)),
@@ -40,10 +42,16 @@ OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("projection_curve", "fwd_curve", "index"), ("forward_curve", ())),
     **dict.fromkeys(("float_frequency", "floating_freq"), ("floating_frequency", ())),
     **dict.fromkeys(("holiday_calendar", "holidays"), ("calendar", ())),
+    **dict.fromkeys(("convention", "business_day_convention", "roll_convention", "bdc"), _ROLL),
+    **dict.fromkeys(("amortization", "amortisation", "amortizing", "notional_schedule"), _NO),
+    **dict.fromkeys(("stub", "compounding", "in_arrears", "step_up", "gearing"), _NO),
+    **dict.fromkeys(("fixing_lag", "reset_lag", "lockout", "lookback_days"), _NO),
+    **dict.fromkeys(("participation", "participation_rate"), ("", _ONE)),
 }
 """What other systems call a column that has a default here -> our column, and the cells that say nothing.
 
-Such a column with another cell is no comment: the trade would be valued without what it says.
+Such a column with another cell is no comment: the trade would be valued without what it says. Our column is ""
+where no trade has such a term.
 """
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 

@@ -322,6 +322,26 @@ def test_a_column_by_another_name_is_no_comment(column, cell, ours, nothing):
     assert error.field == column.lower() and f"this is {ours} here" in error.remedy
 
 
+@pytest.mark.parametrize(
+    ("column", "cell", "nothing"),
+    [
+        ("amortization", "linear", "none"),
+        ("stub", "long first", ""),
+        ("business_day_convention", "following", "Modified Following"),
+        ("fixing_lag", "2", "0"),
+        ("participation", "0.8", "1"),
+    ],
+)
+def test_a_term_that_no_trade_has_is_no_comment(column, cell, nothing):
+    """The trade was valued without it."""
+    head = f"id,type,underlying,side,fixed_rate,start,maturity,{column}"
+    row = "swap,EUR,payer,0.03,2002-10-07,2007-10-05"
+    book = Book.from_text(f"{head}\nS0,{row},{nothing}\nS1,{row},{cell}\n")
+    assert [trade.id for trade in book.trades] == ["S0"]
+    (error,) = book.errors
+    assert error.field == column and "a term that no trade here has" in error.message
+
+
 def test_a_misspelt_column_is_not_passed_over():
     book = Book.from_text(
         "id,type,underlying,option,strike,expiry,barier\n" + EUROPEAN[:34] + ",,9"
