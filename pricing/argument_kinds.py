@@ -1,4 +1,4 @@
-"""Check that the arguments of a verb are objects of the right kind, before anything reads them."""
+"""Checks that the arguments of a function are objects of the right class."""
 
 import functools
 import inspect
@@ -12,16 +12,16 @@ Kind = Any  # a class, or a tuple of classes
 
 
 def check_kind(name: str, value: Any, kind: Kind, remedy: str) -> None:
-    """Check that an argument is an object of a kind.
+    """Check that an argument is an object of a class.
 
     Args:
-        name: The argument, as the error names it.
+        name: The name of the argument in the error.
         value: The argument's value.
         kind: The class of such objects, or several classes.
         remedy: The object to give instead, such as "a model, such as Heston(...)".
 
     Raises:
-        TypeError: The value is of another kind, or a class in place of an object.
+        TypeError: The value is of another class, or is a class instead of an object.
     """
     if isinstance(value, kind):
         return
@@ -35,13 +35,14 @@ def check_kind(name: str, value: Any, kind: Kind, remedy: str) -> None:
 
 
 def of_kinds(**kinds: tuple[Kind, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function with checks of its arguments; an argument that is None by default may be None.
+    """Return a decorator that checks arguments; an argument whose default is None may be None.
 
     Args:
         kinds: Argument -> its class or classes, and the object to give instead.
 
     Returns:
-        A decorator, whose function raises TypeError as `check_kind` does, with the order of its arguments.
+        A decorator. The decorated function raises TypeError like `check_kind`, and shows the order of
+        arguments.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

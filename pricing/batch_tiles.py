@@ -1,4 +1,4 @@
-"""A function of one contract for a batch of them: all at once, or in tiles that fit a budget of memory."""
+"""A function of one contract mapped over a batch: all at once, or in tiles that fit a memory budget."""
 
 import math
 from collections.abc import Callable
@@ -23,20 +23,20 @@ def over_batch(
     *of_each: Array,
     budget: int = USUAL_BUDGET,
 ) -> PyTree:
-    """Return a function of one contract for every contract of a batch.
+    """Return the results of a function of one contract for every contract of a batch.
 
-    A batch that fits the budget is one `jax.vmap`. A larger one is divided into the fewest tiles that fit,
-    which run one after the other. A contract takes the bytes of all values that its program holds at a time
-    (`live_bytes`); a tile has at least one.
+    A batch that fits the budget is a single `jax.vmap`. A larger one is divided into the fewest tiles that fit,
+    which run one after another. The memory of a contract is the peak of its program's live values
+    (`live_bytes`); a tile has at least one contract.
 
     Args:
         function: The function of a contract.
         product: The batch.
-        of_each: Further arguments, one number for each contract, of the shape of the batch.
-        budget: The bytes of memory that the contracts of a tile may take together.
+        of_each: Further arguments, one number per contract, of the shape of the batch.
+        budget: The bytes of memory for the contracts of a tile.
 
     Returns:
-        The values of the function, with the axes of the batch in front.
+        The values of the function, with leading axes for the batch.
     """
     shape, arguments = product.batch_shape, (product.broadcast(), *of_each)
     count, axes = math.prod(shape), len(shape)
@@ -48,7 +48,7 @@ def over_batch(
     program, like = jax.make_jaxpr(function, return_shape=True)(*types)
     at_once = max(1, budget // max(1, live_bytes(program.jaxpr)))
     leaves, structure = jax.tree.leaves(arguments), jax.tree.structure(like)
-    of_one = jaxpr_as_fun(program)  # traced once, whatever is mapped below
+    of_one = jaxpr_as_fun(program)  # traced only once
     if count <= at_once:
         for _ in shape:
             of_one = jax.vmap(of_one)
@@ -63,6 +63,6 @@ def over_batch(
 
 
 def _without_axes(x: Any, axes: int) -> jax.ShapeDtypeStruct:
-    """Return the type of an array without its first axes."""
+    """Return the type of an array without its leading axes."""
     kind = jax.typeof(x)
     return jax.ShapeDtypeStruct(kind.shape[axes:], kind.dtype, weak_type=kind.weak_type)

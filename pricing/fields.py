@@ -1,8 +1,7 @@
-"""Dataclass fields for models and products: numbers become arrays, words become codes, bad input is named.
+"""Dataclass fields for models and products: numbers become arrays, words become codes, bad input is refused.
 
-Every number is an array leaf of the working precision, so that a new strike or a new spot never
-retraces; every option word ("call", "down-and-out") is a small integer leaf, so that contracts of
-both kinds stack in one batch.
+Every number is an array leaf of the working precision, so that a new strike or spot never retraces. Every
+option word ("call", "down-and-out") is a small integer leaf, so that contracts of all kinds stack in one batch.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float, PyTree
 from .argument_kinds import check_kind
 from .numbers_shown import CODES
 
-# the types that a user may give for a real: a Python number, a NumPy or JAX array
+# the types accepted for a real: a Python number, a NumPy or JAX array
 Number = Any
 
 if TYPE_CHECKING:
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
     Reals: TypeAlias = float | Array | np.ndarray | np.generic | Sequence["Reals"] | None
 
     class Converted(Generic[_T]):
-        """A field that is given as a Python number, an array or a word, and holds the converted value."""
+        """A field that accepts a Python number, an array or a word, and holds the converted value."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
         def __set__(self, instance: object, value: Any) -> None: ...
 
     class Numeric(Generic[_T]):
-        """A field that is given as a number, a list or an array, and holds the converted value."""
+        """A field that accepts a number, a list or an array, and holds the converted value."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
         def __set__(self, instance: object, value: Reals) -> None: ...
 
     class Word(Generic[_T]):
-        """A field that is given as a word, a list of words or their codes, and holds the codes."""
+        """A field that accepts a word, a list of words or their codes, and holds the codes."""
 
         def __get__(self, instance: object, owner: Any) -> _T: ...
         def __set__(self, instance: object, value: str | Sequence[str] | Array) -> None: ...
 
     class FlatOr(Generic[_T]):
-        """A field that is given as a number or as an object such as a curve, which it then holds."""
+        """A field that accepts and holds a number or an object such as a curve."""
 
         def __get__(self, instance: object, owner: Any) -> Any: ...
         def __set__(self, instance: object, value: Reals | _T) -> None: ...
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 else:
 
     class Converted:
-        """`Converted[T]` is T, but that a checker of types accepts the values that are converted to it."""
+        """`Converted[T]` is T, except that type checkers also accept the values converted to it."""
 
         def __class_getitem__(cls, converted: Any) -> Any:
             return converted
@@ -62,7 +61,7 @@ else:
     Numeric = Word = Converted
 
     class FlatOr:
-        """`FlatOr[T]` is any object, but that a checker of types accepts a number or a T."""
+        """`FlatOr[T]` is any object, except that type checkers accept a number or a T."""
 
         def __class_getitem__(cls, kind: Any) -> Any:
             return Any
@@ -72,7 +71,7 @@ _MOST = float(np.finfo(float).max)
 
 
 def as_real(value: Number) -> Array:
-    """Return `value` as an array of floats: a float array keeps its type, all else gets the default's."""
+    """Return `value` as an array of floats: a float array keeps its dtype, others get the default."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
@@ -80,16 +79,16 @@ def as_real(value: Number) -> Array:
 
 
 def _array(value: Any, dtype: Any) -> Array:
-    """Return `value` as an array of its own; without JAX arrays in it, that compiles no program."""
+    """Return a copy of `value` as an array; without JAX arrays in it, this compiles no program."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         return jnp.asarray(value, dtype=dtype)
     return jax.device_put(np.array(value, dtype=dtype))  # a copy: JAX may share its memory
 
 
 def in_working_precision(tree: PyTree) -> PyTree:
-    """Return a tree without floats that are narrower than those JAX computes in, such as float32 in float64.
+    """Return a tree whose floats are at least as wide as JAX's default (no float32 if that is float64).
 
-    Numbers of two precisions would meet in loops, whose states have one.
+    Mixed precisions would fail in loops, whose states have a fixed dtype.
     """
     working = jax.dtypes.canonicalize_dtype(float)
 
@@ -104,12 +103,12 @@ def in_working_precision(tree: PyTree) -> PyTree:
 
 
 def is_traced(value: PyTree) -> bool:
-    """Return True if a number within `value` is known only at run time, so that it cannot be checked."""
+    """Return True if a number in `value` is traced, so that it cannot be checked."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))
 
 
 def are_known(value: PyTree) -> bool:
-    """Return True if all numbers within `value` can be read: they are neither traced nor only shapes."""
+    """Return True if all numbers in `value` are concrete: neither traced nor only shapes."""
     leaves = jax.tree.leaves(value)
     return not is_traced(leaves) and all(isinstance(x, jax.Array | np.ndarray) for x in leaves)
 
@@ -118,8 +117,8 @@ def _numbers(name: str, value: Any, wanted: str) -> np.ndarray:
     """Return the numbers of a field.
 
     Raises:
-        TypeError: They are none.
-        ValueError: There are none.
+        TypeError: The value is not numeric.
+        ValueError: The value is empty.
     """
     try:
         numbers = np.asarray(value, dtype=float)
@@ -156,63 +155,63 @@ def _bounded(
 def _field(
     convert: Callable[[Any], Any], *, core: int = 0, time: bool = False, **kwargs: Any
 ) -> Any:
-    """Return a field whose `core` trailing axes belong to one contract, and which may be a time from today."""
+    """Return a field whose `core` trailing axes belong to one contract; `time` marks times from today."""
     return eqx.field(converter=convert, metadata={"core": core, "time": time}, **kwargs)
 
 
 def real(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding any finite real, or None if that is `optional`."""
+    """Return a field for a finite real, or None if `optional`."""
     return _field(_bounded(name, -_MOST, _MOST, "a finite number", False, optional), **kwargs)
 
 
 def positive(name: str, *, missing: bool = False, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a finite real above zero, NaN where it may be `missing`, None if `optional`."""
+    """Return a field for a finite real above zero, or NaN if `missing`, or None if `optional`."""
     convert = _bounded(name, 0.0, _MOST, "a finite number above 0", True, optional, missing)
     return _field(convert, **kwargs)
 
 
 def above_zero(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a real above zero, or infinity; None if that is `optional`."""
+    """Return a field for a real above zero or infinity, or None if `optional`."""
     return _field(_bounded(name, 0.0, np.inf, "a number above 0", True, optional), **kwargs)
 
 
 def non_negative(name: str, *, missing: bool = False, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a finite real that is not below zero, NaN where `missing`, None if `optional`."""
+    """Return a field for a finite real >= 0, or NaN if `missing`, or None if `optional`."""
     convert = _bounded(name, 0.0, _MOST, "a finite number, not below 0", False, optional, missing)
     return _field(convert, **kwargs)
 
 
 def not_below_zero(name: str, value: Number) -> Any:
-    """Return a number after a look at its sign, as a field of `non_negative` has it."""
+    """Return a number checked and converted like a field of `non_negative`."""
     return _bounded(name, 0.0, _MOST, "a finite number, not below 0", False)(value)
 
 
 def between(name: str, lower: float, upper: float, *, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a real in [lower, upper], or None if that is `optional`."""
+    """Return a field for a real in [lower, upper], or None if `optional`."""
     remedy = f"a number in [{lower:g}, {upper:g}]"
     return _field(_bounded(name, lower, upper, remedy, False, optional), **kwargs)
 
 
 def inside(name: str, lower: float, upper: float, **kwargs: Any) -> Any:
-    """Return a field holding a real in (lower, upper)."""
+    """Return a field for a real in (lower, upper)."""
     first, last = np.nextafter(lower, upper), np.nextafter(upper, lower)
     remedy = f"a number between {lower:g} and {upper:g}, both excluded"
     return _field(_bounded(name, first, last, remedy, False), **kwargs)
 
 
 def real_vector(name: str, **kwargs: Any) -> Any:
-    """Return a field holding a vector of finite reals, or a batch of them."""
+    """Return a field for a vector of finite reals, or a batch of vectors."""
     return real(name, core=1, **kwargs)
 
 
 def accruals() -> Any:
-    """Return a field holding the year fractions of periods, a vector or a batch of them."""
+    """Return a field for the year fractions of periods, a vector or a batch of vectors."""
     wanted = "year fractions from 0 to 60: 91 days are about 0.25"
     return _field(_bounded("accruals", 0.0, 60.0, wanted, False), core=1)
 
 
 def time(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
-    """Return a field holding a time from today, above zero (years), or None if that is `optional`."""
+    """Return a field for a time from today, above zero (years), or None if `optional`."""
     wanted = "a finite number above 0, in years: what expires today is worth its payoff"
     return _field(_bounded(name, 0.0, _MOST, wanted, True, optional), time=True, **kwargs)
 
@@ -220,9 +219,9 @@ def time(name: str, *, optional: bool = False, **kwargs: Any) -> Any:
 def dates(
     name: str, *, today: bool = False, repeated: bool = False, optional: bool = False, **kwargs: Any
 ) -> Any:
-    """Return a field holding increasing times above zero (years), or a batch of such lists.
+    """Return a field for increasing times above zero (years), or a batch of such lists.
 
-    today: the first may be zero; repeated: a time may come more than once; optional: or None.
+    today: the first may be zero; repeated: times may repeat; optional: or None.
     """
     grow = "times that do not decrease" if repeated else "increasing times"
     wanted = f"{grow} {'from 0 on' if today else 'above 0'}, in years"
@@ -232,7 +231,7 @@ def dates(
 
 
 def finite_times(name: str) -> Any:
-    """Return a field holding times that do not decrease, in years; those of the past are below 0."""
+    """Return a field for non-decreasing times in years; past times are negative."""
     finite = _bounded(name, -_MOST, _MOST, "finite numbers", False)
 
     def convert(value: Any):
@@ -245,9 +244,9 @@ def finite_times(name: str) -> Any:
 
 
 def pillars(name: str, unit: str, *, from_zero: bool = False) -> Any:
-    """Return a field holding increasing numbers above zero, the pillars of a curve or surface of the market.
+    """Return a field for increasing numbers above zero, the pillars of a curve or surface.
 
-    unit: such as "in years"; from_zero: the first may be zero.
+    unit: for example "in years"; from_zero: the first may be zero.
     """
     wanted = f"increasing numbers {'from 0 on' if from_zero else 'above 0'}, {unit}, each once"
     return _field(_increasing(name, wanted, from_zero=from_zero), core=1)
@@ -271,9 +270,10 @@ def _increasing(name: str, wanted: str, *, from_zero: bool = False, repeated: bo
 
 
 def finite_numbers(name: str) -> Callable[[PyTree], PyTree]:
-    """Return the converter of an object of the market, such as a curve: it checks that numbers are finite.
+    """Return a converter for market objects, such as curves, which checks that numbers are finite.
 
-    Of an object with the property `as_read` the numbers that are read count. Traced ones are not checked.
+    For an object with the property `as_read`, only the numbers that are read are checked. Traced numbers are
+    not checked.
     """
 
     def convert(value: PyTree) -> PyTree:
@@ -292,7 +292,7 @@ def finite_numbers(name: str) -> Callable[[PyTree], PyTree]:
 
 
 def correlations(name: str, **kwargs: Any) -> Any:
-    """Return a field holding None or a correlation matrix: symmetric, of ones on its diagonal, positive."""
+    """Return a field for None or a correlation matrix: symmetric, unit diagonal, positive definite."""
 
     def convert(value: Any):
         if value is None:
@@ -306,8 +306,8 @@ def correlations(name: str, **kwargs: Any) -> Any:
             raise ValueError(f"{name} must be {wanted}, got {value}")
         if (least := np.linalg.eigvalsh(matrix)[0]) <= 0.0:
             raise ValueError(
-                f"{name} must be positive definite, its least eigenvalue is {least:g}: mend the quotes "
-                "it comes from, or mix in a little of the identity"
+                f"{name} must be positive definite, its smallest eigenvalue is {least:g}: correct "
+                f"the underlying quotes, or add a small multiple of the identity"
             )
         return as_real(value)
 
@@ -323,18 +323,18 @@ def core_dims(module: Any) -> list[int]:
 
 
 def rolled(module: Any, years: Float[Array, ""]) -> Any:
-    """Return the module when `years` have passed: every field declared as a time is that much nearer."""
+    """Return the module after `years` have passed: fields declared as times are reduced by that much."""
     times = _times(module)
     return eqx.tree_at(_times, module, [when - years for when in times]) if times else module
 
 
 def _times(module: Any) -> list[Any]:
-    """Return the fields of a module, and of modules within it, that are times."""
+    """Return the fields of a module, and of nested modules, that are times."""
     return [value for facts, value in _fields(module) if facts.get("time") and value is not None]
 
 
 def _fields(module: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
-    """Yield the declaration and value of each field that is not static; of modules within, their fields'."""
+    """Yield the declaration and value of each non-static field, including those of nested modules."""
     for field in dataclasses.fields(module):
         value = getattr(module, field.name)
         if isinstance(value, eqx.Module):
@@ -344,7 +344,7 @@ def _fields(module: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
 
 
 def object_of(name: str, kind: type, remedy: str) -> Any:
-    """Return a field holding an object of a class; `remedy` is the object to give in place of another."""
+    """Return a field for an object of a class; `remedy` names the object to give."""
 
     def convert(value: Any):
         check_kind(name, value, kind, remedy)
@@ -354,7 +354,7 @@ def object_of(name: str, kind: type, remedy: str) -> Any:
 
 
 def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
-    """Return a static field holding one of `words`: another word is another program."""
+    """Return a static field holding one of `words`; each word compiles its own program."""
 
     def convert(value: str) -> str:
         if value not in words:
@@ -365,13 +365,13 @@ def word(name: str, words: Collection[str], **kwargs: Any) -> Any:
 
 
 def choice(name: str, codes: Mapping[str, int], **kwargs: Any) -> Any:
-    """Return a field holding one of the words of `codes` (or a list of them), kept as its integer code."""
+    """Return a field for one of the words of `codes` (or a list of words), stored as integer codes."""
 
     def code(word: Any) -> int:
         if not isinstance(word, str) or word not in codes:
             given = (
                 str(word) if isinstance(word, str) else word
-            )  # a NumPy text shows itself otherwise
+            )  # the repr of a NumPy string differs
             raise ValueError(f"{name} must be one of {', '.join(map(repr, codes))}, got {given!r}")
         return codes[word]
 

@@ -1,4 +1,4 @@
-"""The volatilities that values imply: of a product under Black-Scholes, of options on forwards."""
+"""Implied volatilities: of products under Black-Scholes, and of options on forwards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BLACK_SCHOLES = BlackScholes, "BlackScholes(spot, rate, vol)"
 
 _VOLS = np.geomspace(1e-3, 5.0, 48)
-_MORE_STEPS = 4  # of Newton's method, after those of the search between two vols
+_MORE_STEPS = 4  # Newton steps after the bracketed search
 _ONCE = (
     "only the implied vol of a European option has second derivatives: differentiate this one once"
 )
@@ -50,25 +50,25 @@ def implied_vol(
     key: PRNGKeyArray | None = None,
     throw: bool = True,
 ) -> Float[Array, "*batch"]:
-    """Return the vol at which Black-Scholes gives a product a value; for a batch, one for each contract.
+    """Return the Black-Scholes implied vol of a product's value; for a batch, one per contract.
 
-    The vol of a European option is solved for directly, to machine precision as far as the value determines it:
-    out of the money down to values of 1e-200, in the money to the digits of its time value. It has derivatives
-    of any order. That of another product is searched between .001 and 5, and has first derivatives. Where
-    several vols give the value, as of a digital option, it is the lowest.
+    For a European option it is solved directly, as precisely as the value determines it: out of the money for
+    values down to 1e-200, in the money to the digits of the time value. It has derivatives of any order. For
+    other products it is searched between .001 and 5, and has first derivatives. If several vols give the value,
+    as for a digital option, it is the lowest.
 
     Args:
         value: The value of one contract in currency, of a shape that broadcasts with the batch.
         product: A product on one asset; arrays in place of its numbers make a batch.
-        model: The spot, the rate or curve, and the dividend yield. Its vol is not read.
+        model: The spot, the rate or curve, and the dividend yield. Its vol is ignored.
         method: The numerical method, as in `price`.
-        key: The seed of a random method; its paths are then the same at every vol.
-        throw: Whether to raise RuntimeError where no vol gives the value, where that is known (not within
-            `jax.jit` or `jax.vmap`). Otherwise the vol is NaN.
+        key: The seed of a random method, which uses the same paths at every vol.
+        throw: Whether to raise RuntimeError if no vol gives the value. Otherwise, and within `jax.jit` or
+            `jax.vmap`, the vol is NaN.
 
     Returns:
-        The vol per square root of a year. It is also NaN where the value does not move with the vol, as that
-        of an American option where exercise today is best.
+        The vol per square root of a year. It is also NaN where the value does not depend on the vol, for
+        instance for an American option that is best exercised today.
 
     Raises:
         TypeError: The model has several assets, or no method applies.
@@ -84,7 +84,8 @@ def implied_vol(
     """
     if model.spot.ndim:
         raise TypeError(
-            f"the model has {model.spot.size} assets, which have no one vol: give BlackScholes(...) of one"
+            f"the model has {model.spot.size} assets, which have no single vol: give "
+            f"BlackScholes(...) of one asset"
         )
     flat, value = in_working_precision(replace(model, vol=0.2)), as_real(value)
     batch: Any = product.broadcast(value.shape)
@@ -110,10 +111,10 @@ def implied_black_vol(
     shift: "Reals" = 0.0,
     throw: bool = True,
 ) -> Float[Array, "*batch"]:
-    """Return the vol at which Black's formula, shifted or not, gives an option on a forward its value.
+    """Return the Black implied vol of an option on a forward, optionally shifted.
 
-    The solution of value = side ((F + shift) N(side d1) - (K + shift) N(side d2)), side +1 of a call (a caplet
-    over its discounted accrual) and -1 of a put. It has derivatives of any order.
+    It solves value = side ((F + shift) N(side d1) - (K + shift) N(side d2)), with side +1 for a call (a caplet
+    divided by its discounted accrual) and -1 for a put. It has derivatives of any order.
 
     Args:
         value: The undiscounted value, in the units of the forward; all arguments broadcast.
@@ -121,13 +122,13 @@ def implied_black_vol(
         strike: The strike K.
         expiry: The years to the fixing, above 0.
         option: The word "call" or "put", or a list of words.
-        shift: The shift of a lognormal law, from 0 on.
-        throw: Whether to raise RuntimeError where it is known that no vol gives the value (not within `jax.jit`
-            or `jax.vmap`). Otherwise the vol is NaN.
+        shift: The shift of the lognormal distribution, at least 0.
+        throw: Whether to raise RuntimeError if no vol gives the value. Otherwise, and within `jax.jit` or
+            `jax.vmap`, the vol is NaN.
 
     Returns:
-        The vol per square root of a year. It is also NaN where F or K is not above -shift. An expiry that is
-        not above 0, or an option that is no such word, raises ValueError.
+        The vol per square root of a year. It is also NaN if F or K is not above -shift. An expiry that is not
+        above 0, or an unknown option word, raises ValueError.
 
     Examples:
         >>> from pricing import implied_black_vol
@@ -150,11 +151,11 @@ def implied_normal_vol(
     *,
     throw: bool = True,
 ) -> Float[Array, "*batch"]:
-    """Return the vol at which Bachelier's formula gives an option on a forward its value.
+    """Return the Bachelier (normal) implied vol of an option on a forward.
 
-    The solution of value = side (F - K) N(side d) + s n(d), d = (F - K) / s, s = vol sqrt(expiry), with the
-    normal density n. Out of the money it keeps all digits, down to values of 1e-300; in the money it has those
-    of the time value. It has derivatives of any order.
+    It solves value = side (F - K) N(side d) + s n(d), with d = (F - K) / s, s = vol sqrt(expiry) and the normal
+    density n. Out of the money it has full precision for values down to 1e-300; in the money, the digits of the
+    time value. It has derivatives of any order.
 
     Args:
         value: The undiscounted value, in the units of the forward; all arguments broadcast.
@@ -162,12 +163,12 @@ def implied_normal_vol(
         strike: The strike K.
         expiry: The years to the fixing, above 0.
         option: The word "call" or "put", or a list of words.
-        throw: Whether to raise RuntimeError where it is known that no vol gives the value (not within `jax.jit`
-            or `jax.vmap`). Otherwise the vol is NaN.
+        throw: Whether to raise RuntimeError if no vol gives the value. Otherwise, and within `jax.jit` or
+            `jax.vmap`, the vol is NaN.
 
     Returns:
-        The vol per square root of a year, in the units of the forward: 0.0085 of a rate is 85 bp. An expiry
-        that is not above 0, or an option that is no such word, raises ValueError.
+        The vol per square root of a year, in the units of the forward: for a rate, 0.0085 is 85 bp. An expiry
+        that is not above 0, or an unknown option word, raises ValueError.
 
     Examples:
         >>> from pricing import implied_normal_vol
@@ -178,7 +179,7 @@ def implied_normal_vol(
 
 
 def _quoted(value, forward, strike, expiry, option) -> tuple[Array, ...]:
-    """Return the numbers of options on forwards as arrays, the words as +1 and -1.
+    """Return the numbers of options on forwards as arrays, with words as +1 and -1.
 
     Raises:
         ValueError: An expiry is not above 0.
@@ -196,7 +197,7 @@ def _code(vol: Array) -> RESULTS:
 
 
 def _known(found: Array, throw: bool) -> Array:
-    """Return vols; one that is known to be NaN raises RuntimeError, if `throw`."""
+    """Return vols; if `throw`, a concrete NaN raises RuntimeError."""
     codes_of: Any = _code
     for _ in range(found.ndim):
         codes_of = jax.vmap(codes_of)
@@ -252,7 +253,7 @@ def _searched(
 
 
 def _first_root(miss: Callable[[Array], Array], value: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the lowest root between the logarithms of `_VOLS`; NaN if there is none, or the value is flat."""
+    """Return the lowest root in log vol within `_VOLS`; NaN if there is none, or the value is flat."""
     scale = jax.lax.stop_gradient(value)
     grid = jnp.asarray(np.log(_VOLS), scale.dtype)
     roots, has_root = outer_crossings(lambda x: jax.lax.stop_gradient(miss(x)), grid)
@@ -262,7 +263,7 @@ def _first_root(miss: Callable[[Array], Array], value: Float[Array, ""]) -> Floa
     eps = jnp.finfo(grid.dtype).eps
     found = jax.lax.stop_gradient(root)
     slope = jax.jvp(lambda x: miss(x)[0], (found,), (jnp.ones_like(found),))[1]
-    # where the value hardly moves with the vol, as where an American option is exercised, many vols give it
+    # a value that hardly depends on the vol (an American option exercised today) has no unique vol
     is_determined = jnp.abs(slope) > scale * eps**0.5
     is_known = has_root & is_determined & (jnp.abs(root - before)[0] < eps**0.4)
     return jnp.where(is_known, root[0], jnp.nan)

@@ -1,4 +1,4 @@
-"""A representation of models, contracts and results that shows their numbers."""
+"""The `repr` of models, contracts and results, which shows their numbers."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -10,22 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-_MOST_NUMBERS = 16  # of an array that is shown by its numbers
+_MOST_NUMBERS = 16  # size of the largest array shown by its numbers
 _WIDTH = 88
-CODES = "codes"  # of a field's metadata: word -> code
+CODES = "codes"  # key in a field's metadata: word -> code
 
 
 def repr_with_numbers(self: Any) -> str:
     """Return the `repr` of a module: its fields by name, short arrays by their numbers, words as words.
 
-    Arrays of more than 16 numbers, and those that are traced or on other hosts, are shown by type and shape.
-    Fields that are None are left out.
+    Arrays with more than 16 numbers, traced arrays, and arrays on other hosts are shown by type and shape.
+    Fields that are None are omitted.
 
     Args:
         self: A dataclass whose fields are arrays, words, modules, dictionaries and plain data.
 
     Returns:
-        One line, or a line a field where that is too long.
+        One line, or one line per field if that is too long.
 
     Examples:
         >>> from pricing import European
@@ -54,7 +54,7 @@ def _shown(value: Any) -> str:
 
 
 def _listed(numbers: Any) -> str:
-    """Return numbers with the digits that their type holds, and eight at most."""
+    """Return numbers with the digits of their dtype, at most eight."""
     if numbers.ndim:
         return f"[{', '.join(map(_listed, numbers))}]"
     if not jnp.issubdtype(numbers.dtype, jnp.floating):

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 Progress = Callable[[int, int, str], None]
-"""A function that a computation calls with the units done (trades, steps, stages), their total, and a message.
+"""A function called with the number of units done (trades, steps, stages), the total number, and a message.
 
-The message ("loss 0.0123") may be empty; the number done never falls. `print` is one. None means silence.
+The message ("loss 0.0123") may be empty; the number done never decreases. `print` is an example; None means
+silence.
 """

@@ -1,4 +1,4 @@
-"""The result of a computation, and bounds of a value."""
+"""Result codes of computations, and bounds of a value."""
 
 from typing import Any
 
@@ -14,49 +14,54 @@ Real = Float[Array, "*batch"]
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a numerical computation; calibrations and trainings have subclasses."""
+    """The outcome of a numerical computation; calibration and training have subclasses."""
 
     successful = ""
     non_finite = (
         "The value is not finite. Check the model's parameters and the product's numbers for extremes; "
-        "another method may reach them."
+        "another method may work."
     )
     two_boundaries = (
-        "the interest rate and the dividend yield are below zero such that exercise pays between two "
-        "boundaries, and this method finds one: take Quadrature()"
+        "the interest rate and the dividend yield are negative such that exercise is optimal "
+        "between two boundaries, but this method finds only one: use Quadrature()"
     )
     no_volatility = (
-        "the volatility is zero, or so small that this method or a derivative divides by nothing, and where an "
-        "option whose forward is at the strike has no derivatives: give a larger one; ClosedForm() values a "
+        "the volatility is zero, or so small that this method or a derivative divides by zero; at "
+        "zero volatility an option struck at the forward has no derivatives: give a larger one; "
+        "ClosedForm() values a "
         "payoff of the spot at expiry by the forward"
     )
     complex_exponent = (
         "the interest rate is so far below zero that the closed form of a payment at the hit has complex "
-        "exponents: take FiniteDifference()"
+        "exponents: use FiniteDifference()"
     )
     arbitrage = (
         "the quotes of the surface have an arbitrage, so that there is no local volatility: "
-        "model.arbitrages() lists where the total variance falls in time or a density is negative; smooth the "
+        "model.arbitrages() lists where the total variance decreases in time or a density is "
+        "negative; smooth the "
         "quotes there"
     )
     too_volatile = (
-        "the standard deviation of the log-spot to the last date is above 2, where this quadrature loses "
-        "digits: take another method"
+        "the standard deviation of the log-spot to the last date is above 2, where this "
+        "quadrature loses digits: use another method"
     )
     falling_variance = (
-        "the surface's total variance vol^2 t falls in time at the contract's strike, so that no Black-Scholes "
-        "path has these vols: correct the quotes, or take a model that is fitted to them, such as Heston"
+        "the surface's total variance vol^2 t decreases in time at the contract's strike, so that "
+        "no Black-Scholes path has these vols: correct the quotes, or use a model fitted to them, "
+        "such as Heston"
     )
     no_implied_vol = (
-        "no volatility gives this value, or many do: it must lie between the values at volatilities near 0 (of "
-        "a European option the discounted intrinsic value, of an American one what exercise pays today) and at "
-        "large ones (5, or of a European option any); check the value, the forward (spot, rate, dividend "
+        "no volatility gives this value, or many do: it must lie between the values at "
+        "volatilities near 0 (for a European option the discounted intrinsic value, for an "
+        "American one the payoff today) and at large ones (5, or any for a European option); "
+        "check the value, the forward (spot, rate, dividend "
         "yield) and the option"
     )
     too_few_nodes = (
         "two dates are so close together that num_nodes nodes do not resolve the step between them: give "
-        "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later date and dv "
-        "that of the step, or take Quadrature().prepared(product, model), which counts them"
+        "Quadrature(num_nodes=...) at least 24 sqrt(v / dv), v the state's variance at the later "
+        "date and dv that of the step, or use Quadrature().prepared(product, model), which counts "
+        "them"
     )
 
 
@@ -68,15 +73,15 @@ def outcome(
     model: Any = None,
     batch_shape: tuple[int, ...] = (),
 ) -> RESULTS:
-    """Return the result of a computation of figures: refused for one of a batch, not finite, or successful.
+    """Return the result code of computed figures: refused (for any of a batch), not finite, or successful.
 
-    Under a trace the outcome is not known: it is then data, beside figures that are NaN, and nothing raises.
+    Under a trace the outcome is unknown: it is returned as data, with NaN figures, and nothing raises.
 
-    model: an object that may know the reason for a figure that is not finite (`why_not_finite`); batch_shape:
-        the axes of contracts, with which all figures begin.
+    model: an object that may know why a figure is not finite (`why_not_finite`); batch_shape: the leading axes
+        of all figures, over contracts.
 
     Raises:
-        RuntimeError: It is known, not successful, and `throw`; for a batch, the message names the contracts.
+        RuntimeError: The outcome is a known failure, and `throw`; for a batch, the message names the contracts.
     """
     result = _outcome(figures, refusals)
     if result.is_traced() or result == RESULTS.successful:
@@ -88,11 +93,11 @@ def outcome(
     return result
 
 
-_MOST_NAMED = 5  # contracts
+_MOST_NAMED = 5  # contracts named in a message
 
 
 def _which(figures: PyTree, refusals: RESULTS, batch_shape: tuple[int, ...]) -> str:
-    """Return a text that names the contracts of a batch that are refused or not finite; "" for one contract."""
+    """Return text that names the refused or non-finite contracts of a batch; "" for a single contract."""
     if not batch_shape:
         return ""
     (codes,), (successful,) = jax.tree.leaves(refusals), jax.tree.leaves(RESULTS.successful)
@@ -108,9 +113,10 @@ def _which(figures: PyTree, refusals: RESULTS, batch_shape: tuple[int, ...]) -> 
 
 @jax.jit
 def _outcome(figures: PyTree, refusals: RESULTS) -> RESULTS:
-    """Return the outcome, in one program rather than an operation a figure.
+    """Return the outcome, computed in one program instead of an operation per figure.
 
-    It is not the program that computes the figures: XLA would compute them once more in the loops of the tests.
+    It is separate from the program that computes the figures: XLA would compute them again in the loops of the
+    checks.
     """
     refusal = jax.tree.map(jnp.max, refusals)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(figures)]))
@@ -127,13 +133,13 @@ class Between(eqx.Module):
 
 
 class Bounds(Between):
-    """Bounds of the value of a right to exercise early, from the same paths.
+    """Bounds of an early-exercise value, from the same paths.
 
     Attributes:
         lower: The lower bound (currency).
         upper: The upper bound (currency).
         gap: The upper bound less the lower (currency).
-        std_errors: The standard error of each.
+        std_errors: The standard errors of the bounds.
         result: The outcome of the computation.
         stats: The settings of the computation.
 
@@ -156,6 +162,6 @@ class Bounds(Between):
     def of(
         cls, means: Between, std_errors: Between, *, stats: dict[str, Any], throw: bool = True
     ) -> "Bounds":
-        """Return the bounds with their result; raise RuntimeError if one is not finite, and `throw`."""
+        """Return the bounds with their result code; if `throw`, raise RuntimeError if one is not finite."""
         result = outcome((means.gap, std_errors.gap), throw=throw)
         return cls(**vars(means), std_errors=std_errors, result=result, stats=stats)

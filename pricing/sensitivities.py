@@ -1,4 +1,4 @@
-"""The verb: how does a value move with the spot, the volatility, the rates and time?"""
+"""Greeks: the sensitivities of a value to the spot, the volatility, the rates and time."""
 
 import math
 from collections.abc import Callable
@@ -27,15 +27,15 @@ Real = Float[Array, "*batch"]
 
 
 class Sensitivities(eqx.Module):
-    """A value and its raw derivatives, the model's other parameters held.
+    """A value and its raw derivatives, with the model's other parameters fixed.
 
-    A figure is None if the method's samples cannot give it without bias: use another method for it.
+    A figure is None if the method cannot compute it without bias: use another method for it.
 
     Attributes:
         value: The value in currency, in the shape of the batch.
-        delta: The derivative per 1.00 of the underlying: of the spot; of each of several spots, with an axis of
-            length assets after the batch; or of the parallel level of zero rates under a model of rates.
-        gamma: The second derivative to the underlying; of several assets, two axes after the batch.
+        delta: The derivative per 1.00 of the underlying: the spot; each of several spots, with an axis of
+            length assets after the batch; or the parallel level of zero rates under a rate model.
+        gamma: The second derivative to the underlying; for several assets, with two axes after the batch.
         vega: The derivative per 1.00 of the level of volatility (`with_vol_shift`).
         theta: The derivative per year of calendar time; curves and surfaces keep their tenors.
         rho: The derivative per 1.00 of all zero rates in parallel.
@@ -56,11 +56,11 @@ class Sensitivities(eqx.Module):
 
 
 class Greeks(Sensitivities):
-    """A value and its raw derivatives, as in `Sensitivities`, with a standard error of each.
+    """A value and its raw derivatives, as in `Sensitivities`, with standard errors.
 
     Attributes:
-        std_errors: The standard error of each figure; for a grid, the difference to a grid of half the counts;
-            0 for another deterministic method.
+        std_errors: The standard error of each figure; for a grid, the difference to a grid with half the nodes
+            and steps; 0 for other deterministic methods.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 
@@ -87,24 +87,24 @@ def greeks(
     budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Greeks:
-    """Value a product, or a batch of products, with its Greeks, by differentiating the method itself.
+    """Value a product, or a batch of products, with its Greeks, by differentiating the pricing method.
 
-    A second derivative that the method's samples do not carry without bias is None, never a silent zero.
+    A second derivative that the method cannot compute without bias is None, never a silent zero.
 
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The model of the product's underlyings.
-        method: The numerical method; None takes the best one that applies, and doubles a grid whose error is
-            large, as in `price`. Where none does, or the given one does not, a TypeError names the missing
-            ability and what would work.
-        key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
-            tiles, one after the other, each of one contract at least.
-        throw: Whether to raise RuntimeError if a figure is not finite, or the method fails, where that is known
-            (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
+        method: The numerical method; None selects the best one that applies, and doubles a grid with a large
+            error, as in `price`. If none applies, or the given one does not, a TypeError names the missing
+            ability and methods that work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares the seed.
+        budget: The bytes of memory for the contracts of a batch. A larger batch is valued in tiles of at least
+            one contract, one after another.
+        throw: Whether to raise RuntimeError if a figure is not finite or the method fails. Otherwise, and
+            within `jax.jit` or `jax.vmap`, `result` reports it.
 
     Returns:
-        The value, its derivatives per 1.00, and a standard error of each.
+        The value, its derivatives per 1.00, and their standard errors.
 
     Examples:
         >>> from pricing import BlackScholes, European, greeks
@@ -148,10 +148,10 @@ def sensitivities(
     vol_direction: PyTree,
     rate_direction: PyTree,
 ) -> Sensitivities:
-    """Return samples of the value and of every derivative but volga, for one contract, in forward mode.
+    """Return samples of the value and of every derivative except volga, for one contract, in forward mode.
 
     Vega and rho are the derivatives along `vol_direction` and `rate_direction`, tangents of the model. The
-    slopes along all directions are taken together, and the spot derivatives of all of those once more.
+    slopes along all directions are computed together, and then their spot derivatives.
     """
     orders = method.second_order(product, model)
     zero, at = jnp.zeros((), model.underlying.dtype), jnp.zeros_like(model.underlying)
@@ -180,7 +180,7 @@ def sensitivities(
 def directions(
     model: AbstractModel, vol: AbstractModel, rate: AbstractModel
 ) -> tuple[AbstractModel, Array]:
-    """Return the tangents of (model, age) of delta, for each underlying, vega, rho and theta, stacked."""
+    """Return the stacked tangents of (model, age) for delta (each underlying), vega, rho and theta."""
     zero = jnp.zeros((), model.underlying.dtype)
     still = jax.tree.map(jnp.zeros_like, model)
     spots = [(spot, zero) for spot in _underlying_directions(model)]
@@ -202,7 +202,7 @@ def with_gamma(
     model: AbstractModel,
     method: AbstractMethod,
 ) -> tuple[Array, Array | None]:
-    """Return the method's samples of the value, and the mean gamma where the method gives it."""
+    """Return the method's samples of the value, and the mean gamma if the method provides it."""
     if "gamma" not in method.second_order(product, model):
         return samples(model), None
     at = lambda spot: samples(model.shifted(underlying=spot))
@@ -211,7 +211,7 @@ def with_gamma(
 
 
 def _volga(product, model, method, key) -> Array | None:
-    """Return the second derivative along the volatility level, where the method gives it."""
+    """Return the second derivative to the volatility level, if the method provides it."""
     if "volga" not in method.second_order(product, model):
         return None
     zero = jnp.zeros((), model.underlying.dtype)
@@ -226,7 +226,7 @@ def means_and_errors(
     if not method.is_random:
         pairs = [mean_and_error(leaf, method) for leaf in leaves]
         return tuple(jax.tree.unflatten(structure, column) for column in zip(*pairs, strict=True))
-    # a row for each number, so that a GPU adds them up in the kernels that one takes
+    # one row per number, so that a GPU sums all in the kernels of a single sum
     rows = jnp.concatenate([jnp.moveaxis(x, 0, -1).reshape(-1, len(x)) for x in leaves])
     found = jax.vmap(lambda row: mean_and_error(row, method))(rows)
     ends = np.cumsum([math.prod(x.shape[1:]) for x in leaves])[:-1]
@@ -237,7 +237,7 @@ def means_and_errors(
 
 
 def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyTree]:
-    """Return f and df/dx of a function of one real, or of a vector: then the derivative has its axis last."""
+    """Return f and df/dx of a function of a real or a vector; for a vector, its axis is last."""
     along = lambda direction: jax.jvp(function, (at,), (direction,))
     if at.ndim == 0:
         return along(jnp.ones_like(at))
@@ -245,11 +245,11 @@ def _slopes(function: Callable[[Array], PyTree], at: Array) -> tuple[PyTree, PyT
 
 
 def _ladder(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array, Array]:
-    """Return f, f' and f'', the last one symmetric if `at` is a vector."""
+    """Return f, f' and f'' (symmetric if `at` is a vector)."""
     (value, slope), (_, curvature) = _slopes(lambda x: _slopes(function, x), at)
     return value, slope, _symmetric(curvature, at.ndim)
 
 
 def _symmetric(curvature: Array, of_vector: int) -> Array:
-    """Return the symmetric part of second derivatives to a vector; its estimates need not be."""
+    """Return the symmetric part of second derivatives to a vector, whose estimates may be asymmetric."""
     return 0.5 * (curvature + jnp.swapaxes(curvature, -1, -2)) if of_vector else curvature

@@ -1,4 +1,4 @@
-"""Paths of a model's spots."""
+"""Simulated spots of a model."""
 
 from typing import TYPE_CHECKING
 
@@ -36,23 +36,23 @@ def simulate(
     num_paths: int = 65536,
     num_steps: int = 64,
 ) -> Float[Array, "paths dates *assets"]:
-    """Return the spots on some dates, of independent paths of a model.
+    """Return spots of independent paths of a model on some dates.
 
-    Differentiation is along paths. It is right for the mean of a function without jumps. A second derivative
-    would miss kinks (that of a call would be 0) and raises TypeError: `greeks` of a `PathPayoff` gives a Gamma.
+    Derivatives are pathwise, which is right for the mean of a function without jumps. A second derivative would
+    miss kinks (that of a call would be 0) and raises TypeError; `greeks` of a `PathPayoff` has Gamma.
 
     Args:
         model: A model that `MonteCarlo` simulates, such as `BlackScholes` or `Heston`.
         dates: The times of the spots in years, increasing, above 0.
         key: The seed.
         num_paths: The number of paths.
-        num_steps: The number of time steps to the last date, where the variance is random.
+        num_steps: The number of time steps to the last date if the variance is random.
 
     Returns:
         The spots in currency.
 
     Raises:
-        TypeError: `MonteCarlo` does not simulate the model, or spots are differentiated twice.
+        TypeError: `MonteCarlo` cannot simulate the model, or spots are differentiated twice.
 
     Examples:
         >>> import jax

@@ -1,4 +1,4 @@
-"""Checks of times that belong together: their order, and the lengths of periods."""
+"""Checks of related times: their order, and the lengths of periods."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from .fields import is_traced
 
-_SLACK = 1e-4  # years: two times nearer than this are one, but for rounding
+_SLACK = 1e-4  # years: times closer than this are equal up to rounding
 
 
 def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> None:
-    """Check that times are not before others, unless they are traced.
+    """Check that times do not precede others; traced times are not checked.
 
     Args:
         first: The event of the earlier times, in words.
@@ -20,7 +20,7 @@ def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> Non
         remedy: The times to give instead.
 
     Raises:
-        ValueError: A time is before the one that it should follow.
+        ValueError: A time precedes the one that it should follow.
     """
     if is_traced((start, end)):
         return
@@ -32,7 +32,7 @@ def check_order(first: str, start: Any, then: str, end: Any, remedy: str) -> Non
 
 
 def check_accruals(start: Any, end: Any, accrued: Any) -> None:
-    """Check that the periods that accrue have a length, and about the one that they accrue, unless traced.
+    """Check that accrual periods have a length close to their year fraction; traced ones are not checked.
 
     Args:
         start: The starts of the periods, in years.
@@ -40,7 +40,7 @@ def check_accruals(start: Any, end: Any, accrued: Any) -> None:
         accrued: Their year fractions.
 
     Raises:
-        ValueError: A period accrues what does not go with its length.
+        ValueError: The year fraction of a period does not match its length.
     """
     if is_traced((start, end, accrued)):
         return

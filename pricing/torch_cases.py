@@ -1,4 +1,4 @@
-"""Comparisons with PyTorch by name: the library's contracts, written in PyTorch, on equal noise."""
+"""Comparisons with PyTorch by name: the library's contracts written in PyTorch, with equal noise."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ _DIM, _HIDDEN = 10, 16
 
 
 def heston() -> Case:
-    """Return a call under Heston by Monte Carlo, in steps of Euler with full truncation, on a tape."""
+    """Return a call under Heston by Monte Carlo, with full-truncation Euler steps, on a tape."""
     dt = 1.0 / _STEPS
 
     def moved(model: Any, state: Any, noise: Any, root: Any, positive: Any):
@@ -58,7 +58,7 @@ def heston() -> Case:
 
 
 def lsm() -> Case:
-    """Return a Bermudan put by Longstaff and Schwartz's regressions; the value at each date is a node."""
+    """Return a Bermudan put by Longstaff-Schwartz regression; the value at each date is a node."""
     dt = 1.0 / _DATES
 
     def ours(market, noise):
@@ -83,7 +83,7 @@ def lsm() -> Case:
 
 
 def bermudan_swaption() -> Case:
-    """Return a payer swaption under Hull and White by regressions; its gradient is to a curve of rates."""
+    """Return a Bermudan payer swaption under Hull-White by regression, differentiated to a rate curve."""
     reversion, payments = 0.05, _DATES + 2
 
     def ours(market, noise):
@@ -100,9 +100,9 @@ def bermudan_swaption() -> Case:
 
 
 def _swaption(xp: Any, market: Any, noise: Any, reversion: float, payments: int):
-    """Return values at each year, the latest first, by jax.numpy or torch: x, the short rate less its forward.
+    """Return values at each year, latest first, in jax.numpy or torch; x is the short rate less its forward.
 
-    In the measure of the year's bank account, x moves exactly; bonds are exponential in it.
+    Under the bank-account measure of each year, x has exact steps; bonds are exponential in it.
     """
     forwards, vol = market["forwards"], market["vol"]
     decay = math.exp(-reversion)
@@ -127,7 +127,7 @@ def _swaption(xp: Any, market: Any, noise: Any, reversion: float, payments: int)
 
 
 def _regressed(xp: Any, pays: Any, features: Any, rates: Any):
-    """Return values at each date, the latest first, and today's: cubic regressions, exercise where it pays."""
+    """Return values at each date, latest first, and today's, by cubic regression with optimal exercise."""
     one = xp.ones_like(features[0])
     over = lambda value, date: value * xp.exp(-(rates if rates.ndim == 0 else rates[date]))
     positive = lambda x: xp.where(x > 0.0, x, 0.0 * x)
@@ -147,7 +147,7 @@ def _regressed(xp: Any, pays: Any, features: Any, rates: Any):
 
 
 def deep_bsde() -> Case:
-    """Return the loss of a Deep BSDE step on the Allen-Cahn equation, to be differentiated in its weights."""
+    """Return the loss of a Deep BSDE step on the Allen-Cahn equation, differentiated to its weights."""
     dt, diffusion = 0.3 / _STEPS, 2.0**0.5
 
     def ours(weights, noise):

@@ -1,4 +1,4 @@
-"""Value a product under a model."""
+"""Valuation of products under models."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,8 +32,8 @@ class Valuation(eqx.Module):
 
     Attributes:
         value: The value in currency, in the shape of the batch of products.
-        std_error: The standard error of `value`; for a grid, the difference to a grid of half the counts, about
-            three times its error; 0 for another deterministic method.
+        std_error: The standard error of `value`; for a grid, the difference to a grid with half the nodes and
+            steps, about three times its error; 0 for other deterministic methods.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 
@@ -63,19 +63,19 @@ def price(
     budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Valuation:
-    """Value a product, or a batch of products, under a model; `jax.grad` gives any sensitivity.
+    """Value a product, or a batch of products, under a model; `jax.grad` computes any sensitivity.
 
     Args:
         product: A contract; arrays in place of its numbers make a batch.
         model: The model of the product's underlyings.
-        method: The numerical method; None takes the best one that applies, and doubles a grid whose error is
-            large (`is_close`). Where none does, or the given one does not, a TypeError names the missing
-            ability and what would work.
-        key: The seed of a random method, which raises ValueError without one; a batch shares it.
-        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
-            tiles, one after the other, each of one contract at least.
-        throw: Whether to raise RuntimeError if a value is not finite, or the method fails, where that is known
-            (not within `jax.jit` or `jax.vmap`). Otherwise `result` reports it.
+        method: The numerical method; None selects the best one that applies, and doubles a grid with a large
+            error (`is_close`). If none applies, or the given one does not, a TypeError names the missing
+            ability and methods that work.
+        key: The seed of a random method, which raises ValueError without one; a batch shares the seed.
+        budget: The bytes of memory for the contracts of a batch. A larger batch is valued in tiles of at least
+            one contract, one after another.
+        throw: Whether to raise RuntimeError if a value is not finite or the method fails. Otherwise, and within
+            `jax.jit` or `jax.vmap`, `result` reports it.
 
     Returns:
         The value in currency, in the shape of the batch, and its standard error.
@@ -113,14 +113,14 @@ def estimated(
     *,
     may_refine: bool,
 ) -> tuple[AbstractMethod, tuple[PyTree, PyTree], RESULTS]:
-    """Run a method, and run it again where its nodes were too few or its grid too coarse.
+    """Run a method, and run it again if it had too few nodes or too coarse a grid.
 
     Args:
         run: (product, method) -> ((figures, errors), refusals).
         product: A contract or a batch.
         model: The model of the product's underlyings.
-        method: The first method to run. The error of one with a grid is the difference to a coarser grid.
-        may_refine: Whether a finer grid may replace the first; a method named by the caller stays.
+        method: The first method to run. The error of a grid is the difference to a coarser grid.
+        may_refine: Whether a finer grid may replace the first; a method chosen by the caller is kept.
 
     Returns:
         The method that was used, its figures with their errors, and its refusals.
@@ -147,7 +147,7 @@ def estimated(
 def resolving(
     method: AbstractMethod, product: AbstractProduct, model: AbstractModel, refusals: RESULTS
 ) -> AbstractMethod:
-    """Return the method with the nodes that a batch needs, where it is known that they were too few."""
+    """Return the method with the nodes that a batch needs, if it is known to have too few."""
     if refusals.is_traced():
         return method
     found, few = (jax.tree.leaves(code)[0] for code in (refusals, RESULTS.too_few_nodes))
@@ -155,10 +155,10 @@ def resolving(
 
 
 def is_close(model: AbstractModel, figures: PyTree, errors: PyTree) -> bool:
-    """Test whether errors are below 5 % of their figures, or negligible for a usual move.
+    """Return True if errors are below 5 % of their figures, or negligible for a typical move.
 
-    Usual moves are 1 % of the spot, a vol point, a day and ten basis points. Negligible is .1 % of the value or
-    a millionth of the spot, whichever is larger.
+    Typical moves are 1 % of the spot, one vol point, one day and ten basis points. An error is negligible below
+    .1 % of the value or a millionth of the spot, whichever is larger.
     """
     figures, errors = _by_name(figures), _by_name(errors)
     spot = np.abs(np.asarray(model.underlying))
@@ -174,13 +174,13 @@ def is_close(model: AbstractModel, figures: PyTree, errors: PyTree) -> bool:
 
 
 def _by_name(figures: PyTree) -> dict[str, np.ndarray]:
-    """Return the figures that are not None, by name; an array is the value."""
+    """Return the figures that are not None, by name; a bare array is the value."""
     named = vars(figures) if isinstance(figures, eqx.Module) else {"value": figures}
     return {name: np.asarray(x) for name, x in named.items() if x is not None}
 
 
 def _is_known(model: AbstractModel, errors: PyTree) -> bool:
-    """Test whether the numbers can be read: not within `jax.jit`, `jax.vmap` or `jax.grad`."""
+    """Return True if the numbers are concrete: not within `jax.jit`, `jax.vmap` or `jax.grad`."""
     leaves = jax.tree.leaves((model.underlying, errors))
     return not any(isinstance(x, Tracer) for x in leaves)
 
@@ -199,11 +199,11 @@ def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array
     return mean, jnp.sqrt(variance / count)
 
 
-_AT_ONCE = 1024  # numbers of float32, whose sum loses a digit
+_AT_ONCE = 1024  # a float32 sum of so few numbers loses only one digit
 
 
 def _sum(samples: Array) -> Array:
-    """Return the sum over axis 0; in float32 by blocks, so that no digit is lost over a million."""
+    """Return the sum over axis 0; in float32 in blocks, to keep precision over millions of numbers."""
     count = samples.shape[0]
     if samples.dtype != jnp.float32 or count <= _AT_ONCE:
         return jnp.sum(samples, axis=0)
@@ -221,7 +221,7 @@ def select_method(
     *,
     key: PRNGKeyArray | None = None,
 ) -> AbstractMethod:
-    """Return the given method if it applies, or else the first of `methods` that does.
+    """Return the given method if it applies; without one, the first of `methods` that applies.
 
     Raises:
         TypeError: No method applies, or the given one does not.
@@ -257,12 +257,12 @@ def unsupported_reason(
 
 
 def _mismatch(product: AbstractProduct, model: AbstractModel) -> str | None:
-    """Return the reason that no method values a product under a model, as far as it is known without one."""
+    """Return the reason why no method values a product under a model, if it does not depend on the method."""
     name, several = type(product).__name__, model.underlying.ndim == 1
     if _has_own_payoff(product):
         return (
-            f"{name} overrides exercise_value, and methods take its payoff from strike and side: inherit "
-            "Exercisable or EarlyExercise for a payoff of its own"
+            f"{name} overrides exercise_value, but methods use strike and side: inherit "
+            f"Exercisable or EarlyExercise for a custom payoff"
         )
     if product.multi_asset == several or (
         isinstance(model, AbstractRateModel) and not product.multi_asset

@@ -27,27 +27,27 @@ def bounds(
     budget: int = USUAL_BUDGET,
     throw: bool = True,
 ) -> Bounds:
-    """Enclose the value of a right to exercise early between two bounds, both means over the same paths.
+    """Compute lower and upper bounds of an early-exercise value, both as means over the same paths.
 
-    The lower bound is the value of an exercise rule found by regression; the upper bound, given a martingale,
-    is one that no rule can exceed (Rogers 2002). Their gap is the error of the regression, in the rule and in
-    the martingale; for an American option also the error of its dates. The lower bound exercises on `num_steps`
-    dates, the upper one at any time: exercise between two dates is worth, at the second, no more than the
-    payoff there with the interest of the step, so that the gap falls as 1 / num_steps.
+    The lower bound is the value of an exercise rule found by regression. The upper bound, given a martingale,
+    cannot be exceeded by any rule (Rogers 2002). Their gap measures the regression errors of the rule and the
+    martingale and, for an American option, the error of discrete dates: the lower bound exercises on
+    `num_steps` dates, the upper bound at any time. Exercise between two dates is worth, at the second, at most
+    the payoff there plus interest over the step, so the gap decreases as 1 / num_steps.
 
     Args:
         product: A contract that can be exercised early, or a batch of them.
         model: The model of the product's underlyings.
-        method: The regression; None is `LeastSquares()`. A method that does not apply raises TypeError with the
-            reason.
+        method: The regression; None means `LeastSquares()`. A method that does not apply raises TypeError with
+            the reason.
         key: The seed of the paths.
-        budget: The bytes of memory that the contracts of a batch may take together. A larger batch is valued in
-            tiles, one after the other, each of one contract at least.
-        throw: Whether to raise RuntimeError if a bound is not finite, where that is known (not within `jax.jit`
-            or `jax.vmap`). Otherwise `result` reports it.
+        budget: The bytes of memory for the contracts of a batch. A larger batch is valued in tiles of at least
+            one contract, one after another.
+        throw: Whether to raise RuntimeError if a bound is not finite. Otherwise, and within `jax.jit` or
+            `jax.vmap`, `result` reports it.
 
     Returns:
-        The two bounds and their gap in currency, with a standard error of each.
+        The two bounds and their gap in currency, with standard errors.
 
     Examples:
         >>> import jax

@@ -74,7 +74,7 @@ def test_a_bad_cell_of_a_frame_is_named_by_row_and_column():
         "positions:2: column 'strike': is missing; give a strike > 0",
         "positions:3: column 'strike': is missing; give a strike > 0",
     ]
-    with pytest.raises(UnreadableFile, match="frame: its columns 'a, b' are none of a book's"):
+    with pytest.raises(UnreadableFile, match="frame: none of its columns 'a, b' belongs to a book"):
         Book.from_frame(pa.table({"a": [1], "b": [2]}))
     with pytest.raises(TypeError, match="a dict is not a data frame: give one of pandas"):
         Book.from_frame(COLUMNS)

@@ -19,11 +19,11 @@ Paths = Float[Array, " paths"]
 Spots = Float[Array, "spots paths"]
 
 _NEWTON_STEPS = 12
-_FAR = 40.0  # standard deviations: nothing of the normal law is left beyond
+_FAR = 40.0  # standard deviations beyond which the normal density is negligible
 
 
 class AverageEstimator(AbstractEstimator):
-    """An estimator of one kind of average, or of two."""
+    """An estimator of options on averages of one or two kinds."""
 
     averages: eqx.AbstractClassVar[tuple[str, ...]]
 
@@ -39,13 +39,13 @@ class AverageEstimator(AbstractEstimator):
 
 
 class ArithmeticAverage(AverageEstimator):
-    """Given all noise but one direction of it, an arithmetic average has a known mean.
+    """Conditional on all noise except one direction, an option on an arithmetic average has a known mean.
 
-    The payoff is max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, z standard normal apart
-    from b. All a_j are positive, so the sum exceeds K where z > z*, and given b the mean over z is
-    side (sum_j w_j exp(m_j + b_j + a_j^2 / 2) N(side (a_j - z*)) - K N(-side z*)),
-    smooth in everything. The direction that z takes out of the noise is that of the sum's gradient
-    (preintegration: Griebel, Kuo and Sloan 2013; Liu and Owen 2023).
+    The payoff is max(side (sum_j w_j S_j - K), 0), with log S_j = m_j + a_j z + b_j, and z standard normal,
+    independent of b. All a_j are positive, so the sum exceeds K where z > z*, and given b the mean over z is
+    side (sum_j w_j exp(m_j + b_j + a_j^2 / 2) N(side (a_j - z*)) - K N(-side z*)), smooth in all numbers. The
+    direction of z in the noise is the gradient of the sum (preintegration: Griebel, Kuo and Sloan 2013; Liu and
+    Owen 2023).
     """
 
     averages: ClassVar[tuple[str, ...]] = ("arithmetic",)
@@ -68,7 +68,7 @@ class ArithmeticAverage(AverageEstimator):
 
 
 class GeometricAverage(AverageEstimator):
-    """A geometric average is lognormal given the variance path, and its samples are Black's formula."""
+    """A geometric average is lognormal given the variance path: samples are Black's formula."""
 
     averages: ClassVar[tuple[str, ...]] = ("geometric",)
 
@@ -89,7 +89,7 @@ class GeometricAverage(AverageEstimator):
 
 
 def _direction(points: Points) -> Spots:
-    """Return the direction of noise in which the sum grows fastest, or all spots alike if that lowers one."""
+    """Return the direction of noise in which the sum grows fastest, or the common one if that lowers a spot."""
     steepest = points.transpose(jnp.exp(points.log_mean))
     lowers = jnp.any(points.apply_factor(steepest) < 0.0, axis=0)
     direction = jnp.where(lowers[None], points.common_direction(), steepest)
@@ -99,8 +99,8 @@ def _direction(points: Points) -> Spots:
 def _crossing(level: Spots, slope: Spots, log_strike: Float[Array, ""]) -> Paths:
     """Return z with sum_j exp(level_j + slope_j z) = strike, by Newton on the convex log of the sum.
 
-    The last step is differentiable. As the integrand vanishes at the crossing, a value needs its derivative
-    from the second order on, where one Newton step gives it exactly.
+    The last step is differentiable. Because the integrand vanishes at the crossing, the value depends on the
+    derivative of z only from second order on, where one Newton step gives it exactly.
     """
 
     def newton(z, level, slope, log_strike):

@@ -15,9 +15,10 @@ from .score import Gaussian, pathwise_then_score
 
 
 class BestOf(AverageEstimator):
-    """The payoff max(side (max_j S_j - K), 0), or min_j, has kinks at the strike and where assets are level.
+    """max(side (max_j S_j - K), 0), or min_j; it has kinks at the strike and where assets are equal.
 
-    First derivatives along paths; second ones by the score of the terminal log-spots given their variance.
+    First derivatives are pathwise; second derivatives use the score of the terminal log-spots given their
+    variance.
     """
 
     averages: ClassVar[tuple[str, ...]] = ("max", "min")

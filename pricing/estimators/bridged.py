@@ -1,4 +1,4 @@
-"""Barriers that are monitored at all times, by the Brownian bridge between the steps."""
+"""Continuously monitored barriers, by Brownian bridges between the steps."""
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,14 @@ from .estimator import AbstractEstimator, Draw, Needs
 
 _WHY_ONCE = (
     "Monte Carlo samples of a barrier option have a kink where a path meets the barrier: their second "
-    "derivative is wrong. Differentiate once, or take FiniteDifference() or ClosedForm() for Gamma."
+    "derivative is wrong. Differentiate once, or use FiniteDifference() or ClosedForm() for Gamma."
 )
 
 
 class BridgedBarrier(AbstractEstimator):
-    """Between two dates, the chance that the Brownian bridge touches the barrier is known.
+    """Between two dates, the probability that the Brownian bridge touches the barrier is known.
 
-    P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) on the living side (Glasserman 2003, eq. 6.50).
+    P(touch | x, x') = exp(-2 (x - b)(x' - b) / variance) on the side that is alive (Glasserman 2003, eq. 6.50).
     Samples are continuous in the spot, with kinks: they may be differentiated once, and a second derivative
     raises. The rebate of a knock-out is paid at the end of the step.
     """

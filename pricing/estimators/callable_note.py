@@ -1,4 +1,4 @@
-"""Notes with coupons, early redemption and a knock-in, on the worst of some assets, by one-step survival."""
+"""Autocallable notes with coupons and a knock-in, on the worst of several assets, by one-step survival."""
 
 import functools
 from typing import NamedTuple
@@ -25,24 +25,23 @@ Steps = Float[Array, "dates paths"]
 Levels = Float[Array, "dates legs paths"]
 
 _WHY_ONCE = (
-    "Monte Carlo samples of a note on the worst of several assets have a kink where two of them are level: "
-    "their second derivative is wrong. Differentiate once."
+    "Monte Carlo samples of a note on the worst of several assets have a kink where two of them "
+    "are equal: their second derivative is wrong. Differentiate once."
 )
 
 
 class WorstNote(AbstractEstimator):
-    """Three walks of one path, each with a weight within its corridor, so that samples are smooth.
+    """Three walks per path, each weighted by its survival within a corridor, so that samples are smooth.
 
-    Given all noise but what moves every log-spot by the same, the log of the worst level is Gaussian, of one
-    asset or of several, and one step of it is cut off as in `OneStepSurvival`. The value is a sum over three
-    corridors: below the call levels, for coupons, redemption and a loss that needs no knock-in; also above the
-    knock-in, for the loss that is then spared; and for missed coupons, each of which is lost or paid on one
-    date alone, so that a path follows one of them, drawn at random, and counts it for all.
+    Conditional on all noise except the common move of the log-spots, the log of the worst level is Gaussian,
+    for one or several assets, and each step is truncated as in `OneStepSurvival`. The value is a sum over three
+    corridors: below the call levels, for coupons, redemption and the loss without a knock-in; also above the
+    knock-in, for the loss that is then avoided; and one for missed coupons. Each missed coupon is lost or paid
+    on a single date, so a path follows one of them, drawn at random, and weights it by their number.
 
-    A knock-in that is watched at all times has the chance of a Brownian bridge between dates that are above it,
-    and the last step of that is integrated. With one asset all is smooth; with several the least of them has
-    kinks, and a second derivative raises.
-    (Glasserman and Staum 2001, sec. 2; Alm et al. 2013, sec. 4, for several assets.)
+    A continuously monitored knock-in uses Brownian bridge probabilities between dates above it, with the last
+    step integrated. Samples are smooth for one asset; for several, the minimum has kinks, and a second
+    derivative raises. (Glasserman and Staum 2001, sec. 2; Alm et al. 2013, sec. 4, for several assets.)
     """
 
     all_times: bool = eqx.field(static=True, default=False)
@@ -141,7 +140,7 @@ def _values(
     coupon_level = _log(note.coupon_levels)
 
     def left(law: _Worst, legs: _Legs, coupon: Array, coupon_level: Array, moved: Paths):
-        """Return the corridor in deviations of the step, and the mean payment of each leg at its date."""
+        """Return the corridor in standard deviations of the step, and each leg's mean payment at its date."""
         mean = law.mean[None] + moved
         low, high = (deviations(level - mean, law.std[None]) for level in legs[:2])
         paid = legs.paid_above * normal_law.cdf(-high)
@@ -167,7 +166,7 @@ def _values(
     weight = jnp.ones_like(still)
     start = functools.reduce(smaller, jnp.log(note.scales * jnp.atleast_1d(model.spot)))
     before = jnp.broadcast_to(start, law.mean[0].shape)
-    if product.all_times:  # a level that is met today is met already
+    if product.all_times:  # a level touched today has been touched
         weight = weight.at[1].multiply((start > _log(note.knock_in[0])).astype(weight.dtype))
     uniforms = draw.uniforms[: note.dates.size - 1]
     (moved, weight, before), paid = jaxtape.scan(step, (still, weight, before), (*early, uniforms))
@@ -184,7 +183,7 @@ def _values(
 
 
 def _lost(note: CallableNote, law: _Worst, moved: Paths, low: Paths, high: Paths) -> Paths:
-    """Return the mean loss of capital in the last step, in currency, where the step is within (low, high)."""
+    """Return the mean capital loss in the last step, in currency, for steps within (low, high)."""
     one = jnp.ones_like(note.protection)
     loss = Payoff.sum((note.protection, -one, -note.notional / note.initial, note.notional))
     forward = jnp.exp(law.mean + moved + 0.5 * law.std**2)
@@ -196,8 +195,8 @@ def _lost_after_a_touch(
 ) -> Paths:
     """Return the mean loss on paths whose bridge touched the knock-in b in the last step, x -> x'.
 
-    E[loss(x') exp(tilt (x' - b))], tilt = -2 (x - b) / variance of the bridge: under the tilted law the mean of
-    x' is higher by tilt times its variance.
+    E[loss(x') exp(tilt (x' - b))], tilt = -2 (x - b) / variance of the bridge: under the tilted measure the
+    mean of x' is higher by tilt times its variance.
     """
     level = _log(note.knock_in[-1])
     moves = law.bridge_variance > 0.0
@@ -212,7 +211,7 @@ def _lost_after_a_touch(
 
 
 def _touched(law: _Worst, before: Paths, here: Paths, level: Array) -> Paths:
-    """Return the chance that the bridge between two places above a level touches it."""
+    """Return the probability that the bridge between two points above a level touches it."""
     distances = larger(before - level, 0.0) * larger(here - level, 0.0)
     moves = law.bridge_variance > 0.0
     return jnp.where(moves, jnp.exp(-2.0 * distances / divisor(law.bridge_variance)), 0.0)
@@ -221,9 +220,9 @@ def _touched(law: _Worst, before: Paths, here: Paths, level: Array) -> Paths:
 def _missed_coupon(
     note: CallableNote, uniform: Float[Array, " paths"]
 ) -> tuple[Float[Array, " paths"], Integer[Array, " paths"]]:
-    """Return one coupon a path that may be missed, times their number, and the first date that may pay it.
+    """Return one missable coupon per path, times their number, and the first date that may pay it.
 
-    They are the coupons missed before today, which date 0 may pay, and those of all dates but the last.
+    They are the coupons missed before today, which date 0 may pay, and those of all dates except the last.
     """
     coupons = jnp.concatenate([note.missed[None], note.coupons[:-1]])
     there: Bool[Array, " dates"] = coupons > 0.0

@@ -1,4 +1,4 @@
-"""A control variate for discrete barriers: fits of the continuation value, and their correction by paths."""
+"""A control variate for discrete barriers: fitted continuation values, corrected by simulation."""
 
 from typing import NamedTuple
 
@@ -17,11 +17,11 @@ from .gaussian_mixture import GaussianMixture, Interval
 Scalar = Float[Array, ""]
 States = Float[Array, "dates paths"]
 
-_REACH = 8.0  # standard deviations of the log-spot that a fit covers: also where no path goes
+_REACH = 8.0  # standard deviations of the log-spot covered by a fit, including where no path goes
 
 
 class TerminalPayoff(NamedTuple):
-    """The payment of a contract at its last date if it is alive then."""
+    """The payment of a contract at its last date if it is still alive."""
 
     alive: Payoff
     forward: Scalar
@@ -33,7 +33,7 @@ class TerminalPayoff(NamedTuple):
         return cls(product.alive, model.forward(expiry), model.discount(expiry))
 
     def ahead(self, date: MonitoringDate, position: Paths) -> Paths:
-        """Return the mean over the last step, including payments for leaving, discounted to today."""
+        """Return the mean over the last step, including exit payments, discounted to today."""
         low, high = date.bounds(position)
         forward = self.forward * jnp.exp(position + date.mean + 0.5 * date.std**2)
         alive = payoff_inside(self.alive, forward, date.std, low, high)
@@ -41,19 +41,19 @@ class TerminalPayoff(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """A control variate made of functions w_k of the position at date k < n that are near to the value then.
+    """A control variate of functions w_k of the position at date k < n that approximate the value.
 
-    For any such functions the value is a telescoping sum,
+    For any such functions, the value is the telescoping sum
 
     V = T w_1 + sum_k E[weight_k (T w_{k+1} - w_k)(x_k)],
 
-    with T the mean over the next step, including payments for leaving, T w_n the mean over the last step, and
-    weight_k the probability to be alive. The nearer w_k is to the continuation value, the less there is to
-    sample, in every derivative; however crude it is, nothing is biased. A path samples one date's term, times
-    their number.
+    with T the mean over the next step, including exit payments, T w_n the mean over the last step, and weight_k
+    the survival probability. The closer w_k is to the continuation value, the smaller is the variance, in every
+    derivative; there is no bias for any w_k. A path samples the term of one date, times their number.
     (Approximating martingales: Henderson and Glynn 2002.)
 
-    today: T w_1; fits: of all dates but the last, stacked; both differentiable in product and model.
+    today: T w_1; fits: those of all dates except the last, stacked; both are differentiable in product and
+        model.
     """
 
     today: Scalar
@@ -61,7 +61,7 @@ class Continuation(NamedTuple):
 
     @classmethod
     def fit(cls, product: DiscreteBarrier, model: ConditionallyGaussian) -> "Continuation":
-        """Fit the functions by backward induction, for a model whose variance is not random."""
+        """Fit the functions by backward induction, for a model with deterministic variance."""
         noise = jnp.zeros((product.dates.size, 1), product.dates.dtype)
         walk = model.walk(noise, product.dates, StoreAll())
         dates = monitoring_dates(product, model, walk)
@@ -98,8 +98,8 @@ class Continuation(NamedTuple):
     ) -> Paths:
         """Return samples of the value.
 
-        states: (position, weight) at all dates but the last; uniform: the random choice of the term that a path
-            samples.
+        states: (position, weight) at all dates except the last; uniform: the random choice of the term of a
+            path.
         """
         positions, weights = states
         count = positions.shape[0]
@@ -118,13 +118,13 @@ class Continuation(NamedTuple):
 
 
 def _ahead(later: GaussianMixture, date: MonitoringDate, position: Scalar) -> Scalar:
-    """Return T of a fit, from a position."""
+    """Return T applied to a fit, from a position."""
     inside = later.mean_inside(position + date.mean, date.std, date.lower, date.upper)
     return date.paid_outside(*date.bounds(position)) + inside
 
 
 def _corridors(dates: MonitoringDate) -> tuple[Float[Array, " dates"], Float[Array, " dates"]]:
-    """Return the least and the largest position at all dates but the last."""
+    """Return the smallest and largest position at all dates except the last."""
     mean, variance = jnp.cumsum(dates.mean)[:-1], jnp.cumsum(dates.std**2)[:-1]
     std = safe_sqrt(variance)
     ends = mean - _REACH * std, mean + _REACH * std

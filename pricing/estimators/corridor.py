@@ -1,4 +1,4 @@
-"""Barriers on dates: the corridor a path must stay in, and the law of the next monitoring date."""
+"""Barriers on dates: the corridor of a path, and the distribution at the next monitoring date."""
 
 from typing import NamedTuple
 
@@ -13,16 +13,16 @@ from ..products import DiscreteBarrier, Payoff
 
 Paths = Float[Array, "*paths"]
 
-_FARTHEST = 35.0  # standard deviations, in each precision: the same side is the nearer one in both
+_FARTHEST = 35.0  # standard deviations, in all precisions: all choose the same side
 
 
 def far(dtype) -> float:
-    """Return the number of standard deviations beyond which nothing is left, before the tail rounds to zero."""
+    """Return the number of standard deviations to truncate at, before the tail underflows."""
     return _FARTHEST if dtype == jnp.float64 else 12.5
 
 
 def deviations(away: Array, std: Array) -> Array:
-    """Return away / std, cut off far out, and far out by its sign alone where nothing moves."""
+    """Return away / std, truncated far out; where std is 0, the truncation with the sign of `away`."""
     still, most = std <= 0.0, _FARTHEST
     scaled = away / divisor(std)
     return clipped(jnp.where(still, jnp.sign(away) * most, scaled), -most, most)
@@ -44,7 +44,7 @@ class MonitoringDate(NamedTuple):
         return deviations(self.lower - start, self.std), deviations(self.upper - start, self.std)
 
     def paid_outside(self, low: Paths, high: Paths) -> Paths:
-        """Return the mean payment for leaving the corridor, discounted to today."""
+        """Return the mean exit payment, discounted to today."""
         below, above = normal_law.cdf(jnp.stack([low, -high]))
         return self.below * below + self.above * above
 
@@ -67,9 +67,9 @@ def monitoring_dates(
 
 
 def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Paths]:
-    """Return a standard normal inside (low, high), by inversion, and the chance to be there.
+    """Return a standard normal truncated to (low, high), by inversion, and the probability of the interval.
 
-    On the side where the distribution function is small, so that nothing cancels far out.
+    The tail with the smaller distribution function is used, so that nothing cancels far out.
     """
     mirror = jnp.where(low + high > 0.0, -1.0, 1.0).astype(low.dtype)
     nearest = jnp.where(mirror > 0.0, low, -high)
@@ -83,7 +83,7 @@ def truncated_normal(low: Paths, high: Paths, uniform: Paths) -> tuple[Paths, Pa
 
 
 def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: Paths) -> Paths:
-    """Return the undiscounted mean of a payoff of a lognormal spot over (low, high) of its normal."""
+    """Return the undiscounted mean of a payoff of a lognormal spot over normals in (low, high)."""
 
     def mean(piece: Payoff) -> Paths:
         away = jnp.log(piece.strike / forward) + 0.5 * std**2
@@ -99,7 +99,7 @@ def payoff_inside(payoff: Payoff, forward: Paths, std: Paths, low: Paths, high: 
 
 
 def paid_always(payoff: Payoff, forward: Float[Array, ""], walk: LogSpotSteps) -> Paths:
-    """Return the undiscounted mean of a payoff that no barrier can end, given the variance path."""
+    """Return the undiscounted mean of a payoff without barriers, given the variance path."""
     mean, variance = jnp.sum(walk.mean, axis=0), jnp.sum(walk.variance, axis=0)
     most = jnp.full_like(mean, far(mean.dtype))
     ends = forward * jnp.exp(mean + 0.5 * variance)

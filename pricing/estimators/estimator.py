@@ -1,4 +1,4 @@
-"""The abstract Monte Carlo estimator: samples of a value that may be differentiated."""
+"""The abstract Monte Carlo estimator: differentiable samples of a value."""
 
 import abc
 from typing import Any, NamedTuple
@@ -13,9 +13,10 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class Needs(NamedTuple):
-    """The random numbers of one path, beside those of its variance.
+    """The random numbers of one path, in addition to those of its variance.
 
-    normals: the shape (steps, *motions) of a stream of normals, (0,) for none; uniforms: their number.
+    normals: the shape (steps, *motions) of a stream of normals, (0,) for none; uniforms: the number of
+        uniforms.
     """
 
     normals: tuple[int, ...]
@@ -26,7 +27,7 @@ class Draw(NamedTuple):
     """One block of paths.
 
     walk: the steps of log(S / forward) between the estimator's dates, given the variance path; normals,
-        uniforms: those of `Needs`, with an axis of paths after it, uniforms inside (0, 1).
+        uniforms: those of `Needs`, with a trailing axis of paths; uniforms are in (0, 1).
     """
 
     walk: LogSpotSteps
@@ -35,35 +36,35 @@ class Draw(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
-    """An estimator turns one block of paths into samples of the discounted payoff.
+    """An estimator, which turns one block of paths into samples of the discounted payoff.
 
-    Given the variance path the log-spots are Gaussian. An estimator integrates over as much of that as it can,
-    so that its samples are continuous in every number of product and model, and their derivatives are samples
-    of the derivative; so are the second derivatives that `second_order` names.
+    Given the variance path, the log-spots are Gaussian. An estimator integrates over as much of this noise as
+    it can, so that its samples are continuous in every number of product and model, and their derivatives are
+    samples of the derivative. The same holds for the second derivatives named by `second_order`.
     """
 
     @property
     def dates_are_declared(self) -> bool:
-        """Whether `dates` are the product's own, and do not depend on num_steps."""
+        """Whether `dates` are those of the product and do not depend on num_steps."""
         return True
 
     def last_step_is_enough(self, product: AbstractProduct) -> bool:
-        """Return True if its samples are as good where only the last step is open (`LocalVolatility`)."""
+        """Return True if integrating only the last step suffices (`LocalVolatility`)."""
         del product
         return False
 
     @abc.abstractmethod
     def applies(self, product: AbstractProduct) -> bool:
-        """Return True if it estimates this product, which is in its canonical form."""
+        """Return True if it estimates this product, given in canonical form."""
 
     @abc.abstractmethod
     def second_order(self, model: ConditionallyGaussian) -> frozenset[str]:
-        """Return those of gamma, vanna, volga that its samples' second derivatives give without bias."""
+        """Return the subset of gamma, vanna, volga that second derivatives of its samples give without bias."""
 
     def controlled(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_steps: int
     ) -> Any:
-        """Return the estimator with its control variate, if it has one; made once for all blocks of paths."""
+        """Return the estimator with its control variate, if any, built once for all blocks of paths."""
         del product, model, num_steps
         return self
 
@@ -71,14 +72,14 @@ class AbstractEstimator(eqx.Module):
     def dates(self, product: AbstractProduct, num_steps: int) -> Float[Array, " dates"]:
         """Return the times at which it reads the spot, in years.
 
-        num_steps: The number of times for a product that is monitored at all times.
+        num_steps: The number of times for a continuously monitored product.
         """
 
     @abc.abstractmethod
     def needs(
         self, product: AbstractProduct, model: ConditionallyGaussian, num_dates: int
     ) -> Needs:
-        """Return the random numbers that one path needs."""
+        """Return the random numbers of one path."""
 
     @abc.abstractmethod
     def values(
@@ -88,10 +89,10 @@ class AbstractEstimator(eqx.Module):
 
 
 def smooth(model: ConditionallyGaussian) -> frozenset[str]:
-    """Return the second derivatives that samples give which are smooth in the spot.
+    """Return the second derivatives given by samples that are smooth in the spot.
 
-    A path of random or of local variances has kinks in its parameters: its second derivative in the volatility
-    level is wrong. None where the spot moves that path.
+    A path of random or local variances has kinks in its parameters, so its second derivative to the volatility
+    level is wrong. There are none if the path depends on the spot.
     """
     if isinstance(model, LocalVolatility) and model.moves_with_spot:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Functions of one variable whose mean under a normal law, cut off on both sides, is known in closed form."""
+"""Functions of one variable with a closed-form mean under a doubly truncated normal distribution."""
 
 import functools
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from .corridor import deviations
 
 Scalar = Float[Array, ""]
 
-_WIDTH = 1.3  # of a component in gaps: narrower ones ripple, of wider ones the weights cancel
-_BEYOND = 3  # gaps that the centers reach beyond the interval, so that its ends are fitted as well
+_WIDTH = 1.3  # width over gap: narrower components ripple, wider ones have cancelling weights
+_BEYOND = 3  # gaps by which the centers extend beyond the interval, to fit its ends
 _ROOT_HALF = float(np.sqrt(0.5))
 
 
@@ -29,7 +29,7 @@ class GaussianMixture(NamedTuple):
         return jnp.dot(self.weights, jnp.exp(-0.5 * distance**2))
 
     def mean_inside(self, mean: Scalar, std: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
-        """Return E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2): a component times a density is one."""
+        """Return E[w(Y) 1{lower < Y < upper}], Y ~ N(mean, std^2)."""
         square = self._width**2
         total = square + std**2
         middle = (square * mean + std**2 * self._centers) / total
@@ -49,7 +49,7 @@ class GaussianMixture(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """An interval to fit `count` components on: `points` are the places to give a function's values at."""
+    """An interval for a fit of `count` components to the values of a function at `points`."""
 
     low: Scalar
     high: Scalar
@@ -61,7 +61,7 @@ class Interval(NamedTuple):
         return self._first + self._gap * places
 
     def fit(self, values: Float[Array, " points"]) -> GaussianMixture:
-        """Return the components nearest to the values."""
+        """Return the least-squares fit of the components to the values."""
         solve = jnp.asarray(_least_squares(self.count)[1], values.dtype)
         return GaussianMixture(self._first, self._gap, solve @ values)
 

@@ -1,4 +1,4 @@
-"""A control variate for payoffs at expiry under random variance: the gains of a hedge, whose mean is zero."""
+"""A control variate for payoffs at expiry under random variance: the zero-mean gains of a hedge."""
 
 from collections.abc import Callable
 
@@ -16,14 +16,13 @@ MOST_DATES = 8  # more of them cost as much as they save
 def hedge_gains(
     value: Callable[[Steps, Steps], Steps], model: MeanVariance, walk: LogSpotSteps
 ) -> Float[Array, " paths"]:
-    """Return the gains of holding the derivatives of `value` from each date to the next; their mean is zero.
+    """Return the zero-mean gains of holding the derivatives of `value` from each date to the next.
 
     value: a function B of (m, w), undiscounted. m: the mean of spot / forward given the variance path so far, a
-        martingale; w: the variance still to be integrated, which is the part of the past steps that the
-        variance path does not explain, and the mean of all future steps. From each date on, the hedge holds
-        dB/dm of m, and dB/dw of the expectation of w. Both move with mean zero, so nothing is biased; the
-        nearer B is to the value at that time, the more variance the hedge removes. (Delta-based control
-        variates: Glasserman 2003, sec. 4.1.2.)
+        martingale; w: the remaining variance, which is the part of past steps not explained by the variance
+        path, plus the mean of all future steps. From each date to the next, the hedge holds dB/dm of m and
+        dB/dw of the expectation of w. Both move with mean zero, so there is no bias; the closer B is to the
+        value, the more variance the hedge removes. (Delta-based control variates: Glasserman 2003, sec. 4.1.2.)
     """
     after = jnp.exp(jnp.cumsum(walk.mean + 0.5 * walk.variance, axis=0))
     before = jnp.concatenate([jnp.ones_like(after[:1]), after[:-1]])

@@ -16,13 +16,13 @@ from .estimator import AbstractEstimator, Draw, Needs, smooth
 
 
 class OneStepSurvival(AbstractEstimator):
-    """One-step survival: the chance to leave the corridor at the next date is known at any position.
+    """One-step survival: the probability of leaving the corridor at the next date is known.
 
-    The path pays that chance times the payment for leaving, continues with the rest as its weight, and draws
-    its next position among those inside: it never leaves, so its samples are smooth. The last step is
-    integrated. (Glasserman and Staum 2001, sec. 2; Alm et al. 2013 for derivatives.)
+    A path pays this probability times the exit payment, continues with the survival probability as its weight,
+    and draws its next position conditional on staying inside. It never leaves, so samples are smooth. The last
+    step is integrated. (Glasserman and Staum 2001, sec. 2; Alm et al. 2013 for derivatives.)
 
-    With a control, the paths only correct the errors of a fit of the value function: see `Continuation`.
+    With the control variate, paths only correct the errors of a fitted value function; see `Continuation`.
     """
 
     control: Continuation | None = None
@@ -61,7 +61,7 @@ class OneStepSurvival(AbstractEstimator):
 
 
 def _follow(dates: MonitoringDate, uniforms: Float[Array, "dates paths"]):
-    """Return (position, weight) of the paths at the last date but one, and with `paid` at all dates."""
+    """Return (position, weight) of the paths at the penultimate date and, with `paid`, at all dates."""
 
     def step(carry: tuple[Paths, Paths], of_date):
         (position, weight), (date, uniform) = carry, of_date

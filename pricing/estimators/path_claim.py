@@ -19,9 +19,9 @@ Walks = Float[Array, "dates *assets paths"]
 class PathClaimEstimator(AbstractEstimator):
     """Given the variance path, the steps of the log-spots are Gaussian with a known density.
 
-    The derivatives of a payoff without jumps are taken along paths, and second ones by the score
-    (`pathwise_then_score`); of any other payoff all of them are by the score (`by_score`). Under a
-    `LocalVolatility` the steps have no density but the last: there, first derivatives along paths alone.
+    First derivatives of a payoff without jumps are pathwise, and second derivatives use the score
+    (`pathwise_then_score`); for other payoffs all derivatives use the score (`by_score`). Under a
+    `LocalVolatility` only the last step has a density: there are only pathwise first derivatives.
     """
 
     def last_step_is_enough(self, product: AbstractProduct) -> bool:
@@ -54,7 +54,7 @@ class PathClaimEstimator(AbstractEstimator):
 def log_spot_steps(
     dates: Float[Array, " dates"], model: ConditionallyGaussian, walk: LogSpotSteps
 ) -> Gaussian:
-    """Return the law of the steps of the log-spots to each date, the first from 0, given the variance path."""
+    """Return the law of the log-spot steps to each date (the first from 0), given the variance path."""
     forwards = jnp.log(jax.vmap(model.forward)(dates))
     steps = jnp.diff(forwards, axis=0, prepend=jnp.zeros_like(forwards[:1]))
     several = model.underlying.ndim > 0

@@ -1,4 +1,4 @@
-"""The spots that an average is made of, lognormal given the variance path."""
+"""The spots of an average, lognormal given the variance path."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ Spots = Float[Array, "spots paths"]
 
 
 class Points(NamedTuple):
-    """The law of the weighted spots: log(w_j S_j) = log_mean_j + (A Z)_j, Z standard normal [spots, paths].
+    """The weighted spots: log(w_j S_j) = log_mean_j + (A Z)_j, with Z standard normal [spots, paths].
 
-    Spots of one asset at several dates: A sums over the steps up to each date; spots of several assets at one
-    date: A is the Cholesky factor of their correlation, scaled. `std`: of each step, or of each asset.
+    For one asset at several dates, A sums over the steps up to each date; for several assets at one date, A is
+    the scaled Cholesky factor of their correlation. `std`: that of each step, or of each asset.
     """
 
     weights: Float[Array, " spots"]
@@ -28,7 +28,7 @@ class Points(NamedTuple):
 
     @classmethod
     def of(cls, product: Average, model: ConditionallyGaussian, walk: LogSpotSteps) -> "Points":
-        """Return the points of an average under a model, given the log-spot's steps between its fixings."""
+        """Return the points of an average under a model, given the log-spot steps between its fixings."""
         if product.multi_asset:
             forward = model.forward(product.fixings[0])
             mean, variance = walk.mean[0], walk.variance[0]
@@ -53,7 +53,7 @@ class Points(NamedTuple):
         return mixed(self.factor.T, self.std * spots)
 
     def common_direction(self) -> Spots:
-        """Return the noise that moves every log-spot by the same, A^-1 1."""
+        """Return the noise that moves all log-spots equally, A^-1 1."""
         one = jnp.ones_like(self.std)
         if self.factor is None:
             return jnp.diff(one, axis=0, prepend=0.0 * one[:1]) / self.std

@@ -1,4 +1,4 @@
-"""The estimators of Monte Carlo, in the order in which they are asked whether they apply."""
+"""The Monte Carlo estimators, in the order in which they are tried."""
 
 from .average import ArithmeticAverage, GeometricAverage
 from .best_of import BestOf

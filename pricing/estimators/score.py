@@ -1,4 +1,4 @@
-"""Samples whose first derivative is pathwise, and whose second one weighs the first by the score."""
+"""Samples with score-based derivatives: all of them, or only the second after a pathwise first."""
 
 import functools
 from collections.abc import Callable
@@ -15,10 +15,10 @@ Vectors = Float[Array, "*dates n paths"]
 
 
 class Gaussian(NamedTuple):
-    """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular or None for 1.
+    """The law of x = mean + std * (factor @ z), z standard normal, factor lower triangular, or None for 1.
 
     With an axis of dates before n, vectors of different dates are independent. Where std is 0, x has no
-    density: it is its mean, and no part of the score.
+    density: it equals its mean and is not part of the score.
     """
 
     mean: Vectors
@@ -26,11 +26,11 @@ class Gaussian(NamedTuple):
     factor: Float[Array, "n n"] | None = None
 
     def at(self, z: Vectors) -> Vectors:
-        """Return the x that z leads to."""
+        """Return x for z."""
         return self.mean + self.std * self._mixed(z)
 
     def normals(self, x: Vectors, z: Vectors) -> Vectors:
-        """Return the normals that lead to x, and z where x has no density."""
+        """Return the normals for x; z where x has no density."""
         scaled = (x - self.mean) / divisor(self.std)
         scaled = jnp.where(self.std > 0.0, scaled, self._mixed(z))
         if self.factor is None:
@@ -48,7 +48,7 @@ class Gaussian(NamedTuple):
         return jnp.sum(parts, axis=tuple(range(parts.ndim - 1)))
 
     def held(self, z: Vectors) -> tuple[Vectors, Float[Array, " paths"]]:
-        """Return the x that z leads to, held where it has a density, and the weight p(x) / p(x held), 1."""
+        """Return x for z, fixed where it has a density, and the weight p(x) / p(x fixed), which is 1."""
         x = self.at(z)
         x = jnp.where(self.std > 0.0, jax.lax.stop_gradient(x), x)
         log_density = self.log_density(x, z)
@@ -66,10 +66,10 @@ def pathwise_then_score(
 ) -> Float[Array, " paths"]:
     """Return payoff(terms, law.at(normals)), for a payoff that is continuous but has kinks.
 
-    The first derivative of a sample is the payoff's slope times dx, unbiased. Differentiated again along paths
-    it would miss the kinks; here x stays fixed and its density p moves: the quantity differentiated again is
-    slope(x) dx(z) p(x) / p(x held), with z the normals that lead to x.
-    (Mixed estimators: Glasserman 2003, sec. 7.3.3.)
+    The first derivative of a sample is the payoff's slope times dx, which is unbiased. A second pathwise
+    derivative would miss the kinks. Instead, x is fixed and its density p moves: the second derivative is that
+    of slope(x) dx(z) p(x) / p(x fixed), with z the normals for x. (Mixed estimators: Glasserman 2003, sec.
+    7.3.3.)
     """
     return _samples(payoff, terms, law, normals)
 
@@ -80,12 +80,11 @@ def by_score(
     law: Gaussian,
     normals: Vectors,
 ) -> Float[Array, " paths"]:
-    """Return payoff(terms, law.at(normals)), for any payoff: every derivative is by the score.
+    """Return payoff(terms, law.at(normals)), for any payoff, with all derivatives by the score.
 
-    x stays fixed and its density p moves: (payoff(x) - c) p(x) / p(x held) + c is differentiated, where c is
-    the payoff at the mean of x, held, which takes noise away and adds no bias.
-    (Likelihood ratio method: Glasserman 2003, sec. 7.3.) A path with a step that has no density has no such
-    derivative: it is NaN.
+    x is fixed and its density p moves: (payoff(x) - c) p(x) / p(x fixed) + c is differentiated, where c is the
+    fixed payoff at the mean of x, which reduces noise without bias. (Likelihood ratio method: Glasserman 2003,
+    sec. 7.3.) If a step of a path has no density, the derivative is NaN.
     """
     x, weight = law.held(normals)
     center = jax.lax.stop_gradient(payoff(terms, law.at(jnp.zeros_like(normals))))

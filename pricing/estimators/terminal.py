@@ -16,16 +16,16 @@ from .score import Gaussian, pathwise_then_score
 
 Paths = Float[Array, " paths"]
 
-# where the variance is known: with these two, Gammas of calls and digitals at the strike are about equally good
-_INTEGRATED = 0.25  # share of it that is integrated instead of sampled
-_ALONG_PATHS = 0.6  # weight of second derivatives along paths, the others by the score
+# for deterministic variance: balances the errors of Gamma of calls and digitals at the strike
+_INTEGRATED = 0.25  # share of the variance that is integrated instead of sampled
+_ALONG_PATHS = 0.6  # weight of pathwise second derivatives against those by the score
 
 
 class Terminal(AbstractEstimator):
-    """The spot is lognormal given the variance path (Willard 1997, eq. 7): Black's formula, averaged.
+    """The spot is lognormal given the variance path (Willard 1997, eq. 7): samples are Black's formula.
 
-    Where the variance is not random, given the log-spot when three quarters of it have passed; where it is, the
-    gains of a hedge on `hedges` dates are subtracted (`hedge_gains`).
+    If the variance is deterministic, samples are conditional on the log-spot after three quarters of the
+    variance. If it is random, the gains of a hedge on `hedges` dates are subtracted (`hedge_gains`).
     """
 
     hedges: int = eqx.field(static=True, default=0)
@@ -70,7 +70,7 @@ class Terminal(AbstractEstimator):
         return model.discount(product.expiry) * samples
 
     def _dates(self, product: TerminalClaim) -> Float[Array, " dates"]:
-        """Return the dates of the hedge, the last one the expiry."""
+        """Return the dates of the hedge; the last is the expiry."""
         count = max(self.hedges, 1)
         return product.expiry * (jnp.arange(1, count + 1, dtype=product.expiry.dtype) / count)
 
@@ -84,14 +84,14 @@ def claim_samples(
 ) -> Paths:
     """Return undiscounted samples of a claim on forward * exp(x), x ~ N(mean, variance).
 
-    normals: none if the whole law of x is to be integrated. Otherwise a quarter of its variance is; value and
-    first derivatives are those along paths of the rest, and a second derivative is a mean of two, along paths
-    and by the score, whose errors partly cancel.
+    normals: none to integrate over x entirely. Otherwise a quarter of its variance is integrated, the value and
+    first derivatives are pathwise in the rest, and a second derivative is a weighted mean of the pathwise and
+    the score estimate, whose errors partly cancel.
     """
     if not normals.shape[0]:
         return _black(claim, forward * jnp.exp(mean + 0.5 * variance), variance)
     left = _INTEGRATED * variance
-    center = jnp.log(forward) + mean  # the score is that of the spot as well
+    center = jnp.log(forward) + mean  # so that the score includes the spot
     law = Gaussian(center[None], safe_sqrt(variance - left)[None])
     terms = claim, left
     along_paths = _value_given(terms, law.at(normals))

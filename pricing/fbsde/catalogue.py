@@ -1,4 +1,4 @@
-"""Published problems, their known figures, and a solver that suits each."""
+"""The catalogue of published problems, with known figures and a suitable solver for each."""
 
 import math
 from collections.abc import Callable
@@ -28,16 +28,16 @@ from .solvers.one_step_malliavin import OneStepMalliavin
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem, a solver that suits it, and the known figures at t = 0, x0; None is not known, or zero.
+    """A problem, a suitable solver, and the known figures at t = 0, x0; None if unknown or zero.
 
     Attributes:
-        problem: Makes the problem.
-        solver: The solver, with settings that suit the problem.
-        value: The value; None where nothing is known.
+        problem: A function that returns the problem.
+        solver: The solver, with settings for this problem.
+        value: The value; None if unknown.
         delta: Each entry of the gradient, or the gradient as a function of x0.
         gamma: Each entry on the Hessian's diagonal.
         cross_gamma: Each entry off the Hessian's diagonal.
-        bounded: Whether bounds of early exercise are computed, too.
+        bounded: Whether to compute bounds of early exercise as well.
     """
 
     problem: Callable[[], Problem]
@@ -49,7 +49,7 @@ class Entry:
     bounded: bool = False
 
     def figures(self, problem: Problem) -> dict[str, np.ndarray]:
-        """Return all that is known, by name: value, gradient, Hessian, and the Hessian off its diagonal."""
+        """Return the known figures by name: value, gradient, Hessian, and off-diagonal Hessian."""
         if self.value is None:
             return {}
         known, x0 = {"value": np.asarray(self.value)}, np.asarray(problem.x0, float)
@@ -69,7 +69,7 @@ def off_diagonal(matrix: np.ndarray) -> np.ndarray:
     return matrix[~np.eye(len(matrix), dtype=bool)]
 
 
-_GROWTH = math.exp(0.21)  # of Black, Scholes and Barenblatt's u, exp(.21) |x|^2
+_GROWTH = math.exp(0.21)  # u of the Black-Scholes-Barenblatt equation: exp(.21) |x|^2
 _CURVED = OneStepMalliavin(gamma="diagonal", num_paths=32768)
 _NETWORKS = BackwardDP(
     num_iterations=200,
@@ -84,7 +84,7 @@ def _regression(*bases, num_paths: int = 65536, **options) -> GradientRegression
 
 
 def _extremes(*sharpness: float) -> GradientRegression:
-    """Return a solver for a payoff of the largest or smallest of a hundred assets that start equal."""
+    """Return a solver for a payoff of the maximum or minimum of a hundred assets with equal initial values."""
     bases = Hermite(1), SmoothMaximum(sharpness=sharpness), PayoffBasis()
     return _regression(*bases, num_paths=8192, initial_dispersion=0.0)
 
@@ -117,7 +117,7 @@ CATALOGUE: dict[str, Entry] = {
     "hjb": Entry(problems.hjb, DeepBSDE(num_iterations=1500), 4.59016172),
     "default-risk": Entry(problems.default_risk, _extremes(-1.0, -2.0, -4.0), 57.300),
     "different-rates": Entry(problems.different_rates, _extremes(1.0, 2.0, 4.0), 21.174),
-    "burgers": Entry(  # polynomials of higher degree feed themselves, far out
+    "burgers": Entry(  # polynomials of higher degree amplify themselves far out
         problems.burgers,
         _regression(Hermite(1), MeanPolynomials(4), PayoffBasis(), initial_dispersion=0.2),
         0.5,
@@ -185,11 +185,11 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "down-and-out-95": _down_and_out(95.0, 4.906789, 0.797814, 0.000681),
 }
-"""Published problems by the names that `jaxtape solve` takes.
+"""Published problems by their names in `jaxtape solve`.
 
 Sources of the values. Default risk: E, Han, Jentzen (2017). Different rates: three ways that agree
 (`benchmarks/two_rates.py`); the published 21.299 is .6 % higher. Best of five, ten and twenty assets: point
-estimates in the literature after Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt, Riccati,
-the bounded example, the call at two rates and Merton's put: closed forms. The others: this
-project's grids and quadratures.
+estimates in the literature following Andersen, Broadie (2004). Burgers, reaction-diffusion, Barenblatt,
+Riccati, the bounded example, the call at two rates and Merton's put: closed forms. The others: this project's
+grids and quadratures.
 """

@@ -1,4 +1,4 @@
-"""`jaxtape solve`: solve published problems by name, or a user's, and compare with known figures."""
+"""`jaxtape solve`: solve published or custom problems, and compare with known figures."""
 
 import contextlib
 import functools
@@ -45,22 +45,22 @@ _path_option = functools.partial(typer.Option, parser=path_of, metavar="PATH")
 
 @dataclass
 class FigureRow:
-    """A figure of one problem: for a gradient the mean of its entries, for a Hessian of its diagonal.
+    """A figure of one problem: for a gradient the mean of its entries, for a Hessian that of its diagonal.
 
     Attributes:
         problem: The name of the problem.
         solver: The name of the solver.
         figure: The name of the figure.
-        known: The known figure; None of a problem that is not published.
+        known: The known figure; None if unknown.
         mean: The mean over seeds.
         spread: The standard deviation over seeds.
-        error: The relative error of the mean; None where nothing is known, as `apart`.
-        apart: |found - known| / |known|, in the norm of all entries of the figure, in the mean over seeds.
-        seconds: The time of one solve, its program compiled before.
+        error: The relative error of the mean; None, like `apart`, if no figure is known.
+        apart: The mean over seeds of |found - known| / |known|, in the norm of all entries of the figure.
+        seconds: The time of one solve with compiled programs.
         compile_seconds: The additional time of the first solve.
-        certified: The figure from fresh paths, of the first seed; None if that was not asked for.
+        certified: The certified figure of the first seed, from fresh paths; None if not requested.
         std_error: The largest standard error of its entries.
-        certify_seconds: The time of a certificate, its program compiled before.
+        certify_seconds: The time of a certificate with a compiled program.
     """
 
     problem: str
@@ -82,7 +82,8 @@ def solve(
     names: Annotated[
         list[str],
         typer.Argument(
-            help=f"Problems: {_NAMES}; all; or FILE.py:NAME, a Problem or a function that makes one."
+            help=f"Problems: {_NAMES}; all; or FILE.py:NAME, a Problem or a function that returns "
+            f"one."
         ),
     ],
     solver: Annotated[
@@ -120,10 +121,10 @@ def solve(
         Precision, typer.Option(help="Floating-point precision.")
     ] = Precision.single,
 ) -> None:
-    """Solve backward equations, and set what was found beside what is known of them.
+    """Solve backward equations, and compare the results with known figures.
 
-    Exit status: 0; 2 if a problem is not known, cannot be read or is refused by its solver, or --out or
-    --pictures cannot be written.
+    Exit status: 0; 2 if a problem is unknown, unreadable or refused by its solver, or if --out or --pictures
+    cannot be written.
     """
     configure(precision, hosts_too=True)
     console = Console(width=190 if certify else 150, markup=False, emoji=False)
@@ -131,7 +132,8 @@ def solve(
     unknown = [name for name in names if name not in CATALOGUE and ":" not in name]
     if unknown:
         refuse(
-            f"{', '.join(unknown)}: no such problem. There are: {_NAMES}; give your own as FILE.py:NAME."
+            f"{', '.join(unknown)}: no such problem. Known: {_NAMES}; give a custom one as "
+            f"FILE.py:NAME."
         )
     files = None if out is None else output_file(out)
     try:
@@ -154,30 +156,31 @@ def solve(
 
 
 def _label(name: str) -> str:
-    """Return the name of a problem's rows and folder: of folder/mine.py:problem it is mine.problem."""
+    """Return the label of a problem: mine.problem for folder/mine.py:problem."""
     where, _, attribute = name.rpartition(":")
     return f"{Path(where).stem}.{attribute}" if where else name
 
 
 def _loaded(place: str, kind: type) -> Any:
-    """Return the object of a class at FILE.py:NAME, or what a function there returns.
+    """Return the object of a class at FILE.py:NAME, or the result of a function there.
 
     Raises:
-        ValueError: It cannot be read, or is of another class.
+        ValueError: The object cannot be loaded, or has another class.
     """
     found = load_object(place)
     if not isinstance(found, kind) and callable(found):
-        with as_value_error(f"{place}: cannot be made", "correct the function"):
+        with as_value_error(f"{place}: cannot be created", "correct the function"):
             found = found()
     if not isinstance(found, kind):
         raise ValueError(
-            f"{place}: is a {type(found).__name__}; give a {kind.__name__}, or a function that makes one"
+            f"{place}: is a {type(found).__name__}; give a {kind.__name__}, or a function that "
+            f"returns one"
         )
     return found
 
 
 def _entry(name: str, solver: AbstractSolver | None) -> Entry:
-    """Return the entry of a published problem, or of a user's, whose solver pilot runs select."""
+    """Return the entry of a published problem, or of a custom one with a solver selected by pilot runs."""
     if name in CATALOGUE:
         entry = CATALOGUE[name]
         return entry if solver is None else replace(entry, solver=solver)
@@ -188,7 +191,7 @@ def _entry(name: str, solver: AbstractSolver | None) -> Entry:
 
 
 def _picture_files(folder: Path, names: Iterable[str]) -> AtomicOutput:
-    """Return the files of pictures, or refuse a folder that cannot be written."""
+    """Return the picture files, or refuse a folder that is not writable."""
     try:
         return AtomicOutput(folder, command_as_typed(), [f"{name}.svg" for name in names])
     except OSError as error:
@@ -210,9 +213,9 @@ def _rows(
     console: Console | None,
     **folders: Path | None,
 ) -> tuple[list[FigureRow], Solution]:
-    """Return every known figure of one problem, or all figures of a user's, and the first solution.
+    """Return the known figures of one problem (all figures of a custom one), and the first solution.
 
-    num_paths: of the certificate of the first seed, or 0; console: where progress is shown.
+    num_paths: paths of the certificate of the first seed, or 0; console: the console for progress.
     """
     problem, solver = entry.problem(), type(entry.solver).__name__
     known = entry.figures(problem)
@@ -233,7 +236,7 @@ def _rows(
         seconds.append(time.perf_counter() - start)
         first = first or solution
         found.append(_figures(solution, entry, known, seed))
-        if num_paths and seed < 2:  # the second for its time
+        if num_paths and seed < 2:  # the second run measures the time
             start = time.perf_counter()
             figures = _certified(name, solution, num_paths)
             certifying.append(time.perf_counter() - start)
@@ -259,13 +262,13 @@ def _rows(
 
 
 def _summary(name: str, figure: np.ndarray) -> float:
-    """Return the mean of a figure's entries; for a Hessian, of its diagonal."""
+    """Return the mean of a figure's entries; for a Hessian, that of its diagonal."""
     is_hessian = name == "gamma"
     return float(np.mean(np.diagonal(figure, axis1=-2, axis2=-1) if is_hessian else figure))
 
 
 def _figures(solution: Solution, entry: Entry, known: Iterable[str], seed: int) -> dict[str, Any]:
-    """Return the known figures; where nothing is known, all that the solver learns."""
+    """Return the known figures or, if there are none, all that the solver learns."""
     x0, figures = solution.problem.x0, {}
     derivatives = {"value": solution.value, "delta": solution.delta, "gamma": solution.gamma}
     for name, figure in derivatives.items():

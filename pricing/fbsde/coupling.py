@@ -1,4 +1,4 @@
-"""A forward equation that reads Y and Z, as a problem whose forward equation does not."""
+"""Coupled equations: a forward equation that depends on Y and Z, rewritten as an uncoupled problem."""
 
 from collections.abc import Callable
 
@@ -12,30 +12,30 @@ from .problem import Problem, Real, State
 def coupled(
     problem: Problem, drift: Callable | None = None, diffusion: Callable | None = None
 ) -> Problem:
-    """Return the equation of a problem with another drift, which reads Y and Z, or another diffusion.
+    """Return the problem with a drift that depends on Y and Z, or another diffusion, in uncoupled form.
 
     The decoupling field u of dX = c(t, X, Y, Z) dt + a(t, X, Y) dW, -dY = f dt - Z dW solves
 
         u_t + c . grad u + tr(a a' Hess u) / 2 + f = 0,   Z = a' grad u,
 
-    which is the equation of the problem's own drift b and diffusion s with the driver
+    which is the equation of the problem's drift b and diffusion s with the driver
 
         f + (c - b) . grad u + tr((a a' - s s') Hess u) / 2.
 
-    So paths keep b and s, and an exact `step` of them stays exact. Paths lie better the nearer b and s are to c
-    and a. Another diffusion makes a driver that reads Gamma. Pardoux, Tang, Probability Theory and Related
-    Fields 114 (1999).
+    Paths therefore keep b and s, and an exact `step` stays exact. The closer b and s are to c and a, the better
+    the paths cover the solution. Another diffusion gives a driver that reads Gamma. Pardoux, Tang, Probability
+    Theory and Related Fields 114 (1999).
 
     Args:
-        problem: The problem of one contract, whose diffusion has an inverse.
-        drift: c(t, x, y, z), of shape [dim]; None is the problem's own.
-        diffusion: a(t, x, y), a number, a vector or a matrix, as a problem's; None is the problem's own.
+        problem: The problem of one contract, with an invertible diffusion.
+        drift: c(t, x, y, z), of shape [dim]; None for that of the problem.
+        diffusion: a(t, x, y), a number, a vector or a matrix, as in `Problem`; None for that of the problem.
 
     Returns:
-        The problem without coupling, of the same u.
+        The uncoupled problem with the same u.
 
     Raises:
-        ValueError: The problem has many contracts: each would have paths of its own.
+        ValueError: The problem has many contracts, each of which would need its own paths.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -48,8 +48,8 @@ def coupled(
     """
     if problem.contracts:
         raise ValueError(
-            f"contracts of shape {problem.contracts}: a forward equation that reads Y has other paths for "
-            "each; couple one at a time."
+            f"contracts of shape {problem.contracts}: a forward equation that reads Y has "
+            f"different paths for each; couple one at a time."
         )
     functions = (None if f is None else Partial(f) for f in (drift, diffusion))
     driver = Partial(_coupled_driver, problem, *functions)
@@ -66,7 +66,7 @@ def _coupled_driver(
     z: Array,
     *gamma: Array,
 ) -> Float[Array, ""]:
-    """Return f with the terms of the other drift and diffusion."""
+    """Return f with the additional terms of drift and diffusion."""
     gradient, more = problem.gradient_of(t, x, z), 0.0
     if diffusion is not None:
         a = diffusion(t, x, y)

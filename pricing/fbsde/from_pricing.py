@@ -1,4 +1,4 @@
-"""A `Problem` from products and a model of `pricing`: the state is the model's, the driver discounts."""
+"""A `Problem` from products and a model of `pricing`, with the model's state and a discounting driver."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,21 +17,21 @@ from .problem import Problem, Real, State
 
 
 def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int) -> Problem:
-    """Return the backward equation of a contract, or of a batch of one kind with the same dates.
+    """Return the backward equation of a contract, or of a batch of one kind with equal dates.
 
-    States move by the model's own step: exact under Black-Scholes, x the spots, and Hull-White, x the short
-    rate less today's forward rate; Andersen's QE-M under Heston, x = (spot, variance). The driver is -r y.
+    States move by the model's step: exact under Black-Scholes (x: the spots) and Hull-White (x: the short rate
+    less today's forward rate), Andersen's QE-M under Heston (x: spot and variance). The driver is -r y.
 
-    A product or a model of another kind is a TypeError that names the supported ones; dates off the grid, or
-    contracts with different dates, are a ValueError.
+    Unsupported products or models raise a TypeError that names supported ones; dates off the grid, or contracts
+    with different dates, raise ValueError.
 
     Args:
-        product: A right to exercise (European, Bermudan and American options, on one asset or a basket,
-            swaptions) or a knock-out on dates. A right to exercise at any time becomes one on the grid's dates;
-            its upper bound (`bounds`) holds for any time. A batch (leaves with an axis in front) is a vector of
-            contracts.
+        product: A right to exercise (European, Bermudan and American options on one asset or a basket;
+            swaptions) or a knock-out on dates. A right to exercise at any time becomes one on the dates of the
+            grid; its upper bound (`bounds`) holds for any time. A batch (leaves with a leading axis) is a
+            vector of contracts.
         model: A model with the ability `Diffusion`.
-        num_steps: Equal steps to the last date, on which all dates must lie.
+        num_steps: The number of equal steps to the last date; all dates must lie on this grid.
 
     Returns:
         The problem, in the model's state.
@@ -57,10 +57,11 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
 
 
 def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
-    """Return the model as the product sees it.
+    """Return the model for the product.
 
     Raises:
-        TypeError: The model has no dynamics for the quantity that the product reads, or has one by contract.
+        TypeError: The model has no dynamics for the quantity that the product reads, or different dynamics by
+            contract.
     """
     fits = isinstance(product, SwapEntry) == isinstance(model, AbstractRateModel)
     if product.multi_asset and not model.underlying.ndim:
@@ -72,13 +73,14 @@ def _diffusion(product: AbstractProduct, model: AbstractModel) -> Diffusion:
         read = model.at_smile_point(one.smile_point)
         if read is not model and not isinstance(product, Exercisable):
             raise TypeError(
-                f"{type(product).__name__} under a surface of vols has no problem: a surface says nothing of "
-                "paths between its strikes; give a number or a VolCurve"
+                f"{type(product).__name__} under a vol surface has no problem: a surface does not "
+                f"determine paths; give a number or a VolCurve"
             )
         if read is not model and np.ptp(np.asarray(full.smile_point[1])) > 0.0:  # pyright: ignore[reportOptionalSubscript]
             raise TypeError(
-                f"under a surface {type(model).__name__} has another law for each strike, and a Problem has "
-                "one: give the contracts of one strike at a time, or a model with one law, such as Heston"
+                f"under a surface {type(model).__name__} has different dynamics for each strike, "
+                f"but a Problem has one: give the contracts of one strike at a time, or a model "
+                f"such as Heston"
             )
         return read
     raise TypeError(
@@ -92,7 +94,7 @@ def _payments(product: AbstractProduct, model: Diffusion, num_steps: int) -> dic
     """Return the parts of a `Problem` that a product determines: payments, and their times.
 
     Raises:
-        TypeError: The product is no right to exercise, and no barrier on dates.
+        TypeError: The product is neither a right to exercise nor a barrier on dates.
     """
     if isinstance(product, Exercisable):
         dates = _same("exercise dates", product.exercise_times(num_steps))
@@ -118,10 +120,10 @@ def _stopped(product: BarrierOption, model: Diffusion) -> dict:
     """Return the parts of a `Problem` for a knock-out: the times, condition and payment of its end.
 
     Raises:
-        TypeError: The barrier knocks in, or the contracts are several.
+        TypeError: The barrier is a knock-in, or there are several contracts.
     """
     if np.any(np.asarray(product.knocks_in)):
-        raise TypeError("a knock-in is the vanilla option less its knock-out: give these")
+        raise TypeError("a knock-in is the vanilla option less its knock-out: solve these instead")
     if product.batch_shape:
         raise TypeError("paths stop for all contracts alike: give one barrier option at a time")
     return {
@@ -135,12 +137,13 @@ def _same(name: str, values: Array) -> np.ndarray:
     """Return the dates that all contracts share.
 
     Raises:
-        ValueError: They have several.
+        ValueError: The dates differ.
     """
     rows = np.asarray(values).reshape(-1, np.shape(values)[-1])
     if np.any(np.abs(rows - rows[:1]) > 1e-9):
         raise ValueError(
-            f"contracts of one problem have the same {name}, got {np.unique(rows)[:5]}: solve them apart"
+            f"contracts of one problem have the same {name}, got {np.unique(rows)[:5]}: solve "
+            f"them separately"
         )
     return rows[0]
 
@@ -151,14 +154,14 @@ def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Arr
 
 
 def _if_positive(pays: Callable, when: Real, x: State) -> Float[Array, "*contracts"]:
-    """Return the terminal payment: 0 where exercise would cost."""
+    """Return the terminal payment, 0 where exercise would cost."""
     return jnp.maximum(pays(when, x), 0.0)
 
 
 def _exercise_value(
     product: Exercisable, model: Diffusion, t: Real, x: State
 ) -> Float[Array, "*contracts"]:
-    """Return the exercise value, below zero where exercise would cost."""
+    """Return the exercise value, negative where exercise would cost."""
     market = model.observed(t, x)
     pays = lambda product: product.exercise_value(t, market)
     for _ in product.batch_shape:
@@ -169,7 +172,7 @@ def _exercise_value(
 def _exercise_in_step(
     product: Exercisable, model: Diffusion, t: Real, dt: Real, x: State
 ) -> Float[Array, "*contracts"]:
-    """Return the most that exercise at any time of a step is worth at its end; infinite where none is known."""
+    """Return the largest value at a step's end of exercise within it; infinite if unknown."""
     spot, is_sum = model.observed(t, x).spot, False
     if isinstance(product, SpotOption) and product.average == "arithmetic":
         is_sum = not product.has_own_payoff
@@ -189,7 +192,7 @@ def _exercise_in_step(
 
 def _is_alive(product: BarrierOption, model: Diffusion, t: Real, x: State) -> Bool[Array, ""]:
     spot = model.observed(t, x).spot
-    assert spot is not None  # barriers are on the spot
+    assert spot is not None  # barriers refer to the spot
     return product.is_inside(spot)
 
 

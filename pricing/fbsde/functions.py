@@ -1,4 +1,4 @@
-"""The functions of a problem: checks of arguments and results, digests of programs, and its identity."""
+"""The functions of a problem: checks of arguments and results, program digests, and identity."""
 
 import hashlib
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _CALLS = {
 
 
 class _FunctionCall(NamedTuple):
-    """A function with its arguments, in words and as shapes, and the shapes that it may return."""
+    """A function with its arguments, as text and as shapes, and the allowed result shapes."""
 
     function: Callable
     takes: str
@@ -42,10 +42,10 @@ class _FunctionCall(NamedTuple):
 
 
 def check_functions(problem: Problem) -> None:
-    """Trace each function of a problem once, without computing anything.
+    """Check each function of a problem by tracing it once.
 
     Raises:
-        TypeError: A function returns no array, or one of another shape or type than the equation needs.
+        TypeError: A function does not return an array of the required shape and type.
     """
     terminal = _traced("terminal", _terminal_call(problem))
     if terminal.ndim > 1:
@@ -61,7 +61,7 @@ def check_functions(problem: Problem) -> None:
 
 
 def with_traced_functions(problem: Problem) -> Problem:
-    """Return the problem with its functions as programs, whose numbers are arguments (`traced_functions`)."""
+    """Return the problem with its functions as traced programs (`traced_functions`)."""
     calls = {"terminal": _terminal_call(problem), **_calls(problem)}
     with matmul_precision_context():
         functions = [traced(call.function, *call.arguments) for call in calls.values()]
@@ -69,10 +69,10 @@ def with_traced_functions(problem: Problem) -> Problem:
 
 
 def digests(problem: Problem) -> dict[str, str]:
-    """Return a digest of each function, by name: of its program and its constants.
+    """Return a digest of each function's program and constants, by name.
 
-    Two functions with one digest compute the same, whatever they close over or read. Another version of JAX
-    may make another program of one function.
+    Functions with equal digests compute the same, whatever they close over or read. Another version of JAX may
+    compile a function to another program.
     """
     calls = {"terminal": _terminal_call(problem), **_calls(problem)}
     found = {}
@@ -95,7 +95,7 @@ def _terminal_call(problem: Problem) -> _FunctionCall:
 
 
 def _calls(problem: Problem) -> dict[str, _FunctionCall]:
-    """Return the problem's functions besides `terminal`, which determines the number of contracts."""
+    """Return the problem's functions except `terminal`, which determines the number of contracts."""
     dim, contracts = (problem.dim,), problem.contracts
     real, state = _shape(problem), _shape(problem, *dim)
     arguments = {"t": real, "dt": real, "x": state, "dw": state, "u": state}
@@ -118,10 +118,10 @@ def _calls(problem: Problem) -> dict[str, _FunctionCall]:
 
 
 def _traced(name: str, call: _FunctionCall) -> jax.ShapeDtypeStruct:
-    """The shape and the type of a result; an exception of the function gets a note that names it.
+    """Return the shape and type of a result; a note with the function's name is added to its exceptions.
 
     Raises:
-        TypeError: The result is no array, or one of another type than the equation needs.
+        TypeError: The result is not an array of the required type.
     """
     words, results = f"{name}({call.takes})", []
 
@@ -155,7 +155,7 @@ def _shape(problem: Problem, *shape: int) -> Any:
 
 
 def identity(problem: Problem) -> dict[str, Any]:
-    """Identify a problem by its numbers, the digests of its functions, and the software."""
+    """Return the identity of a problem: its numbers, the digests of its functions, and the software."""
     settings = [problem.dim, problem.num_steps, problem.scheme, problem.reads_gamma]
     settings += [problem.exercise_dates, problem.stopping_dates]
     rest = [] if problem.jumps is None else [problem.jumps.rate, problem.jumps.most]
@@ -169,6 +169,6 @@ def identity(problem: Problem) -> dict[str, Any]:
 
 
 def differing(found: Any, wanted: dict[str, Any]) -> list[str]:
-    """Return the names of the parts in which two identities differ."""
+    """Return the names of the parts that differ between two identities."""
     found = found if isinstance(found, dict) else {}
     return [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]

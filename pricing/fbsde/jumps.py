@@ -1,4 +1,4 @@
-"""Jumps of the forward equation, at the times of a Poisson process."""
+"""Jumps of the forward equation at the times of a Poisson process."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,30 +15,30 @@ from ..fields import Number, positive
 from ..sampling import normals, uniforms
 from .path_shares import ALL_PATHS, PathShare
 
-_MOST_MISSED = 1e-6  # chance of more jumps in a step than are followed
+_MOST_MISSED = 1e-6  # largest probability of more jumps in a step than are simulated
 
 State = Float[Array, " dim"]
 
 
 class JumpNoise(NamedTuple):
-    """Noise of the jumps of a step: their number, and the normals of as many jumps as there may be."""
+    """The noise of the jumps in a step: their number, and normals for the maximum number."""
 
     count: Int[Array, "*shape"]
     marks: Float[Array, "*shape most dim"]
 
 
 class Jumps(eqx.Module):
-    """Jumps at the times of a Poisson process, each to a state that normals decide.
+    """Jumps at the times of a Poisson process, with sizes determined by normals.
 
-    They come after the diffusion of a step: exact where a jump and a diffusion commute, as multiples of a
-    lognormal asset do. The drift has the compensator: under Merton's model it is x (r - rate E[size(x, z) / x
-    - 1]).
+    They are applied after the diffusion of a step, which is exact if jump and diffusion commute, as for a
+    lognormal asset with proportional jumps. The drift must contain the compensator: in Merton's model it is x
+    (r - rate E[size(x, z) / x - 1]).
 
     Merton, J. Financial Economics 3 (1976).
 
     Attributes:
-        rate: Jumps a year.
-        size: The state after a jump, size(x, z), of z standard normals of shape [dim].
+        rate: The mean number of jumps per year.
+        size: The state after a jump, size(x, z), with z standard normals of shape [dim].
         most: Maximum number of jumps in a step.
 
     Raises:
@@ -61,7 +61,7 @@ class Jumps(eqx.Module):
             raise ValueError(f"most={self.most}: give 1 or more.")
 
     def chances(self, dt: Number) -> Float[Array, " counts"]:
-        """Return the probabilities of 0, 1, ... `most` jumps in a step; the last includes all above `most`."""
+        """Return the probabilities of 0, 1, ... `most` jumps in a step; the last includes larger numbers."""
         number = jnp.arange(self.most, dtype=self.rate.dtype)
         mean = self.rate * dt
         factorials = jax.lax.lgamma(number + 1.0)
@@ -69,12 +69,12 @@ class Jumps(eqx.Module):
         return jnp.append(chance, jnp.maximum(1.0 - jnp.sum(chance), 0.0))
 
     def check(self, dt: Number) -> None:
-        """Refuse a step in which more jumps may come than are followed.
+        """Refuse a step in which more than `most` jumps are not rare.
 
         Raises:
-            ValueError: Their chance is above 1e-6.
+            ValueError: The probability of more jumps is above 1e-6.
         """
-        if isinstance(self.rate, Tracer) or isinstance(dt, Tracer):  # known at run time only
+        if isinstance(self.rate, Tracer) or isinstance(dt, Tracer):  # known only at run time
             return
         mean = float(self.rate) * float(dt)
         chance = np.exp(-mean) * np.cumprod(np.append(1.0, mean / np.arange(1, self.most + 1)))
@@ -92,7 +92,7 @@ class Jumps(eqx.Module):
         dim: int,
         share: PathShare = ALL_PATHS,
     ) -> JumpNoise:
-        """Return the noise of the jumps in many steps, of a share of their first axis."""
+        """Return the noise of the jumps in many steps, for a share of the first axis."""
         counts, marks = jax.random.split(key)
         uniform = uniforms(counts, (1, *shape), self.rate.dtype, part=share.part)[0]
         below = jnp.cumsum(self.chances(dt))[:-1]

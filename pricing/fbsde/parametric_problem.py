@@ -1,4 +1,4 @@
-"""Features of contracts as coordinates of the state: one training for all strikes, vols or rates of a range."""
+"""Contract features as state coordinates: one training for a range of strikes, vols or rates."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,23 +18,23 @@ Features = Float[Array, " features"]
 def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -> Problem:
     """Join all problems make(features), low <= features <= high, into one with u(t, (x, features)).
 
-    The features are coordinates of the state that stay as they are: paths of a training start with features
-    that are uniform between the bounds, x0 has their middle, and derivatives to them (of a strike, a vol) are
-    the last entries of Delta and Gamma. A figure outside of the bounds is an extrapolation. Nothing moves a
-    feature, so a solver must not divide by the diffusion: GradientRegression does not, the others refuse.
+    The features are constant coordinates of the state. Training paths start with features uniform between the
+    bounds; x0 has their midpoints; derivatives to features (such as strikes or vols) are the last entries of
+    Delta and Gamma. Figures outside the bounds are extrapolations. Because features have no diffusion, a solver
+    must not divide by it: GradientRegression does not, and the others refuse.
 
     Args:
-        make: A problem from an array of features. The features are not known before run time: dim, maturity,
-            num_steps and dates of the problem may not depend on them; functions and x0 may.
-        low: The least features, a number or a vector.
-        high: The greatest features, of the same length.
+        make: A function that returns a problem for an array of features. Features are only known at run time:
+            dim, maturity, num_steps and dates of the problem may not depend on them; functions and x0 may.
+        low: The lower bounds of the features, a number or a vector.
+        high: The upper bounds, of the same length.
 
     Returns:
         The joint problem, whose dimension is x's plus the number of features.
 
     Raises:
-        ValueError: The bounds are not two vectors of one length, each entry of `low` below `high`'s; or the
-            problem has jumps, a switch, or a driver that reads Gamma.
+        ValueError: The bounds are not two vectors of equal length with `low` below `high`, or the problem has
+            jumps, a switch, or a driver that reads Gamma.
 
     Examples:
         >>> from pricing import BlackScholes, European
@@ -114,7 +114,7 @@ class _ParametricFunctions(eqx.Module):
         return jnp.concatenate([self._made(features).x0, features])
 
     def of_state(self, name: str) -> Callable:
-        """Return the function of that name of the problem that the state's features make."""
+        """Return the named function of the problem given by the state's features."""
 
         def function(*arguments):
             *times, state = arguments
@@ -127,5 +127,5 @@ class _ParametricFunctions(eqx.Module):
         return self._made(state[self.dim :]), state[: self.dim]
 
     def _made(self, features: Features) -> Problem:
-        with jax.ensure_compile_time_eval():  # values that do not depend on features are known
+        with jax.ensure_compile_time_eval():  # values independent of features are concrete
             return self.make(features)

@@ -1,7 +1,7 @@
-"""Equal shares of the paths, one for each device of a mesh or for each micro-batch, and sums over all of them.
+"""Equal shares of the paths, one for each device of a mesh or each micro-batch, and sums over them.
 
-A stage of a solver runs once on every device, on the device's own paths (`per_device`). What a device needs of
-the others' paths is a sum or a minimum: one all-reduce each.
+A stage of a solver runs once on every device, on the device's own paths (`per_device`). All that a device needs
+from the others' paths is a sum or a minimum: one all-reduce each.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from jaxtape.sweeps.footprint import live_bytes
 
 _AXIS = "paths"  # of a mesh
-_EXCHANGE_BYTES = 2**26  # the batches that are exchanged at once
+_EXCHANGE_BYTES = 2**26  # size of the batches exchanged at once
 
 Index = int | Int[Array, ""]
 
 
 class PathShare(NamedTuple):
-    """One of `count` equal shares of the paths: equal parts of their first half and of their second.
+    """One of `count` equal shares of the paths: equal parts of their first and second halves.
 
-    Normals are drawn in pairs, one for each half (`sampling.normals`), so that no pair is drawn twice.
+    Normals are drawn in pairs, one for each half (`sampling.normals`), so no pair is drawn twice.
     """
 
     index: Index = 0
@@ -35,11 +35,11 @@ class PathShare(NamedTuple):
 
     @property
     def part(self) -> tuple[Index, int] | None:
-        """This share of rows of random numbers; None for all of each row."""
+        """The part of rows of random numbers for this share; None for whole rows."""
         return None if self.count == 1 else (self.index, self.count)
 
     def rows(self, draw: Callable[..., Array], shape: tuple[int, ...]) -> Array:
-        """Draw an array [paths, ...], each path from its own row of random numbers."""
+        """Draw an array [paths, ...], with one row of random numbers for each path."""
         if self.count == 1:
             return draw(shape)
         size, second = shape[0] // (2 * self.count), shape[0] // 2
@@ -50,7 +50,7 @@ class PathShare(NamedTuple):
         return jnp.concatenate(halves)
 
     def micro_batch(self, index: Index, count: int) -> "PathShare":
-        """Return one of `count` equal shares of this one."""
+        """Return one of `count` equal parts of this share."""
         return PathShare(self.index * count + index, self.count * count, self.is_on_mesh)
 
     def total(self, tree: PyTree[Array]) -> PyTree[Array]:
@@ -65,7 +65,7 @@ class PathShare(NamedTuple):
         return jax.lax.pmin(x, _AXIS) if self.is_on_mesh else x
 
     def map_rows(self, function: Callable, rows: PyTree[Array], batch_size: int) -> PyTree[Array]:
-        """Return `jax.lax.map(function, rows)`: each device evaluates its own rows and gathers the others'."""
+        """Return `jax.lax.map(function, rows)`: each device evaluates its own rows and gathers the others."""
         if not self.is_on_mesh:
             return jax.lax.map(function, rows, batch_size=batch_size)
         length = len(jax.tree.leaves(rows)[0])
@@ -85,10 +85,10 @@ class PathShare(NamedTuple):
         *,
         key: PRNGKeyArray,
     ) -> Callable[[Index, "PathShare"], PyTree[Array]]:
-        """Return a function of an iteration and a share of its batch: paths drawn at random from all of them.
+        """Return a function from an iteration and a share to the share's part of a random batch of paths.
 
-        Every device holds its own paths, and takes its share of each batch. It receives those of all
-        iterations before the first one. A batch has the same paths on any number of devices.
+        Every device holds its own paths and uses its share of each batch, which it receives for all iterations
+        in advance. A batch has the same paths on any number of devices.
 
         Args:
             paths: Arrays [paths, ...] of this share.
@@ -124,7 +124,7 @@ class PathShare(NamedTuple):
     def _exchanged(
         self, paths: PyTree[Array], rows: Int[Array, "iterations batch"], size: int
     ) -> PyTree[Array]:
-        """Return this device's share of the rows of every iteration, from the devices that hold them."""
+        """Return this device's share of the rows of every iteration, exchanged between devices."""
         count, rows = self.count, rows.astype(jnp.int32)
         flattened = jax.vmap(lambda path: ravel_pytree(path)[0])(paths)
         _, restore = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], paths))
@@ -146,7 +146,7 @@ ALL_PATHS = PathShare()
 
 
 def on_axis(axis: int) -> Any:
-    """Return the specification of arrays whose axis `axis` is of paths."""
+    """Return the partition spec of arrays with paths on axis `axis`."""
     return PartitionSpec(*(None,) * axis, _AXIS)
 
 
@@ -156,15 +156,15 @@ ON_EVERY_DEVICE = PartitionSpec()
 def per_device(
     function: Callable, mesh: Mesh | None, in_specs: tuple[Any, ...], out_specs: Any
 ) -> Callable:
-    """Return a function that runs `function(share, *args)` on each device, for the device's share of the paths.
+    """Return a function that runs `function(share, *args)` on each device for its share of the paths.
 
-    Arrays of paths are in order of devices.
+    Arrays of paths are in device order.
 
     Args:
-        function: A pytree (`eqx.Partial`, a method) whose arrays every device holds whole.
-        mesh: The devices that share the paths; None for one, which has all of them.
-        in_specs: Specifications of the arguments.
-        out_specs: Specifications of the results.
+        function: A pytree (`eqx.Partial`, a method) whose arrays are replicated on every device.
+        mesh: The devices that share the paths; None for a single device.
+        in_specs: Partition specs of the arguments.
+        out_specs: Partition specs of the results.
     """
     if mesh is None:
         return partial(function, ALL_PATHS)
@@ -177,7 +177,7 @@ def per_device(
 
     shared = jax.shard_map(
         on_device,
-        mesh=Mesh(mesh.devices, mesh.axis_names),  # explicit axes do not concern what is inside
+        mesh=Mesh(mesh.devices, mesh.axis_names),  # explicit axes do not matter inside
         in_specs=(ON_EVERY_DEVICE, *in_specs),
         out_specs=out_specs,
         check_vma=False,
@@ -186,12 +186,12 @@ def per_device(
 
 
 def in_first_order(array: Array, mesh: Mesh | None) -> Array:
-    """Return an array [paths, ...] in the order of one device: the first halves of all shares come first."""
+    """Return an array [paths, ...] in single-device order: the first halves of all shares come first."""
     return _swapped(array, mesh, lambda count: (count, 2))
 
 
 def in_device_order(array: Array, mesh: Mesh | None) -> Array:
-    """Return an array [paths, ...] of one device's order in the order of the devices' shares."""
+    """Return an array [paths, ...] from single-device order in device order."""
     return _swapped(array, mesh, lambda count: (2, count))
 
 
@@ -203,10 +203,10 @@ def _swapped(array: Array, mesh: Mesh | None, axes: Callable[[int], tuple[int, i
 
 
 def check_shares(mesh: Mesh | AbstractMesh | None, **sizes: int) -> None:
-    """Check that numbers of paths, by the names of their settings, have equal shares.
+    """Check that numbers of paths, named by their settings, can be shared equally.
 
     Raises:
-        ValueError: The mesh has no axis "paths", or a number is no multiple of twice the shares.
+        ValueError: The mesh has no axis "paths", or a number is not a multiple of twice the shares.
     """
     count = 1
     if mesh is not None:
@@ -228,7 +228,7 @@ def fewest_micro_batches(
 ) -> int | None:
     """Return the fewest micro-batches, a power of two, whose gradient fits the budget; None if `most` do not.
 
-    Bytes are those of a program that holds each value from its first use to its last.
+    Bytes are those of a program that holds each value from first to last use.
 
     Args:
         gradient: gradient(count) is a function of `args` that computes one of `count` micro-batches.

@@ -16,7 +16,7 @@ from .functions import check_functions
 from .jumps import JumpNoise, Jumps
 from .path_shares import ALL_PATHS, PathShare
 
-_NEAR = 1e-3  # of a step: dates may be single numbers
+_NEAR = 1e-3  # relative to a step: dates may be in single precision
 
 State = Float[Array, " dim"]
 Real = Float[Array, ""]
@@ -30,33 +30,33 @@ class Problem(eqx.Module):
 
         dX = b(t, X) dt + s(t, X) dW,  X_0 = x0;    -dY = f(t, X, Y, Z) dt - Z dW,  Y_T = g(X_T).
 
-    All functions are of one point. Y is a number, or a vector with a value for each of many contracts on the
-    same X: then y has the shape [contracts], z [contracts, dim], and the driver is of them all. Values are in
-    the currency of the terminal value, times in years.
+    All functions take a single point. Y is a number, or a vector of the values of several contracts on the same
+    X: then y has shape [contracts], z [contracts, dim], and the driver takes all contracts. Values are in the
+    currency of the terminal value, times in years.
 
     Attributes:
         dim: The dimension of X and of W.
         maturity: The time T of the terminal value.
         x0: The state today, of shape [dim], or a number for all coordinates.
-        drift: b(t, x), of shape [dim]; None is no drift.
+        drift: b(t, x), of shape [dim]; None for no drift.
         diffusion: s(t, x): a number (times the identity), a vector (a diagonal) or a matrix [dim, dim].
         driver: f(t, x, y, z), of the shape of y; with `reads_gamma` f(t, x, y, z, gamma), where gamma is the
-            Hessian of u, [*contracts, dim, dim]. None is f = 0.
+            Hessian of u, [*contracts, dim, dim]. None for f = 0.
         terminal: g(x), a number or of shape [contracts].
         num_steps: The number of equal time steps of the grid.
-        exercise_times: Dates of early exercise, on the grid. On them Y is at least `exercise_value`.
+        exercise_times: Dates of early exercise, on the grid, at which Y is at least `exercise_value`.
         exercise_value: The exercise value at (t, x), of the shape of the terminal value.
-        exercise_in_step: For a right at any time, of which the grid has only dates: exercise_in_step(t, dt, x),
-            the most that exercise at any time of the step dt that ends at (t, x) is worth there. Only the upper
-            bound of `bounds` reads it; None: the right is on `exercise_times`.
-        switch: Each value after a switch at (t, x, y), of the shape of y: on `exercise_times` Y is at least
-            that (optimal switching), in place of `exercise_value`.
-        stopping_times: Dates on the grid, at the first of which a path ends where `is_alive` is false.
+        exercise_in_step: For a right to exercise at any time: exercise_in_step(t, dt, x), an upper bound, at
+            (t, x), of the value of exercise at any time within the step dt ending there. Only the upper bound
+            of `bounds` uses it. None: exercise only on `exercise_times`.
+        switch: The values after a switch at (t, x, y), of the shape of y: on `exercise_times` Y is at least
+            that (optimal switching); an alternative to `exercise_value`.
+        stopping_times: Dates on the grid; a path ends at the first of them at which `is_alive` is false.
         is_alive: Whether a path continues at (t, x).
         stopped_value: The payment at (t, x) of a path that ends; 0 by default.
-        step: The next state, step(t, dt, x, dw), where it is known exactly; None is a step of `scheme`.
-        start: Start of a path of a training, as a function of dim uniforms on (0, 1), so that u is learned
-            there, too; None is x0. Figures, bounds and hedges are those at x0.
+        step: The next state, step(t, dt, x, dw), if known exactly; None for a step of `scheme`.
+        start: The initial state of training paths as a function of dim uniforms on (0, 1), so that u is also
+            learned there; None for x0. Figures, bounds and hedges are those at x0.
         scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
         jumps: Jumps of X after each step, or None. Then u_t + b . grad u + tr(s s' Hess u) / 2 +
             rate E[u(size(x, z)) - u] + f = 0.
@@ -65,9 +65,9 @@ class Problem(eqx.Module):
         stopping_dates: The indices of `stopping_times` on the grid.
 
     Raises:
-        ValueError: A time is off the grid, or an exercise or a stop is given without its times, or the reverse,
-            or an exercise beside a switch, or x0 is of another length than dim.
-        TypeError: A function returns an array of another shape or type than the equation needs.
+        ValueError: A time is off the grid; exercise or stopping is given without its times, or vice versa; both
+            exercise and switch are given; or x0 does not have length dim.
+        TypeError: A function returns an array of a wrong shape or type.
 
     Examples:
         >>> from pricing.fbsde import Problem
@@ -130,7 +130,7 @@ class Problem(eqx.Module):
 
     @property
     def contracts(self) -> tuple[int, ...]:
-        """The shape of a value: () for one contract, [contracts] for many."""
+        """The shape of a value: () for one contract, [contracts] for several."""
         return jax.eval_shape(self.terminal, self.x0).shape
 
     @property
@@ -145,7 +145,7 @@ class Problem(eqx.Module):
 
     @property
     def is_exercise_date(self) -> np.ndarray:
-        """Whether each date is one of early exercise; the last is not, there the terminal value is all."""
+        """Whether each date is an early-exercise date; the last, with the terminal value, is not."""
         dates = np.arange(self.num_steps + 1)
         return np.isin(dates, self.exercise_dates) & (dates < self.num_steps)
 
@@ -156,16 +156,16 @@ class Problem(eqx.Module):
 
     @property
     def has_kink(self) -> np.ndarray:
-        """Whether u may have a kink at each date: where it ends, may be exercised or stopped."""
+        """Whether u may have a kink at each date: at the end, or at exercise or stopping dates."""
         dates = np.arange(self.num_steps + 1)
         return (dates == self.num_steps) | self.is_exercise_date | self.is_stopping_date
 
     def with_num_steps(self, num_steps: int) -> "Problem":
-        """Return the problem on another grid; a date of exercise or of a stop off it is a ValueError."""
+        """Return the problem on another grid; an exercise or stopping date off the grid raises ValueError."""
         return self.replace(num_steps=num_steps)
 
     def replace(self, **changes: Any) -> "Problem":
-        """Return the problem with other functions or settings; its dates stay where they are in time."""
+        """Return the problem with other functions or settings; its dates keep their times."""
         share = float(self.maturity) / self.num_steps
         own: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         for kind in ("exercise", "stopping"):
@@ -188,7 +188,7 @@ class Problem(eqx.Module):
     def draw_jumps(
         self, key: PRNGKeyArray, shape: tuple[int, ...], share: PathShare = ALL_PATHS
     ) -> JumpNoise | None:
-        """Return the noise of the jumps in many steps, of a share of their first axis; None without jumps."""
+        """Return the noise of the jumps in many steps, for a share of the first axis; None without jumps."""
         return None if self.jumps is None else self.jumps.draw(key, self.dt, shape, self.dim, share)
 
     def jumped(self, x: State, noise: JumpNoise | None) -> State:
@@ -201,26 +201,26 @@ class Problem(eqx.Module):
         return s @ dw if jnp.ndim(s) == 2 else s * dw
 
     def column(self, t: Real, x: State, axis: Int[Array, ""]) -> State:
-        """Return the column of s along which the Brownian motion with the index `axis` moves x."""
+        """Return column `axis` of s, along which Brownian motion `axis` moves x."""
         s = jnp.asarray(self.diffusion(t, x), x.dtype)
         if jnp.ndim(s) == 2:
             return s[:, axis]
         return jnp.where(jnp.arange(self.dim) == axis, s, jnp.zeros_like(s))
 
     def covariance(self, t: Real, x: State) -> Float[Array, "dim dim"]:
-        """Return s s', the covariance of X over a year."""
+        """Return s s', the covariance of X per year."""
         s = self.diffusion(t, x)
         return s @ s.T if jnp.ndim(s) == 2 else jnp.diag(jnp.broadcast_to(s, (self.dim,)) ** 2)
 
     def z_of(self, t: Real, x: State, gradient: Float[Array, "*contracts dim"]):
-        """Return Z = s^T gradient, of every contract."""
+        """Return Z = s^T gradient for every contract."""
         s = self.diffusion(t, x)
         if jnp.ndim(s) == 2:
             return gradient @ s
         return gradient * jnp.broadcast_to(s, (*(1,) * (gradient.ndim - 1), self.dim))
 
     def gradient_of(self, t: Real, x: State, z: Float[Array, "*contracts dim"]):
-        """Return the gradient with s^T gradient = z; s must have an inverse."""
+        """Return the gradient with s^T gradient = z; s must be invertible."""
         s = self.diffusion(t, x)
         if jnp.ndim(s) == 2:
             return jnp.linalg.solve(s.T, z.reshape(-1, self.dim).T).T.reshape(z.shape)
@@ -231,14 +231,14 @@ class Problem(eqx.Module):
     ) -> Float[Array, " contracts"]:
         """Return f of y [contracts], z [contracts, dim], and gamma [contracts, dim, dim] if f reads it.
 
-        Of one contract they are [1], [1, dim] and [1, dim, dim].
+        For a single contract they are [1], [1, dim] and [1, dim, dim].
         """
         shape, dim = self.contracts, self.dim
         own = (g.reshape(*shape, dim, dim) for g in gamma)
         return self.driver(t, x, y.reshape(shape), z.reshape(*shape, dim), *own).reshape(-1)
 
     def after_switch(self, date: Int[Array, ""], x: State, y: Array) -> Float[Array, " contracts"]:
-        """Return the greater of y [contracts] and its value after a switch, on dates of switches."""
+        """Return the maximum of y [contracts] and the values after a switch, on switching dates."""
         if self.switch is None:
             return y
         other = self.switch(self.times[date], x, y.reshape(self.contracts)).reshape(-1)
@@ -266,7 +266,7 @@ def _no_driver(t: Real, x: State, y: Array, z: Array, *gamma: Array) -> Array:
 
 
 def on_fewer_dates(problem: Problem) -> Problem:
-    """Return the problem on half of its dates; as it is where the contract needs the others."""
+    """Return the problem on half of its dates, or unchanged if the contract needs all dates."""
     try:
         return problem.with_num_steps(max(1, problem.num_steps // 2))
     except ValueError:
@@ -274,9 +274,9 @@ def on_fewer_dates(problem: Problem) -> Problem:
 
 
 def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
-    """Return the weights of f at the end and at the start of the step from a date: a half each.
+    """Return the weights of f at the end and the start of the step from a date: 1/2 each.
 
-    Where f reads Gamma, and the end has a kink, nothing and one: Gamma is not finite there.
+    If f reads Gamma and the end has a kink, where Gamma is not finite, they are 0 and 1.
     """
     is_smooth = ~(jnp.asarray(problem.has_kink)[date + 1] & problem.reads_gamma)
     late = 0.5 * is_smooth.astype(problem.x0.dtype)
@@ -284,7 +284,7 @@ def ends_of_step(problem: Problem, date: Int[Array, ""]) -> tuple[Real, Real]:
 
 
 def reads_z(problem: Problem) -> bool:
-    """Return True if the driver's program uses z."""
+    """Return True if the program of the driver uses z."""
     shape, dim = problem.contracts, problem.dim
     like = partial(jax.ShapeDtypeStruct, dtype=problem.x0.dtype)
     gamma = [like((*shape, dim, dim))] * problem.reads_gamma
@@ -308,14 +308,14 @@ def _on_grid(name: str, times: Times, maturity: float | Real, num_steps: int) ->
     wrong = (np.abs(steps - index) > _NEAR) | (index < 0) | (index > num_steps)
     if np.any(wrong):
         raise ValueError(
-            f"{name}: {np.asarray(times)[wrong]} are not dates of {num_steps} equal steps to {maturity}; "
-            "choose num_steps so that they are."
+            f"{name}: {np.asarray(times)[wrong]} are not on the grid of {num_steps} equal steps "
+            f"to {maturity}; choose num_steps so that they are."
         )
     return tuple(sorted({int(i) for i in index}))
 
 
 def _require_both(times_name: str, times: tuple, name: str, function: Callable | None) -> None:
-    """Refuse a function without its times, and the reverse.
+    """Refuse a function without its times, or times without their function.
 
     Raises:
         ValueError: One is given without the other.

@@ -1,4 +1,4 @@
-"""Profit and loss of the seller of a contract who hedges along paths."""
+"""The P&L of a seller who hedges along paths."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from .dynamics.simulation import over_blocks, simulate
 from .problem import Problem, State
 from .solution import Solution
 
-_BLOCK = 256  # paths at a time; each has a Hessian of every contract
+_BLOCK = 256  # paths at a time; each needs a Hessian for every contract
 
 Value = Float[Array, "*contracts"]
 Money = Float[Array, "hedges *contracts"]
@@ -24,10 +24,10 @@ Gamma = Float[Array, "*contracts dim dim"]
 
 
 class ProfitAndLoss(eqx.Module):
-    """The profit and loss of the seller of every contract along each path, in money of today.
+    """The P&L of the seller of every contract along each path, discounted to today.
 
     Attributes:
-        samples: The profit on each path, of shape [*contracts, paths]; below zero the seller loses.
+        samples: The P&L on each path, of shape [*contracts, paths]; negative if the seller loses.
     """
 
     samples: Float[Array, "*contracts paths"]
@@ -49,12 +49,12 @@ class ProfitAndLoss(eqx.Module):
 
 
 class Hedging(eqx.Module):
-    """Profit and loss of sellers who do not hedge, who hedge Delta, and who hedge Delta and Gamma.
+    """The P&L without a hedge, with a Delta hedge, and with a Delta-Gamma hedge.
 
     Attributes:
-        unhedged: The profit and loss without a hedge.
-        delta: The same with a Delta hedge.
-        delta_gamma: The same with a Delta and a Gamma hedge; None if that was not asked for.
+        unhedged: The P&L without a hedge.
+        delta: The P&L with a Delta hedge.
+        delta_gamma: The P&L with a Delta and a Gamma hedge; None if not requested.
     """
 
     unhedged: ProfitAndLoss
@@ -66,31 +66,32 @@ class Hedging(eqx.Module):
 def hedging(
     solution: Solution, *, key: PRNGKeyArray, num_paths: int = 4096, gamma: bool = True
 ) -> Hedging:
-    """Sell each contract for u(0, x0), hedge on every date of the grid, and return the profit and loss.
+    """Sell each contract for u(0, x0), hedge on every date of the grid, and return the P&L.
 
-    The seller's money V is invested as the driver says, and compared with the contract's payment at the end,
-    where the solution's rule exercises it, or where the path is stopped. Over a step from x to X
+    The seller's account V earns according to the driver, and is compared with the contract's payment at
+    maturity, at exercise under the solution's rule, or at a stop. Over a step from x to X
 
         V grows by p . (X - x) - (f(V, s^T p) + p . b) dt + (dW . C dW - dt tr C) / 2,
 
-    p: the gradient of u (0 without a hedge), on instruments that gain what the state moves; f and b are means
-    over both ends of the step. The last term is the Gamma hedge, C = s^T Hess(u) s: claims on the squares of
-    the noise at their fair price. It is the remainder after Delta in the stochastic Taylor expansion of u, to
-    order dt (Kloeden, Platen (1992), section 5.5): over n steps Delta leaves a deviation of order n^(-1/2),
-    Delta and Gamma n^(-1), with a kink in the payoff n^(-3/4) (Gobet, Makhlouf, Math. Finance 22 (2012)).
-    Profit and loss is discounted by exp(integral of df/dy): at the rate r for a driver -r y.
+    where p is the gradient of u (0 without a hedge), held in instruments that gain what the state moves, and f
+    and b are means over both ends of the step. The last term is the Gamma hedge with C = s^T Hess(u) s: claims
+    on the squared noise at their fair price. It is the remainder after Delta in the stochastic Taylor expansion
+    of u, to order dt (Kloeden, Platen (1992), section 5.5). Over n steps, a Delta hedge leaves a standard
+    deviation of order n^(-1/2), a Delta-Gamma hedge n^(-1), or n^(-3/4) with a kink in the payoff (Gobet,
+    Makhlouf, Math. Finance 22 (2012)). P&L is discounted by exp(integral of df/dy): at the rate r for a driver
+    -r y.
 
     Args:
         solution: The solution whose values and derivatives the seller uses.
         key: The key of the random numbers.
         num_paths: The number of paths, a multiple of 256.
-        gamma: Whether the Gamma hedge is made, too; TypeError if the solver has no Gamma, as DeepBSDE.
+        gamma: Whether to include the Gamma hedge; a solver without Gamma, such as DeepBSDE, raises TypeError.
 
     Returns:
-        The profit and loss of every hedge.
+        The P&L of every hedge.
 
     Raises:
-        ValueError: num_paths is no multiple of 256, the driver reads Gamma, or values are switched.
+        ValueError: num_paths is not a multiple of 256, the driver reads Gamma, or values are switched.
 
     Examples:
         >>> from pricing.fbsde import Solution, hedging
@@ -99,8 +100,8 @@ def hedging(
     """
     if solution.problem.reads_gamma or solution.problem.switch is not None:
         raise ValueError(
-            "the driver reads Gamma, or values are switched, which a hedge by Delta does not hold: solve the "
-            "problem of one diffusion or of one value, and hedge that"
+            "the driver reads Gamma, or values are switched, which a Delta hedge does not "
+            "replicate: solve a problem with one diffusion and one value, and hedge that"
         )
     if num_paths < 1 or num_paths % _BLOCK:
         raise ValueError(f"num_paths={num_paths}: give a multiple of {_BLOCK}.")
@@ -112,7 +113,7 @@ def hedging(
 def _samples(
     solution: Solution, key: PRNGKeyArray, blocks: int, gamma: bool
 ) -> Float[Array, "hedges *contracts paths"]:
-    """Return the profit and loss of every hedge; every block of paths has its own key."""
+    """Return the P&L of every hedge; every block of paths has its own key."""
     floor = exercise_floor(solution.problem).reshape(solution.problem.contracts)
 
     def of_block(key: PRNGKeyArray):
@@ -123,7 +124,7 @@ def _samples(
 
 
 class _Account(NamedTuple):
-    """The account of each hedge and contract on a path; made: discounted profit of contracts that ended."""
+    """The account of each hedge and contract on a path; made: discounted P&L of ended contracts."""
 
     money: Money
     discount: Money
@@ -131,7 +132,7 @@ class _Account(NamedTuple):
     is_open: Bool[Array, "*contracts"]
 
     def settled(self, ends: Bool[Array, "*contracts"], paid: Value) -> "_Account":
-        """Return the account after the contracts that end have been paid."""
+        """Return the account after the payment of ending contracts."""
         made = self.discount * (self.money - paid[None])
         now = (self.is_open & ends)[None]
         return self._replace(made=jnp.where(now, made, self.made), is_open=self.is_open & ~ends)
@@ -174,7 +175,7 @@ def _on_path(
 def _after_step(
     problem: Problem, date: Array, x: State, after: State, money: Value, p: Delta
 ) -> tuple[Value, Value]:
-    """Return the money after a step with p held, and the discount over it."""
+    """Return the account after a step with holdings p, and the discount factor of the step."""
 
     def rates(t, x, money):
         f = lambda y: problem.driver(t, x, y, problem.z_of(t, x, p))
@@ -196,7 +197,7 @@ def _gamma_gain(problem: Problem, date: Array, x: State, dw: State, hessian: Gam
 
 
 def _settlement(solution: Solution, floor: Value, date: Array, x: State):
-    """Return the mask of the contracts that end at a date before the last, and their payments."""
+    """Return the mask of contracts that end at a date before the last, and their payments."""
     problem, found = solution.problem, solution.approximation
     none = jnp.zeros(problem.contracts, x.dtype)
     ends, paid = jnp.zeros(none.shape, bool), none
@@ -208,7 +209,7 @@ def _settlement(solution: Solution, floor: Value, date: Array, x: State):
 
 
 def _stopped(problem: Problem, date, x: State, ends: Array, paid: Array):
-    """Return the same where paths may be stopped: then all contracts end with the stopped value."""
+    """Return the same with stopped paths, on which all contracts end with the stopped value."""
     if problem.is_alive is None:
         return ends, paid
     t = problem.times[date]

@@ -1,4 +1,4 @@
-"""Select a solver and its functions by dimension, memory and pilot runs."""
+"""Selection of a solver and its basis by dimension, memory and pilot runs."""
 
 import math
 import time
@@ -27,25 +27,25 @@ from .solvers.projection_pursuit import ProjectionPursuit
 from .stages import init, train
 
 MAX_GRID_DIMENSION = 2
-_MANY = 32  # contracts, whose own functions cost less than functions that suit all of them
-_PILOT_PATHS, _PATHS = 8192, 65536  # of trainings
+_MANY = 32  # contracts from which separate functions are cheaper than shared ones
+_PILOT_PATHS, _PATHS = 8192, 65536  # paths of pilot runs and trainings
 _MIN_PATHS = 1024  # of a regression
-_MAX_FUNCTIONS = 500  # of a date: their Gram matrix is inverted at each
-_PILOTS_OF_REST = 4.0  # pilots' time: the pilot itself, the training, the certificate and its check
-_LESS = 2  # degrees of the polynomials of a second solution of many contracts
+_MAX_FUNCTIONS = 500  # functions of a date, whose Gram matrix is inverted
+_PILOTS_OF_REST = 4.0  # in units of a pilot's time: pilot, training, certificate and check
+_LESS = 2  # reduction of the degree in a second solution of many contracts
 _INSTANT = 1e-12  # seconds
-_COPIES_OF_GRID = 12  # multiples of its state that a grid takes at once
+_COPIES_OF_GRID = 12  # peak memory of a grid in multiples of its state
 _COPIES_OF_STATE, _COPIES_OF_FUNCTIONS = (
     3,
     5,
-)  # of a regression: of its state, of functions on paths
-_CERTIFICATE_BYTES = 2**25  # it takes its paths in blocks
+)  # multiples of a regression's state, and of its functions on paths
+_CERTIFICATE_BYTES = 2**25  # a certificate processes its paths in blocks
 
 
 class PilotRun(NamedTuple):
-    """A solver that was tried: the variance of the value that its functions leave; infinite if it failed.
+    """A pilot run of a solver: the variance of the value not explained; infinite if it failed.
 
-    seconds: the time of the pilot, with the compilation of its program.
+    seconds: the time of the pilot, including compilation.
     """
 
     solver: AbstractSolver
@@ -54,13 +54,13 @@ class PilotRun(NamedTuple):
 
 
 def candidates(problem: Problem, is_positive: bool, limits: SolveLimits) -> list[AbstractSolver]:
-    """Return the solvers that suit the dimension and fit into memory.
+    """Return the solvers that are suitable for the dimension and fit into memory.
 
-    They are a grid in one or two dimensions; in more, regressions on several sets of functions, or for many
-    contracts that it solves, `ProjectionPursuit`.
+    In one or two dimensions this is a grid; in more, regressions on several sets of functions, or
+    `ProjectionPursuit` for many contracts if it supports them.
 
     Raises:
-        ValueError: The memory is not enough for any of them.
+        ValueError: None of them fits into memory.
     """
     suitable: list[AbstractSolver] = [GridQuadrature()]
     if problem.dim > MAX_GRID_DIMENSION and _is_book(problem):
@@ -92,7 +92,7 @@ def _is_book(problem: Problem) -> bool:
 
 
 def _basis_sets(dim: int) -> Iterator[tuple[int, tuple[AbstractBasis, ...]]]:
-    """Yield the number of functions and the functions of each set, the largest first."""
+    """Yield the number of functions and the bases of each set, the largest first."""
     for degree in (4, 3):
         yield math.comb(dim + degree, degree), (Hermite(degree),)
     yield math.comb(dim + 2, 2) + 3, (Hermite(2), MeanPolynomials(5, above=2))
@@ -107,10 +107,10 @@ def run_pilots(
     limits: SolveLimits,
     report: Callable[[AbstractSolver], None],
 ) -> list[PilotRun]:
-    """Return the pilot runs, the best first; a single solver needs none. They leave time for the rest.
+    """Return the pilot runs, best first (none for a single solver), leaving time for the rest.
 
     Raises:
-        RuntimeError: None is finite.
+        RuntimeError: No pilot run is finite.
     """
     if len(solvers) == 1:
         report(solvers[0])
@@ -122,20 +122,20 @@ def run_pilots(
         started = time.perf_counter()
         try:
             noise = float(train(problem, solver, keys.pop(0)).stats["losses"][-1, -1])
-        except RuntimeError:  # it is not finite
+        except RuntimeError:  # not finite
             noise = math.inf
         pilots.append(PilotRun(solver, noise, time.perf_counter() - started))
         report(solver)
     pilots.sort(key=lambda one: one.noise)
     if not math.isfinite(pilots[0].noise):
-        raise RuntimeError("no functions suit the equation: no regression on them is finite")
+        raise RuntimeError("no set of functions suits the equation: no regression is finite")
     return pilots
 
 
 def select_solver(
     problem: Problem, pilot: PilotRun, limits: SolveLimits, fraction: float
 ) -> AbstractSolver:
-    """Return the solver of a pilot run with the paths of a solution, as far as the time allows."""
+    """Return the solver of a pilot run with as many paths as a solution needs and the time allows."""
     solver = pilot.solver
     if not isinstance(solver, GradientRegression):
         return solver
@@ -152,9 +152,9 @@ def select_check(
     limits: SolveLimits,
     fraction: float,
 ) -> tuple[AbstractSolver, Problem] | None:
-    """Return the solver and the problem of a second solution: with fewer dates, other functions, or both.
+    """Return the solver and the problem of a second solution: fewer dates, other functions, or both.
 
-    None if there is no other, or no memory for it. coarse: the problem on fewer dates, or the same.
+    None if there is none, or not enough memory. coarse: the problem on fewer dates, or the same.
     """
     if isinstance(solvers[0], ProjectionPursuit):
         return replace(solvers[0], degree=solvers[0].degree - _LESS), problem
@@ -176,7 +176,7 @@ def shrink_to_fit(
 ) -> Any | None:
     """Return the solver with as many paths as memory and `max_paths` allow; None if it does not fit.
 
-    A regression's paths are halved until it fits; another solver is as it is.
+    The paths of a regression are halved until it fits; other solvers are unchanged.
     """
     if not isinstance(solver, GradientRegression | ProjectionPursuit):
         return solver if _fits(problem, solver, limits) else None
@@ -193,10 +193,10 @@ def _fits(problem: Problem, solver: Any, limits: SolveLimits) -> bool:
 
 
 def bytes_of(problem: Problem, solver: Any) -> int:
-    """Return the memory that a training and a certificate take at most, by the shapes of their arrays.
+    """Return an upper bound of the memory of training and certificate, from the shapes of their arrays.
 
     The programs of a regression hold its state three times, and the functions with their increments on all
-    paths as often as the Gram matrix needs them: the compiler reports less than that (`test_limits`).
+    paths as often as the Gram matrix needs; the compiler reports less (`test_limits`).
     """
     training = eqx.filter_eval_shape(init, problem, solver, key=jax.random.key(0))
     arrays = jax.tree.leaves(training)

@@ -1,4 +1,4 @@
-"""A solution as a table of text and as pictures."""
+"""Display of solutions as text tables and plots."""
 
 from collections.abc import Iterator
 from dataclasses import InitVar, dataclass
@@ -13,17 +13,17 @@ from .dynamics.simulation import sampled_states
 Solution = Any  # `.solution.Solution`, which imports this module
 
 _FIGURES = ("value", "delta", "gamma")
-_MOST_ROWS = 10  # of a figure
-_PATHS = 1024  # whose states set the range of a picture
+_MOST_ROWS = 10  # most rows of a figure
+_PATHS = 1024  # paths whose states set the range of a plot
 _RANGE = 0.05, 0.95  # quantiles of these states
 _POINTS = 101
-_LINES = 8  # contracts in a picture
+_LINES = 8  # most contracts in a plot
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class RunNote:
-    """A note of a run's solver and seconds. All notes are equal: a program that takes one does not read it."""
+    """A note of a run's solver and time. All notes compare equal, so they do not affect programs."""
 
     solver: InitVar[str]
     seconds: InitVar[float | None]
@@ -58,13 +58,13 @@ def summary_of(solution: Solution) -> str:
 
 
 def _require_one_key(solution: Solution) -> None:
-    """Refuse solutions of many keys.
+    """Refuse solutions for several keys.
 
     Raises:
-        ValueError: The solution is of many keys.
+        ValueError: The solution is for several keys.
     """
     if solution.problem.x0.ndim > 1:
-        raise ValueError("the solution is of many keys: take one of the solutions")
+        raise ValueError("the solution is for several keys: select one")
 
 
 def _title(solution: Solution) -> str:
@@ -75,7 +75,7 @@ def _title(solution: Solution) -> str:
 
 
 def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:
-    """Yield label, estimate and standard error of a figure's entries; of Gamma, of its diagonal."""
+    """Yield label, estimate and standard error of a figure's entries (for Gamma, its diagonal)."""
     if name == "gamma":
         mean = np.diagonal(mean, axis1=-2, axis2=-1)
         error = None if error is None else np.diagonal(error, axis1=-2, axis2=-1)
@@ -90,14 +90,14 @@ def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tup
 
 
 def _remarks(solution: Solution) -> list[str]:
-    """Return lines about the errors."""
+    """Return remarks on the errors."""
     errors, upper = solution.stats.get("errors"), solution.stats.get("upper")
     if errors is None:
         return ["no standard errors yet: certify(solution, key=key)"]
     shares = ", ".join(
         f"{name} {100.0 * float(error):.2g} %" for name, error in zip(_FIGURES, errors, strict=True)
     )
-    lines = [f"largest error of an entry, of all sources: {shares}"]
+    lines = [f"largest error of an entry, from all sources: {shares}"]
     if upper is not None:
         most = np.ravel(upper.mean)[:_MOST_ROWS]
         numbers = " ".join(f"{number:.6g}" for number in most)
@@ -111,7 +111,7 @@ def draw(solution: Solution, axis: int, t: float | None, axes: Any) -> Any:
     Raises:
         ValueError: There is no such coordinate.
     """
-    import matplotlib.pyplot as plt  # takes long to import
+    import matplotlib.pyplot as plt  # slow to import
 
     problem = solution.problem
     _require_one_key(solution)
@@ -142,7 +142,7 @@ def draw(solution: Solution, axis: int, t: float | None, axes: Any) -> Any:
 
 
 def _along(solution: Solution, axis: int, date: int) -> tuple[np.ndarray, jax.Array]:
-    """Return the points of a coordinate that paths reach at a date, and states, the rest at medians."""
+    """Return the range of a coordinate on paths at a date, and states with the others at medians."""
     problem = solution.problem
     reached = np.asarray(sampled_states(problem, _PATHS, key=jax.random.key(0))[date])
     low, high = np.quantile(reached[:, axis], _RANGE)
@@ -153,7 +153,7 @@ def _along(solution: Solution, axis: int, date: int) -> tuple[np.ndarray, jax.Ar
 
 
 def _on_line(solution: Solution, name: str, t: float, states: jax.Array) -> np.ndarray:
-    """Return a figure at each of the states; a figure that the solver does not learn raises an error."""
+    """Return a figure at each state; a figure that the solver does not learn raises an error."""
     figure = getattr(solution, name)
     figure(t, states[0])  # within vmap it would be NaN
     return np.asarray(jax.lax.map(lambda x: figure(t, x), states))

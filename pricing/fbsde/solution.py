@@ -1,4 +1,4 @@
-"""Solution of a training: value, Delta and Gamma on the state space."""
+"""Solutions of backward equations: value, Delta and Gamma as functions of the state."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,11 @@ from .showing import RunNote, draw, summary_of
 from .solver import RESULTS, AbstractApproximation, weighted_sum
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
-_ROUNDING = 1e-4  # of a step, within which a time is a date
+_ROUNDING = 1e-4  # relative to a step: times this close are dates
 
 
 class AbstractValueFunction(eqx.Module):
@@ -40,10 +40,10 @@ class AbstractValueFunction(eqx.Module):
         """Return u(t, x).
 
         Args:
-            t: The time, between 0 and the maturity; ValueError for another, and NaN within `jax.jit` or
-                `jax.vmap`.
-            x: The state, of shape [dim]; ValueError for another shape. Where the solver learns no value it is a
-                RuntimeError; within `jax.jit` or `jax.vmap` it is NaN.
+            t: The time, between 0 and the maturity. Another time raises ValueError, or gives NaN within
+                `jax.jit` or `jax.vmap`.
+            x: The state, of shape [dim]; another shape raises ValueError. Where the solver learns no value,
+                RuntimeError is raised, or the value is NaN within `jax.jit` or `jax.vmap`.
 
         Returns:
             The value of every contract.
@@ -51,11 +51,11 @@ class AbstractValueFunction(eqx.Module):
         return self._derivative(0, t, x)
 
     def delta(self, t: Number, x: Number) -> Float[Array, "*contracts dim"]:
-        """Return the gradient of u in x, with the arguments and errors of `value`."""
+        """Return the gradient of u, with the arguments and errors of `value`."""
         return self._derivative(1, t, x)
 
     def gamma(self, t: Number, x: Number) -> Float[Array, "*contracts dim dim"]:
-        """Return the Hessian of u in x, with the arguments and errors of `value`."""
+        """Return the Hessian of u, with the arguments and errors of `value`."""
         return self._derivative(2, t, x)
 
     @full_matmul_precision
@@ -63,7 +63,7 @@ class AbstractValueFunction(eqx.Module):
         """Return a derivative of u in x.
 
         Raises:
-            ValueError: x is of another shape than [dim], or t is not between 0 and the maturity.
+            ValueError: x does not have shape [dim], or t is not between 0 and the maturity.
             RuntimeError: The solver learns no such derivative there.
         """
         dim, dtype = self.problem.dim, self.problem.x0.dtype
@@ -83,16 +83,15 @@ class AbstractValueFunction(eqx.Module):
 
 
 class Solution(AbstractValueFunction):
-    """Result of `solve`: u, its gradient and its Hessian at any time and state, of every contract.
+    """The result of `solve`: u, its gradient and its Hessian at any time and state, for every contract.
 
-    On a date of the grid u is the continuation value, before an exercise or a stop; between two dates it is
-    linear in time.
+    On a grid date, u is the continuation value, before exercise or a stop; between dates it is linear in time.
 
     Attributes:
         problem: The problem that was solved.
         approximation: u at the dates of the grid.
         result: Result of the training.
-        stats: "losses", of every iteration, of shape [stages, iterations]; `solve` without a solver adds more.
+        stats: "losses" of every iteration, of shape [stages, iterations]; `solve` without a solver adds more.
         run: A note of the solver and its time, for `summary`.
     """
 
@@ -107,19 +106,19 @@ class Solution(AbstractValueFunction):
         """Return the sum of quantity times contract.
 
         Args:
-            quantities: The quantity of each contract, of their shape.
+            quantities: The quantity of each contract, of the shape of the contracts.
 
         Returns:
             The portfolio.
 
         Raises:
-            ValueError: The quantities are of another shape.
+            ValueError: The quantities have another shape.
         """
         quantities, contracts = as_real(quantities), self.problem.contracts
         if quantities.shape != contracts:
             raise ValueError(
-                f"quantities of shape {quantities.shape}: the contracts are of shape {contracts}, "
-                "give a quantity for each."
+                f"quantities of shape {quantities.shape}: the contracts have shape {contracts}; "
+                f"give a quantity for each."
             )
         quantities = quantities.astype(self.problem.x0.dtype)
         summed = self.approximation.portfolio(quantities.reshape(-1))
@@ -128,23 +127,23 @@ class Solution(AbstractValueFunction):
     def summary(self) -> str:
         """Return a table of today's figures as text: value, Delta, and Gamma's diagonal, with their errors.
 
-        The estimates and standard errors are those of the certificate in `stats`, where `solve` selected the
-        solver; otherwise the estimates are the solution's own, and `certify` has their errors. Of a long
-        figure the first ten entries are shown. A solution of many keys is a ValueError.
+        If `solve` selected the solver, estimates and standard errors are those of the certificate in `stats`;
+        otherwise estimates are those of the solution, and `certify` computes their errors. Only the first ten
+        entries of a figure are shown. A solution for several keys raises ValueError.
         """
         return summary_of(self)
 
     def plot(self, axis: int = 0, t: float | None = None, axes: Any = None) -> Any:
-        """Draw value, Delta and Gamma along one coordinate, and the training's loss, by matplotlib.
+        """Plot value, Delta and Gamma along one coordinate, and the training loss, with matplotlib.
 
-        The coordinate runs over the states that 90 % of the paths reach at t; the others are at their medians.
-        Farther out a solution is an extrapolation. A coordinate that there is not, a time outside of the
-        equation's, and a solution of many keys are ValueErrors.
+        The coordinate covers the central 90 % of paths at t; the others are at their medians. Outside this
+        range, a solution is an extrapolation. An invalid coordinate or time, and a solution for several keys,
+        raise ValueError.
 
         Args:
             axis: The coordinate.
-            t: The time; None is the middle date of the grid.
-            axes: Four axes of matplotlib; None makes a figure.
+            t: The time; None for the middle date of the grid.
+            axes: Four matplotlib axes; None to create a figure.
 
         Returns:
             The figure.
@@ -161,15 +160,16 @@ class Solution(AbstractValueFunction):
 
 
 class Portfolio(AbstractValueFunction):
-    """The sum of quantity times contract, and its derivatives, as a `Solution` of one contract.
+    """The sum of quantity times contract, and its derivatives, like a `Solution` of one contract.
 
-    The quantities are in the coefficients already: Delta takes one reverse sweep of one function, and Gamma one
-    for each coordinate, or they are sums that the solver learned, whatever the number of contracts.
+    The quantities are already multiplied into the coefficients, so the cost does not depend on the number of
+    contracts: Delta takes one reverse sweep of one function and Gamma one for each coordinate, or they are sums
+    that the solver learned.
 
     Attributes:
         problem: The problem that was solved.
         approximation: The sum at the dates of the grid.
-        quantities: The quantity of each contract, of their shape.
+        quantities: The quantity of each contract, of the shape of the contracts.
     """
 
     problem: Problem
@@ -184,7 +184,7 @@ class Portfolio(AbstractValueFunction):
 def _interpolated(
     function: AbstractValueFunction, order: int, t: Array, x: State
 ) -> tuple[Array, RESULTS]:
-    """Return a derivative of that order, linear in time between the dates around t, and whether it is known."""
+    """Return a derivative of an order, linear in time between dates, and its result code."""
     problem, found = function.problem, function.approximation
     slope = jax.jacrev(function._terminal)
     at_end = (function._terminal, slope, jax.jacfwd(slope))[order]
@@ -194,7 +194,7 @@ def _interpolated(
     nearest = jnp.rint(steps)
     steps = jnp.where(
         jnp.abs(steps - nearest) < _ROUNDING, nearest, steps
-    )  # t is a date, but rounded
+    )  # t is a date up to rounding
     before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
     share = jnp.clip(steps - before.astype(steps.dtype), 0.0, 1.0)
 
@@ -203,7 +203,7 @@ def _interpolated(
             date == last, lambda: at_end(x), lambda: at_date(jnp.minimum(date, last - 1), x)
         )
 
-    after = before + (share > 0.0).astype(before.dtype)  # a date, if vmap runs both branches
+    after = before + (share > 0.0).astype(before.dtype)  # valid if vmap runs both branches
     dates, weights = jnp.stack([before, after]), jnp.stack([1.0 - share, share])
 
     def result_at(date, weight):

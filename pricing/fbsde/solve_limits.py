@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SolveLimits:
-    """Limits of a solution.
+    """Limits for `solve`.
 
     Attributes:
-        max_paths: Maximum number of paths of a certificate.
-        max_seconds: The time in which all is expected to end; None for any.
-        budget: The memory of trainings and certificates, in bytes; None for any.
-        started: The start of the time.
+        max_paths: The maximum number of paths of a certificate.
+        max_seconds: The time budget in seconds; None for no limit.
+        budget: The memory budget of trainings and certificates in bytes; None for no limit.
+        started: The start time.
 
     Raises:
-        ValueError: One of them is not above zero.
+        ValueError: A limit is not above zero.
     """
 
     max_paths: int
@@ -35,18 +35,18 @@ class SolveLimits:
 
     @property
     def summary(self) -> str:
-        """The limits that are given, in words."""
+        """The given limits, in words."""
         return ", ".join(f"{name}={number:g}" for name, number in self._given().items())
 
     @property
     def seconds_left(self) -> float:
-        """The time that is left, infinite where there is no limit."""
+        """The remaining time, infinite without a limit."""
         if self.max_seconds is None:
             return math.inf
         return self.started + self.max_seconds - time.perf_counter()
 
     def certificate_paths(self, wanted: float, least: int, affordable: float) -> int:
-        """Return a power of two of paths: those wanted or affordable, the fewer, but at least `least`."""
+        """Return the number of paths, a power of two: the smaller of wanted and affordable, or `least`."""
         count = 2 ** math.ceil(math.log2(wanted + 1.0))
         while count > max(least, affordable):
             count //= 2

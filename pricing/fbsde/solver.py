@@ -1,4 +1,4 @@
-"""Base classes of solvers (a chain of stages over a state) and of the approximations of u that they find."""
+"""Base classes of solvers (chains of stages over a state) and of their approximations of u."""
 
 import abc
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from .. import results
 from .problem import Problem, State
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 Date = int | Int[Array, ""]
 
 SINGLE_START = (
-    "paths that start elsewhere than at x0 (features of contracts): GradientRegression has them"
+    "paths that do not start at x0 (features of contracts): GradientRegression supports them"
 )
-_JUMPS = "jumps: GridQuadrature and GradientRegression have them"
-_SWITCH = "a switch of one value for another: GridQuadrature and GradientRegression have it"
-_READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression read it"
+_JUMPS = "jumps: GridQuadrature and GradientRegression support them"
+_SWITCH = "a switch of one value for another: GridQuadrature and GradientRegression support it"
+_READS_GAMMA = "a driver that reads Gamma: GridQuadrature and GradientRegression support it"
 
 
 def beyond_networks(problem: Problem) -> str | None:
@@ -40,22 +40,23 @@ def beyond_networks(problem: Problem) -> str | None:
 
 
 class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """Results of a training: an enumeration whose values are messages."""
+    """Result codes of a training, an enumeration with messages."""
 
     non_finite_loss = (
-        "Lower the learning rate; of a regression, take functions of lower degree, order=1, a wider "
-        "initial_dispersion or more paths; or look for infinite values of the problem's functions far out."
+        "Lower the learning rate; for a regression, use functions of lower degree, order=1, a "
+        "wider initial_dispersion or more paths; or look for infinite values of the problem's "
+        "functions far out."
     )
     value_at_start_only = (
-        "DeepBSDE learns the value at t = 0, x = x0 alone: BackwardDP, OneStepMalliavin and "
-        "GradientRegression have it elsewhere."
+        "DeepBSDE learns the value only at t = 0, x = x0: BackwardDP, OneStepMalliavin and "
+        "GradientRegression learn it elsewhere."
     )
 
 
 class AbstractApproximation(eqx.Module):
-    """Approximation of u at the dates of the grid, before an exercise or a stop there.
+    """The approximation of u on the dates of the grid, before exercise or a stop.
 
-    A subclass has `value` and `portfolio`; gradient and Hessian are derivatives of the value by default.
+    A subclass defines `value` and `portfolio`; by default, gradient and Hessian are derivatives of the value.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -75,24 +76,24 @@ class AbstractApproximation(eqx.Module):
         """Return u at a date (its index, below num_steps) and a state."""
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        """Return the gradient of u in the state."""
+        """Return the gradient of u."""
         return jax.jacrev(self.value, argnums=1)(date, x)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        """Return the Hessian of u in the state."""
+        """Return the Hessian of u."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
 
     def result(self, order: int, date: Date, x: State) -> RESULTS:
-        """Return the result of the derivative of that order at a date and a state: NaN unless successful."""
+        """Return the result code of a derivative at a date and state, which is NaN unless successful."""
         del order, date, x
         return RESULTS.successful  # pyright: ignore[reportReturnType]
 
     @abc.abstractmethod
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "AbstractApproximation":
-        """Return the approximation of one contract, the sum of quantity times contract, in their flat order.
+        """Return the approximation of a single contract, the sum of quantity times contract (flat order).
 
-        The quantities are multiplied into parameters in which the outputs are linear, so that no remaining work
-        grows with the number of contracts.
+        The quantities are multiplied into parameters in which the outputs are linear, so that the cost no
+        longer depends on the number of contracts.
         """
 
 
@@ -102,7 +103,7 @@ def weighted_sum(
     weights: Float[Array, " dates"],
     like: jax.ShapeDtypeStruct,
 ) -> Array:
-    """Return the sum of weight times function, an array like `like`; dates of weight 0 are not evaluated."""
+    """Return the sum of weight times function, an array like `like`, skipping dates of weight 0."""
 
     def add(total, of_date):
         date, weight = of_date
@@ -114,10 +115,10 @@ def weighted_sum(
 
 
 class AbstractSolver(eqx.Module):
-    """A solver of `solve`: `num_stages` stages, one after the other in one program.
+    """A solver for `solve`: a program of `num_stages` successive stages.
 
-    A checkpoint is kept between two stages. Outputs of a stage besides the next state are stacked over the
-    stages (a backward scheme outputs the parameters of its date).
+    Checkpoints are kept between stages. The outputs of the stages, in addition to their states, are stacked (a
+    backward scheme outputs the parameters of a date).
 
     Attributes:
         mesh: The devices that share the paths (axis "paths"), or None.
@@ -127,7 +128,7 @@ class AbstractSolver(eqx.Module):
 
     @abc.abstractmethod
     def unsupported_reason(self, problem: Problem) -> str | None:
-        """Return the feature that this solver cannot handle, and which solvers can; None if it can."""
+        """Return the feature that this solver cannot handle, and solvers that can; None if it can."""
 
     @abc.abstractmethod
     def num_stages(self, problem: Problem) -> int:
@@ -135,7 +136,7 @@ class AbstractSolver(eqx.Module):
 
     @abc.abstractmethod
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> PyTree[Array]:
-        """Return the state before the first stage: arrays."""
+        """Return the state before the first stage, a pytree of arrays."""
 
     @abc.abstractmethod
     def stage(
@@ -143,7 +144,7 @@ class AbstractSolver(eqx.Module):
     ) -> tuple[PyTree[Array], PyTree[Array], Float[Array, " iterations"]]:
         """Return the state after stage `index`, the stage's output, and the loss of each iteration.
 
-        A loss is infinite where a finite result is known to be worthless.
+        A loss is infinite if a finite result is known to be useless.
         """
 
     @abc.abstractmethod
@@ -158,6 +159,6 @@ class AbstractSolver(eqx.Module):
         return f"stage {stage}"
 
     def metrics(self, state: PyTree[Array]) -> dict[str, Any]:
-        """Return numbers to watch after a stage, besides its loss."""
+        """Return numbers to monitor after a stage, in addition to its loss."""
         del state
         return {}

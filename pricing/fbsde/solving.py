@@ -1,4 +1,4 @@
-"""Solve a backward equation by a given solver, or select one and certify its figures."""
+"""Solve a backward equation with a given solver, or select one and certify its figures."""
 
 import itertools
 import time
@@ -60,46 +60,45 @@ def solve(
     """Solve a backward equation for its value, Delta and Gamma.
 
     With a `solver`, run it: simulate paths, then compute or train its functions at each date. Without one,
-    select a solver, and estimate how far the figures of today are off:
+    select a solver, and estimate the errors of today's figures:
 
-    1. In one or two dimensions take `GridQuadrature`. In more, run `GradientRegression` with several sets of
-       functions on few paths, and take the set that explains most of the variance. For 32 contracts or more
-       whose driver discounts, take `ProjectionPursuit`.
-    2. Solve on many paths.
-    3. Estimate value, Delta and Gamma on fresh paths, with standard errors (`certify`).
-    4. Where standard errors do not show every error (a nonlinear driver, steps that are not exact), compare
-       with a second solution on fewer dates or by other functions. For a right to exercise, compute an upper
-       bound of the value (`bounds`); for 32 contracts or more compare with a second rule.
+    1. In one or two dimensions, use `GridQuadrature`. In more, run `GradientRegression` with several sets of
+       functions on few paths, and use the set that explains most of the variance. For 32 or more contracts
+       whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
+       Gamma on fresh paths, with standard errors (`certify`). 4. If standard errors do not show every error (a
+       nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
+       For a right to exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts,
+       compare with a second rule.
 
-    While it runs, BLAS has one thread in the whole process.
+    While it runs, BLAS is limited to one thread in the whole process.
 
     Args:
         problem: The equation.
         solver: The solver and its settings; None to select one.
-        key: One key; with a solver also several, of shape [n] (seeds), which are solved side by side: every
-            array of the solution then has an axis for them in front.
-        tolerance: Relative tolerance of value, Delta and Gamma today, without a solver; one number for all.
+        key: One key; with a solver also several, of shape [n] (seeds), which are solved in parallel: every
+            array of the solution then has a leading axis for them.
+        tolerance: Relative tolerance of today's value, Delta and Gamma, without a solver; one number for all.
         max_paths: Maximum number of paths of the estimates of step 3.
         max_seconds: Time budget without a solver. At least one pilot and 8,192 paths run, and their programs
-            are compiled. None: the time that `tolerance` needs.
+            are compiled. None: as long as `tolerance` requires.
         budget: Memory budget without a solver, in bytes. None: the memory for 65,536 paths.
         progress: Callback at the end of each stage, with the number of stages done, their total, and the latest
             loss as text (`pricing.progress`), the mean over keys.
         metrics: A file .jsonl, or a folder that TensorBoard reads, for the numbers of each stage.
-        resume: A folder for checkpoints. A run that was interrupted resumes from the last of them, bit for bit.
+        resume: A folder for checkpoints. An interrupted run resumes from the last one, bit for bit.
         every: Number of stages between two checkpoints.
-        throw: Whether to raise RuntimeError where a loss is not finite or a figure misses its tolerance.
+        throw: Whether to raise RuntimeError if a loss is not finite or a figure misses its tolerance.
 
     Returns:
         The solution, with its result, and every loss in `stats`. Without a solver, `stats` also has "solver";
         "certificate" (the estimates on fresh paths); "errors" and "entry_errors" (relative errors of the three
         figures, and of each of their entries); "checked_by" (the figures of the second solution, or None);
-        "upper" (the upper bound, or None); and "pilots" (the pilot runs, the best first).
+        "upper" (the upper bound, or None); and "pilots" (the pilot runs, best first).
 
-        A problem that the solver cannot handle is a TypeError that names solvers that can. A loss that is not
-        finite, or a figure that misses its tolerance, is a RuntimeError with the remedy, if `throw`; the last
-        checkpoint is that of the stage before. A wrong `every`, a `resume` folder of another run, and a budget
-        that is not enough for any solution are ValueErrors.
+        A problem that the solver cannot handle raises a TypeError that names solvers that can. With `throw`, a
+        non-finite loss or a figure that misses its tolerance raises a RuntimeError with the remedy; the last
+        checkpoint is that of the previous stage. A wrong `every`, a `resume` folder of another run, and an
+        insufficient budget raise ValueError.
 
     Raises:
         ValueError: A solver is missing for several keys, `metrics` or `resume`; or it is given beside
@@ -166,21 +165,21 @@ def _solve_to_tolerance(
     progress: Progress | None,
     throw: bool,
 ) -> Solution:
-    """Solve by the solver whose pilot run did best; `stats` have the error bars of today's figures.
+    """Solve with the solver of the best pilot run; `stats` has the error bars of today's figures.
 
     Raises:
         RuntimeError: A figure misses its tolerance, and `throw`.
     """
     sources = error_sources(problem, driver_forms(problem), MAX_GRID_DIMENSION)
     coarse = on_fewer_dates(problem)
-    keys = list(jax.random.split(key, 64))  # the check takes its own from the end
+    keys = list(jax.random.split(key, 64))  # the check takes keys from the end
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(problem, bool(np.all(is_positive)), limits)
-    if isinstance(solvers[0], ProjectionPursuit):  # a second rule shows what a bound of each would
+    if isinstance(solvers[0], ProjectionPursuit):  # a second rule replaces an upper bound for each
         sources = sources._replace(has_bound=False, needs_check=problem.exercise_value is not None)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
     pilots = run_pilots(problem, solvers, keys, limits, report)
-    fraction = 0.5 / (1 + sources.needs_check)  # of the time, for a training
+    fraction = 0.5 / (1 + sources.needs_check)  # fraction of the time for a training
     solver = select_solver(problem, pilots[0], limits, fraction)
     check = None
     if sources.needs_check:
@@ -209,7 +208,7 @@ def _solve_to_tolerance(
 def _report(
     progress: Progress | None, done: Iterator[int], stages: int, solver: AbstractSolver
 ) -> None:
-    """Report the end of a stage of a selection by the solver's name, or its functions'."""
+    """Report the end of a stage of a selection, with the name of the solver or of its functions."""
     name = type(solver).__name__
     if isinstance(solver, GradientRegression):
         name = ", ".join(type(basis).__name__ for basis in solver.bases)

@@ -1,4 +1,4 @@
-"""Numbers of each stage of a training, written as JSON lines and as events for TensorBoard."""
+"""Metrics of training stages, written as JSON lines and TensorBoard events."""
 
 import contextlib
 import json
@@ -10,15 +10,15 @@ import numpy as np
 from jaxtape.output_folder import local_path
 
 _MAX_LINE = 2**20  # bytes
-Metrics = dict[str, np.ndarray]  # with many keys: a number for each
+Metrics = dict[str, np.ndarray]  # one number per key
 
 
 @contextlib.contextmanager
 def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] | None]:
-    """Append one JSON object a stage to `path`; in a folder: metrics.jsonl and events for TensorBoard.
+    """Append one JSON object per stage to `path`; in a folder, metrics.jsonl and TensorBoard events.
 
     Raises:
-        ValueError: The file holds something else.
+        ValueError: The file holds other data.
     """
     if path is None:
         yield None
@@ -31,7 +31,7 @@ def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] |
             board = open_files.enter_context(_event_writer(path))
             path = path / "metrics.jsonl"
         if path.exists() and not _holds_metrics(path):
-            raise ValueError(f"{path} holds no metrics, and is left as it is: give another path.")
+            raise ValueError(f"{path} holds no metrics, and is left unchanged: give another path.")
         lines = open_files.enter_context(path.open("a", encoding="utf-8"))
 
         def listener(stage: int, metrics: Metrics) -> None:
@@ -46,7 +46,7 @@ def metrics_file(path: Path | None) -> Iterator[Callable[[int, Metrics], None] |
 
 
 def _holds_metrics(path: Path) -> bool:
-    """Return True if the first line of a file is that of a stage, or the file is empty."""
+    """Return True if a file is empty, or its first line is that of a stage."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -55,7 +55,7 @@ def _holds_metrics(path: Path) -> bool:
 
 
 def _event_writer(folder: Path):
-    """Return a writer of TensorBoard's events.
+    """Return a writer of TensorBoard events.
 
     Raises:
         ImportError: tensorboardX is not installed.

@@ -1,4 +1,4 @@
-"""The loop over a solver's stages, from its first state to a solution, and its checkpoints on disk."""
+"""The loop over a solver's stages, from the initial state to a solution, and its checkpoints on disk."""
 
 import dataclasses
 import hashlib
@@ -30,11 +30,11 @@ from .stage_metrics import metrics_file
 
 Keys = Key[Array, "*seeds"]
 _STAGES = "stages"
-_KEPT = 2  # checkpoints: the one before remains if the machine fails while the last is written
+_KEPT = 2  # checkpoints: the previous one survives a failure while the last is written
 
 
 class TrainingState(NamedTuple):
-    """A solver's state after `stage` stages; `outputs` and `losses` have a row for each stage."""
+    """A solver's state after `stage` stages; `outputs` and `losses` have one row per stage."""
 
     state: PyTree[Array]
     outputs: PyTree[Array]
@@ -64,7 +64,7 @@ def train(
     if reason is not None:
         raise TypeError(f"{type(solver).__name__} does not solve this problem. It has {reason}.")
     if every < 1:
-        raise ValueError(f"every={every}: a checkpoint is kept after 1 stage or more.")
+        raise ValueError(f"every={every}: give 1 or more stages between checkpoints.")
     count = solver.num_stages(problem)
     started = time.perf_counter()
     over_keys = eqx.filter_vmap if key.ndim else lambda function: function
@@ -101,14 +101,14 @@ def train(
 
 
 def with_note(solution: Solution, solver: AbstractSolver, started: float | None) -> Solution:
-    """Return a solution with a note of its solver and of the seconds since `started`."""
+    """Return a solution with a note of its solver and the seconds since `started`."""
     seconds = None if started is None else time.perf_counter() - started
     return dataclasses.replace(solution, run=RunNote(type(solver).__name__, seconds))
 
 
 @stored_jit
 def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> TrainingState:
-    """Return the training before the first stage."""
+    """Return the training state before the first stage."""
     first, stages = jax.random.split(key)
     state = solver.init(problem, key=first)
     zero = jnp.zeros((), jnp.int32)
@@ -120,7 +120,7 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
-@eqx.filter_jit  # traced once, for the shapes and for the loop
+@eqx.filter_jit  # traced once for the shapes and the loop
 def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: PRNGKeyArray):
     return solver.stage(problem, state, stage, key=key)
 
@@ -134,7 +134,7 @@ def step(
     *,
     key: PRNGKeyArray,
 ) -> TrainingState:
-    """Return the training `num_stages` stages further: one program, whatever their number."""
+    """Return the training state after `num_stages` more stages; one program for any number."""
     _, stages = jax.random.split(key)
 
     def one_stage(_: Any, training: TrainingState) -> TrainingState:
@@ -148,7 +148,7 @@ def step(
 
 
 def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingState) -> Solution:
-    """Return the solution that a training found."""
+    """Return the solution of a training."""
     approximation = solver.postprocess(problem, training.state, training.outputs)
     finite = jnp.all(jnp.isfinite(training.losses))
     result = RESULTS.where(finite, RESULTS.successful, RESULTS.non_finite_loss)  # pyright: ignore[reportArgumentType]
@@ -161,9 +161,10 @@ def _latest_metrics(solver: AbstractSolver, training: TrainingState) -> dict[str
 
 
 def _single_blas_thread() -> threadpool_limits:
-    """Limit BLAS to one thread: after a call OpenBLAS's threads spin for a while on cores that XLA's want.
+    """Limit BLAS to one thread: after a call, OpenBLAS threads spin on cores that XLA needs.
 
-    Programs on CPU call SciPy's for factors and triangular solves; their products are XLA's own.
+    CPU programs call SciPy's BLAS for factorizations and triangular solves; XLA computes matrix products
+    itself.
     """
     import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
 
@@ -171,7 +172,7 @@ def _single_blas_thread() -> threadpool_limits:
 
 
 def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:
-    """Return a message with the first of the losses [..., stages, iterations] that is not finite, or None."""
+    """Return a message on the first non-finite loss of [..., stages, iterations], or None."""
     bad = ~np.isfinite(losses)
     if not bad.any():
         return None
@@ -183,9 +184,9 @@ def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarra
 
 
 class StageCheckpoints:
-    """The folder of checkpoints of one run, that is of one problem, solver and key; orbax writes them.
+    """The checkpoint folder of one run (one problem, solver and key), written by orbax.
 
-    Raises ValueError if the folder holds another run's, ImportError without orbax.
+    Raises ValueError if the folder belongs to another run, ImportError without orbax.
     """
 
     def __init__(self, folder: Path, problem: Problem, solver: AbstractSolver, *, key: Keys):
@@ -205,7 +206,9 @@ class StageCheckpoints:
                 )
         else:
             if (stages := self._folder / _STAGES).exists():
-                raise ValueError(f"{stages} is of no run of this library: give another folder.")
+                raise ValueError(
+                    f"{stages} does not belong to a run of this library: give another folder."
+                )
             with AtomicOutput(self._folder).written() as aside:
                 text = json.dumps(run, indent=1)
                 (aside / label.name).write_text(text, encoding="utf-8")
@@ -213,7 +216,7 @@ class StageCheckpoints:
         self._manager = ocp.CheckpointManager(self._folder / _STAGES, options=options)
 
     def latest(self, like: TrainingState) -> TrainingState:
-        """Return the last training that was saved; `like` if there is none."""
+        """Return the last saved training state; `like` if there is none."""
         stage = self._manager.latest_step()
         if stage is None:
             return like
@@ -221,14 +224,14 @@ class StageCheckpoints:
         return TrainingState(**found)
 
     def save(self, training: TrainingState) -> None:
-        """Write a training, and delete the oldest if there are more than are kept."""
+        """Write a training state, and delete the oldest ones beyond those kept."""
         stage = int(np.max(training.stage))
         self._manager.save(stage, args=self._ocp.args.StandardSave(training._asdict()))
         self._manager.wait_until_finished()
 
 
 def _run_of(problem: Problem, solver: AbstractSolver, key: Keys) -> dict[str, Any]:
-    """Identify a run. A solver with a part that cannot be described is a TypeError."""
+    """Return the identity of a run; a solver with a part that cannot be described raises TypeError."""
     described = PytreeSpec(solver, by_value)
     code = json.dumps([described.json, describe_user_code(described.objects)])
     return {

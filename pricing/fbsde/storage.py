@@ -31,17 +31,17 @@ _PATHS_OF_REACH = 4096
 
 
 def save(solution: Solution, path: Path) -> None:
-    """Write every number of a solution; `load` needs the problem and the solver, whose code is not saved.
+    """Save every number of a solution; `load` needs the problem and the solver, whose code is not saved.
 
-    Of a solver that `solve` chose, stats["solver"], the certificates are left out. A file that `save` wrote
-    before is replaced once the new one is whole.
+    If `solve` selected the solver, it is stats["solver"], and the certificates are not saved. An existing file
+    of `save` is replaced once the new one is complete.
 
     Args:
         solution: The solution to save.
         path: The file to write; without a suffix it gets `.eqx`.
 
     Raises:
-        ValueError: Another file is at that path, or the solution is of many keys.
+        ValueError: The path holds another file, or the solution is for several keys.
 
     Examples:
         >>> from pricing.fbsde import Solution, save
@@ -51,11 +51,11 @@ def save(solution: Solution, path: Path) -> None:
     path = local_path(path)
     path = path if path.suffix else path.with_suffix(".eqx")
     if path.exists() and not _holds_solution(path):
-        raise ValueError(f"{path} holds no solution, and is left as it is: give another path.")
+        raise ValueError(f"{path} holds no solution, and is left unchanged: give another path.")
     trained = {"losses": solution.stats["losses"]}
     if np.ndim(trained["losses"]) > 2:
         raise ValueError(
-            "the solution is of many keys: save jax.tree.map(lambda x: x[n], solution)"
+            "the solution is for several keys: save jax.tree.map(lambda x: x[n], solution)"
         )
     solution = eqx.tree_at(lambda s: s.stats, solution, trained)
     with AtomicOutput(path.parent).written() as aside, (aside / path.name).open("wb") as file:
@@ -64,7 +64,7 @@ def save(solution: Solution, path: Path) -> None:
 
 
 def _holds_solution(path: Path) -> bool:
-    """Return True if a file is empty, or begins like a file of `save`."""
+    """Return True if a file is empty or begins like a file of `save`."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -72,20 +72,20 @@ def _holds_solution(path: Path) -> bool:
 
 
 def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
-    """Read a solution that `save` wrote.
+    """Load a solution from a file of `save`.
 
     Args:
         path: The file to read.
         problem: The problem that was solved. Its functions must compute the same as when the solution was
-            saved. Where another version of JAX wrote the file and compiles them differently, that cannot be
-            checked, and there is a warning.
+            saved. If another version of JAX wrote the file and compiles them differently, this cannot be
+            checked, and a warning is given.
         solver: The solver that solved it.
 
     Returns:
-        The solution, equal in every number to the one that was saved.
+        The solution, equal in every number to the saved one.
 
     Raises:
-        ValueError: The file holds a solution of another problem or solver, or none.
+        ValueError: The file does not hold a solution of this problem and solver.
 
     Examples:
         >>> from pricing.fbsde import DeepBSDE, load, problems
@@ -100,7 +100,7 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
             saved = json.loads(file.readline(_LONGEST_HEADER))["solution of"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path} is no solution that this version of save wrote: save it again."
+                f"{path} is not a solution written by this version of save: save it again."
             ) from error
         _require_same_problem(path, saved, problem)
         try:
@@ -113,7 +113,7 @@ def load(path: Path, problem: Problem, solver: AbstractSolver) -> Solution:
 
 
 def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
-    """Refuse a file of another problem; warn where that cannot be known.
+    """Refuse a file of another problem; warn if this cannot be checked.
 
     Raises:
         ValueError: The file holds the solution of another problem.
@@ -126,7 +126,7 @@ def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
         if functions := ", ".join(name for name in unknown if name != "software"):
             warnings.warn(
                 f"{path} was written with {saved['software']}, and this is {wanted['software']}: whether "
-                f"{functions} compute the same as then cannot be checked.",
+                f"{functions} still compute the same cannot be checked.",
                 stacklevel=3,
             )
     if parts:
@@ -137,14 +137,14 @@ def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
 
 
 def export(solution: Solution, figure: str = "value") -> bytes:
-    """Export a program (t, x) -> figure, for CPUs, GPUs and TPUs, that needs neither problem nor solver.
+    """Export a program (t, x) -> figure for CPUs, GPUs and TPUs, independent of problem and solver.
 
     `jax.export.deserialize(program).call(t, x)` runs it, with t and x in the precision of the problem's x0.
 
     Args:
         solution: The solution to export.
-        figure: "value", "delta" or "gamma"; or "reach", the least and the greatest of each coordinate that
-            4,096 paths have about t, [2, dim], whatever x: beyond them figures are extrapolated.
+        figure: "value", "delta" or "gamma"; or "reach", the minimum and maximum of each coordinate over 4,096
+            paths around t, [2, dim], for any x: beyond them figures are extrapolated.
 
     Returns:
         The serialized program.
@@ -166,13 +166,13 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     arguments = jax.ShapeDtypeStruct((), x0.dtype), jax.ShapeDtypeStruct(x0.shape, x0.dtype)
     platforms = ("cpu", "cuda", "tpu")
     program = jax.jit(lambda t, x: figures[figure](t, x))
-    with matmul_precision_context():  # of the platforms, whichever this is
+    with matmul_precision_context():  # of the target platforms, not of this one
         exported = jax.export.export(program, platforms=platforms)(*arguments)
     return bytes(exported.serialize())
 
 
 def _reach(problem: Problem) -> Callable[[Array, Array], Float[Array, "2 dim"]]:
-    """Return the least and the greatest states of paths on the dates before and after a time."""
+    """Return the minimum and maximum states of paths on the dates before and after a time."""
     key = jax.random.key(0)
     states = simulate(problem, _PATHS_OF_REACH, key=key, initial_dispersion=0.0).states
     low, high = jnp.nanmin(states, axis=1), jnp.nanmax(states, axis=1)

@@ -1,8 +1,9 @@
-"""The functions of a problem as traced programs, whose numbers are arguments.
+"""The functions of a problem as traced programs with their numbers as arguments.
 
-`jax.jit` knows a function by its identity: a lambda that is written again, or that closes over another number,
-is compiled again. A traced program is known by its operations. Its numbers (of closures, globals, defaults, in
-the code) are arrays, which `jax.jit` takes as arguments: problems that differ in a rate share every program.
+`jax.jit` identifies a function by identity: a lambda that is redefined, or closes over another number, is
+compiled again. A traced program is identified by its operations. Its numbers (from closures, globals, defaults
+and code) are arrays, which become arguments of `jax.jit`: problems that differ only in a rate share all
+programs.
 """
 
 import hashlib
@@ -20,17 +21,17 @@ from jaxtyping import Array
 from jaxtape.jax_private import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 _CALLS = "jit", "pjit", "closed_call"
-_KEPT = (0.0, 0.5, 1.0, 2.0)  # of these and their negatives XLA makes simpler programs
+_KEPT = (0.0, 0.5, 1.0, 2.0)  # XLA simplifies programs with these numbers or their negatives
 _ADDRESS = " at 0x"
 
 
 class _NotComparable(Exception):
-    """A program has a part that cannot be compared with another's, such as a callback."""
+    """A program has a part that cannot be compared, such as a callback."""
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A jaxpr that equals another if its operations do.
+    """A jaxpr that is compared by its operations.
 
     Attributes:
         digest: A digest of the operations, without the numbers that are arguments.
@@ -44,11 +45,11 @@ class _Program:
 
 
 class TracedFunction(eqx.Module):
-    """A function of arrays of known shapes, as a program and the numbers in it.
+    """A function of arrays of known shapes, as a program and its numbers.
 
     Attributes:
         program: The operations.
-        numbers: The numbers, each once, in the order in which the program reads them first.
+        numbers: The distinct numbers, in the order in which the program first reads them.
     """
 
     program: Any = eqx.field(static=True)
@@ -58,7 +59,7 @@ class TracedFunction(eqx.Module):
         """Return the function's value.
 
         Raises:
-            TypeError: An argument has another shape than the function was traced with.
+            TypeError: An argument has another shape than at tracing.
         """
         closed = self.program.jaxpr
         wanted = [v.aval for v in closed.jaxpr.invars]
@@ -81,9 +82,9 @@ class TracedFunction(eqx.Module):
 
 
 def traced(function: Callable, *arguments: jax.ShapeDtypeStruct) -> Callable:
-    """Return a function as a traced program; as it is where its program cannot be compared with another's.
+    """Return a function as a traced program, or unchanged if its program cannot be compared.
 
-    A callback, and a function with a derivative of its own, such as `jax.nn.relu`, cannot be compared.
+    Callbacks, and functions with custom derivatives such as `jax.nn.relu`, cannot be compared.
 
     Args:
         function: The function, whose value is one array.
@@ -91,7 +92,7 @@ def traced(function: Callable, *arguments: jax.ShapeDtypeStruct) -> Callable:
     """
     if isinstance(function, TracedFunction):
         return function
-    # JAX keeps the program of a function that it knows, whose globals may be others by now
+    # JAX caches the program of a known function, whose globals may have changed since
     closed = jax.make_jaxpr(lambda *given: function(*given))(*arguments)
     if closed.effects:
         return function
@@ -107,7 +108,7 @@ def traced(function: Callable, *arguments: jax.ShapeDtypeStruct) -> Callable:
 
 
 class _Interpreter:
-    """A walk through a program, into the functions that it calls; subclasses say what a step does."""
+    """A traversal of a program and the functions that it calls; subclasses define the steps."""
 
     def constant(self, value: Any, dtype: Any) -> Any:
         raise NotImplementedError
@@ -138,7 +139,7 @@ class _Interpreter:
 
 
 class _Evaluation(_Interpreter):
-    """Computes a program with these numbers."""
+    """Evaluates a program with given numbers."""
 
     def __init__(self, numbers: tuple[Array, ...]):
         self._numbers, self._places = numbers, _Places()
@@ -156,7 +157,7 @@ class _Evaluation(_Interpreter):
 
 
 class _Description(_Interpreter):
-    """Describes a program in words, and collects its numbers."""
+    """Describes a program as text, and collects its numbers."""
 
     def __init__(self):
         self.words: list[str] = []
@@ -185,14 +186,14 @@ class _Description(_Interpreter):
 
 
 class _Places:
-    """The places of a program's numbers; equal numbers have one, so that they stay equal."""
+    """The indices of a program's numbers; equal numbers share one, so that they stay equal."""
 
     def __init__(self):
         self._found: dict[Any, int] = {}
-        self._held: list[Any] = []  # so that no other array gets its id
+        self._held: list[Any] = []  # keeps ids from being reused
 
     def of(self, value: Any, dtype: Any) -> tuple[int, bool]:
-        """Return the place of a number, and whether it was not there before."""
+        """Return the index of a number, and whether it is new."""
         is_array = isinstance(value, Tracer) or np.ndim(value) > 0
         key = id(value) if is_array else (str(dtype), np.asarray(value, dtype).tobytes())
         place = self._found.setdefault(key, len(self._held))
@@ -209,10 +210,10 @@ def _is_argument(value: Any, dtype: Any) -> bool:
 
 
 def _words(x: Any) -> str:
-    """Return words for a parameter of an operation.
+    """Return text for a parameter of an operation.
 
     Raises:
-        _NotComparable: It is a function, or its words name a place in memory.
+        _NotComparable: It is a function, or its text contains a memory address.
     """
     if isinstance(x, ClosedJaxpr):
         return f"{_words_of_jaxpr(x.jaxpr)} with {_words(list(x.consts))}"
@@ -233,10 +234,10 @@ def _words(x: Any) -> str:
 
 
 def _words_of_operation(eqn: JaxprEqn) -> str:
-    """Return words for an operation, without its operands.
+    """Return text for an operation, without its operands.
 
     Raises:
-        _NotComparable: It has a derivative of its own, whose rule has no words.
+        _NotComparable: It has a custom derivative, whose rule cannot be described.
     """
     if eqn.primitive.name.startswith("custom_"):
         raise _NotComparable
@@ -244,7 +245,7 @@ def _words_of_operation(eqn: JaxprEqn) -> str:
 
 
 def _words_of_jaxpr(jaxpr: Jaxpr) -> str:
-    """Return words for the body of a loop or a branch, whose numbers are no arguments."""
+    """Return text for the body of a loop or branch, whose numbers are not arguments."""
     names: dict[Any, str] = {}
 
     def name(v: Any) -> str:

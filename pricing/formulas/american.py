@@ -1,4 +1,4 @@
-"""American options under Black and Scholes: the European value and the integral of the early exercise premium.
+"""American options under Black-Scholes: the European value plus the integral of the early-exercise premium.
 
 Kim, Rev. Fin. Studies 3 (1990); Jacka, Math. Finance 1 (1991); Carr, Jarrow and Myneni, Math. Finance 2 (1992).
 """
@@ -34,10 +34,10 @@ def american_value(
 
     C(spot, strike, rate, dividend_yield) = P(strike, spot, dividend_yield, rate).
 
-    Where the exercise region has two boundaries (a put with dividend_yield < rate < 0, a call with
-    rate < dividend_yield < 0) the value is NaN, and so it is if the boundary's equation is not solved.
-    num_dates: the number of dates at which the boundary is collocated; num_nodes: the nodes of the integral in
-        its equation; num_points: the nodes of the integral in the value.
+    The value is NaN if the exercise region has two boundaries (a put with dividend_yield < rate < 0, a call
+    with rate < dividend_yield < 0), or if the boundary equation does not converge. num_dates: the number of
+    collocation dates of the boundary; num_nodes: the number of nodes of the integral in its equation;
+    num_points: the number of nodes of the integral for the value.
     """
     is_call = side > 0.0
     spot, strike = jnp.where(is_call, strike, spot), jnp.where(is_call, spot, strike)
@@ -47,7 +47,7 @@ def american_value(
     )
     std = vol * jnp.sqrt(expiry)
     tiny = np.finfo(std.dtype).eps ** 2
-    # what interest on the strike and dividends paid by the holder may add to the European value
+    # bound of the premium from interest on the strike and dividends paid by the holder
     is_early = (rate >= 0.0) & (jnp.maximum(rate, -dividend) > tiny)
     is_double = (rate < 0.0) & (dividend < rate)
 
@@ -80,12 +80,12 @@ def _premium(
     roots: np.ndarray,
     num_points: int,
 ) -> Scalar:
-    """Return the right to exercise early, in units of the strike; time in units of the expiry.
+    """Return the early-exercise premium in units of the strike, with time in units of the expiry.
 
     int_0^1 [r e^(-r u) N(-d2) - q S e^(-q u) N(-d1)] du, d1, d2 at the spot S and the strike B(1 - u).
-    Near the boundary, at the distance a = log(S / B(1)) / std, the integrand turns at sqrt(u) = a, and its
-    second derivative in the spot is a peak there. The same peak of (r - q S) N(-a / sqrt(u)), whose integral
-    is known, is taken out, and the nodes are as dense around a as they need to be.
+    Near the boundary, at the distance a = log(S / B(1)) / std, the integrand bends at sqrt(u) = a, where its
+    second derivative in the spot has a peak. The same peak of (r - q S) N(-a / sqrt(u)), whose integral is
+    known, is subtracted, and nodes are dense around a.
     """
     start = boundaries.log_start(rate, dividend)
     perpetual = boundaries.log_perpetual(rate, dividend, std)
@@ -117,7 +117,7 @@ def _points(
 ) -> tuple[Float[Array, " points"], Float[Array, " points"]]:
     """Return angles in [0, pi/2] and weights: scale * sinh(t), t in Gauss-Legendre points.
 
-    Linear up to the scale, logarithmic beyond. They are constants under differentiation.
+    The spacing is linear up to the scale and logarithmic beyond. They are not differentiated.
     """
     points, weights = np.polynomial.legendre.leggauss(num_points)
     x, dx = 0.5 * (points + 1.0), 0.5 * weights

@@ -2,8 +2,8 @@
 
 Reiner and Rubinstein (1991), as tabulated in Haug, The Complete Guide to Option Pricing Formulas (1998),
 sec. 2.10.1. All eight kinds are one branch-free formula, so that a batch of mixed kinds is one program. Its
-probabilities are separate numbers, not a stack: a batch of each is then one flat array, on which XLA's loops
-for CPUs are three times as fast. Terms that a contract does not need are deselected before they are computed.
+probabilities are separate values, not a stack: each is a flat array over the batch, for which XLA's CPU loops
+are three times as fast. Terms that a contract does not need are masked before they are computed.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,10 @@ Real = Float[Array, "..."]
 def barrier_value(
     product: SingleBarrier, spot: Scalar, rate: Scalar, dividend_yield: Scalar, vol: Scalar
 ) -> Scalar:
-    """Return the value in currency; a spot on or beyond the barrier has touched it: a rebate is paid now."""
+    """Return the value in currency; a spot on or beyond the barrier has touched it (rebate now)."""
     t, living = product.expiry, product.barrier_direction
     alive = living * (spot - product.barrier) > 0.0
-    # off the living side the formula is not meant; evaluate it at a harmless spot there
+    # the formula does not hold beyond the barrier: evaluate it at a harmless spot there
     inside = jnp.where(alive, spot, product.barrier * (1.0 + 0.1 * living))
     discount, std = jnp.exp(-rate * t), vol * jnp.sqrt(t)
     per_std = 1.0 / std
@@ -62,7 +62,7 @@ class _Law(NamedTuple):
         return cdf(side * d), cdf(side * (d - self.std))
 
     def reflected(self, side: Scalar, level: Scalar) -> tuple[Scalar, Scalar]:
-        """Return the same of 2 h + x, each with the weight of the reflection."""
+        """Return the same for 2 h + x, weighted by the reflection."""
         d = (self.mu + 1.0) * self.std + (2.0 * self.h - level) * self.per_std
         of_share = scaled_cdf(2.0 * (self.mu + 1.0) * self.h, side * d)
         return of_share, scaled_cdf(2.0 * self.mu * self.h, side * (d - self.std))
@@ -71,10 +71,10 @@ class _Law(NamedTuple):
 def _claims(
     product: SingleBarrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
 ) -> tuple[Scalar, Scalar]:
-    """Return the option without its barrier, and the knock-out without its rebate: Haug's A to D.
+    """Return the option without its barrier, and the knock-out without its rebate (Haug's A to D).
 
-    forwards: the discounted forwards of spot and strike; k: log(strike / spot). On the side of the barrier
-        where a strike makes no difference, the barrier takes its place.
+    forwards: the discounted forwards of spot and strike; k: log(strike / spot). Where the strike is irrelevant
+        because it lies beyond the barrier, the barrier replaces it.
     """
     phi, eta, h = product.side, product.barrier_direction, law.h
     strike_inside = eta * (product.strike - product.barrier) > 0.0
@@ -90,7 +90,7 @@ def _claims(
 def has_complex_exponent(
     product: SingleBarrier, rate: Real, dividend_yield: Real, vol: Real
 ) -> Bool[Array, "..."]:
-    """Return True where the closed form of cash at the hit is not one of reals, at rates far enough below 0."""
+    """Return True where the closed form of cash at the hit is complex: at sufficiently negative rates."""
     drift = rate - dividend_yield - 0.5 * jnp.square(vol)
     pays_at_hit = (product.rebate != 0.0) & ~product.knocks_in
     return (jnp.square(drift) + 2.0 * rate * jnp.square(vol) < 0.0) & pays_at_hit
@@ -99,9 +99,9 @@ def has_complex_exponent(
 def _cash_unit(
     product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar, into: Bool[Array, ""]
 ) -> Scalar:
-    """Return the value of cash of 1: Haug's F, at the hit; or E, at expiry if there is no hit.
+    """Return the value of 1 in cash, paid at the hit (Haug's F), or at expiry without a hit (E).
 
-    interest: rate * expiry; into: whether E, the rebate of a knock-in, is meant.
+    interest: rate * expiry; into: whether to return E, the rebate of a knock-in.
     """
     std, per_std, mu, h = law
     eta = product.barrier_direction
@@ -112,7 +112,7 @@ def _cash_unit(
     first = scaled_cdf(jnp.where(into, 0.0, (mu + lam) * h), eta * level)
     level = away + jnp.where(into, mu, -lam) * std
     second = scaled_cdf(jnp.where(into, 2.0 * mu, mu - lam) * h, eta * level)
-    # below 0 there is no real formula for the rebate at the hit; without a rebate none is asked for
+    # below 0 there is no real formula for a rebate at the hit, which is not needed without a rebate
     unknown = (square < 0.0) & (product.rebate != 0.0)
     at_hit = jnp.where(unknown, jnp.nan, first + second)
     return jnp.where(into, discount * (first - second), at_hit)

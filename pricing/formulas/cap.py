@@ -1,8 +1,7 @@
-"""Caps and floors: caplet by caplet, under a law of forward rates or a Gaussian short rate.
+"""Caps and floors, caplet by caplet, under a model of forward rates or a Gaussian short rate.
 
 A caplet on the period from s to e pays accrual (F - K) at e. With accrual F = P(s) / P(e) - 1 at s, it is worth
-1 - (1 + K accrual) P(s, e) at s: under a short rate the right to two payments, a put on a bond (Jamshidian
-1989).
+1 - (1 + K accrual) P(s, e) at s. Under a short rate it is a put on a bond (Jamshidian 1989).
 """
 
 from typing import Any
@@ -34,10 +33,10 @@ def _missing(product: Cap, model: AbstractModel) -> str | None:
 
 
 def _value(product: Cap, model: Any) -> Real:
-    """Return the sum of the caplets that accrue.
+    """Return the sum of the caplets with positive accrual.
 
-    A period that starts today has no time value. Where a period is not of a kind, placeholder times keep the
-    derivatives of that kind's formula finite.
+    A period that starts today has no time value. Placeholder times keep the derivatives of formulas that do not
+    apply to a period finite.
     """
     accrues, is_open = product.accruals > 0.0, product.starts > 0.0
     start = jnp.where(accrues & is_open, product.starts, 1.0)
@@ -56,7 +55,7 @@ def _value(product: Cap, model: Any) -> Real:
 
 
 def _of_today(product: Cap, model: Any, start: Real, end: Real, accrual: Real) -> Real:
-    """Return a caplet on a notional of 1 whose period starts today."""
+    """Return the value of a caplet on a notional of 1 whose period starts today."""
     if isinstance(model, ForwardRates):
         growth = model.growth(start, end)
     else:
@@ -66,7 +65,7 @@ def _of_today(product: Cap, model: Any, start: Real, end: Real, accrual: Real) -
 
 
 def _of_forward(product: Cap, model: ForwardRates, start: Real, end: Real, accrual: Real) -> Real:
-    """Return a caplet on a notional of 1."""
+    """Return the value of a caplet on a notional of 1."""
     forward = (model.growth(start, end) - 1.0) / accrual
     std = model.rate_vol(start, product.strike) * safe_sqrt(start)
     if model.rate_law == "normal":
@@ -82,7 +81,7 @@ def _of_forward(product: Cap, model: ForwardRates, start: Real, end: Real, accru
 def _of_short_rate(
     product: Cap, model: GaussianFactors, start: Real, end: Real, accrual: Real
 ) -> Real:
-    """Return a caplet on a notional of 1."""
+    """Return the value of a caplet on a notional of 1."""
     times = jnp.stack([start, end])
     owed = jnp.stack([jnp.ones_like(end), -(1.0 + product.strike * accrual)])
     amounts = product.side * owed * model.discount(times)

@@ -1,13 +1,15 @@
-"""Coupons of constant maturity swaps, by replication with swaptions in the linear terminal swap rate model.
+"""CMS coupons, by swaption replication in the linear terminal swap rate model.
 
 With the annuity A as numeraire the coupon pays R alpha at the fixing, alpha = P(fixing, payment) / A(fixing).
-It is taken for a linear function of the swap rate, alpha(R) = a R + b, whose mean is right at every a; a is the
-slope in a one-factor Gaussian model of the given mean reversion (Andersen and Piterbarg 2010, *Interest Rate
-Modeling*, chapter 16). The payoff f(R) alpha(R) has second derivative 2 a in the money, so that the value is
+It is approximated by a linear function of the swap rate, alpha(R) = a R + b, with the right mean for every a; a
+is the slope in a one-factor Gaussian model with the given mean reversion (Andersen and Piterbarg 2010,
+*Interest Rate Modeling*, chapter 16). The payoff f(R) alpha(R) has second derivative 2 a in the money, so that
+the value is
 
-    (a K + b) C(K) + 2 a int_K^inf C(x) dx    of a caplet,
+    (a K + b) C(K) + 2 a int_K^inf C(x) dx for a caplet,
 
-with the swaptions C over A: payers of all strikes above the caplet's (Hagan 2003, *Convexity conundrums*).
+with C the values of payer swaptions over A at all strikes above the caplet's (Hagan 2003, *Convexity
+conundrums*).
 """
 
 from typing import NamedTuple
@@ -27,7 +29,7 @@ from .formula import Formula
 Real = Float[Array, "..."]
 
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(64)
-_DEVIATIONS = 10.0  # beyond them swaptions are worth less than rounding
+_DEVIATIONS = 10.0  # standard deviations beyond which swaption values are below rounding
 
 
 def _missing(product: CmsCoupon, model: AbstractModel) -> str | None:
@@ -39,7 +41,7 @@ def _missing(product: CmsCoupon, model: AbstractModel) -> str | None:
 
 
 class _Swap(NamedTuple):
-    """A swap at the fixing of its rate, today: rate, annuity, and the linear function a R + b of P / A."""
+    """Today's values of a swap at the fixing: rate, annuity, and the linear function a R + b for P / A."""
 
     rate: Real
     annuity: Real
@@ -67,7 +69,7 @@ def _swap(product: CmsCoupon, model: ForwardRates) -> _Swap:
 
 
 def _value(product: CmsCoupon, model: ForwardRates) -> Real:
-    """Return the value from swaptions out of the money alone; those in the money by parity."""
+    """Return the value from out-of-the-money swaptions only, with parity for the others."""
     swap, root = _swap(product, model), jnp.sqrt(product.fixing)
     shift, is_normal = model.rate_shift, model.rate_law == "normal"
     strike = jnp.where(product.option == 0, swap.rate, product.strike)
@@ -84,7 +86,7 @@ def _value(product: CmsCoupon, model: ForwardRates) -> Real:
         return formula(rate, at, model.rate_vol(product.fixing, at - shift) * root, side)
 
     def sum_of_swaptions(start: Real, side: float) -> Real:
-        """Return the integral of swaptions over the strikes from `start` on: above, or below."""
+        """Return the integral of swaptions over the strikes above, or below, `start`."""
         most = _DEVIATIONS + (0.0 if is_normal else 2.0 * money_std)
         scale = (lambda x: x) if is_normal else jnp.log
         first = clipped(side * (scale(start) - scale(rate)) / money_std, 0.0, most)
@@ -96,7 +98,7 @@ def _value(product: CmsCoupon, model: ForwardRates) -> Real:
         return half * jnp.sum(jnp.asarray(_WEIGHTS, first.dtype) * values * width)
 
     def caplet(side: float) -> Real:
-        """Return a caplet (1) or floorlet (-1) out of the money, over A."""
+        """Return the value over A of an out-of-the-money caplet (1) or floorlet (-1)."""
         at_strike = swap.slope * (strike - shift) + swap.level
         pays = at_strike * swaption(strike, jnp.asarray(side, strike.dtype))
         return pays + 2.0 * side * swap.slope * sum_of_swaptions(strike, side)
@@ -104,7 +106,7 @@ def _value(product: CmsCoupon, model: ForwardRates) -> Real:
     variance = 2.0 * (sum_of_swaptions(rate, 1.0) + sum_of_swaptions(rate, -1.0))
     alpha = swap.slope * swap.rate + swap.level
     coupon = alpha * swap.rate + swap.slope * variance
-    forward = coupon - alpha * (strike - shift)  # a caplet less a floorlet
+    forward = coupon - alpha * (strike - shift)  # the caplet less the floorlet
     is_above = strike >= rate
     out = jnp.where(is_above, caplet(1.0), caplet(-1.0))
     cap = jnp.where(is_above, out, out + forward)

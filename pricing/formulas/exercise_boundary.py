@@ -1,8 +1,8 @@
-"""The exercise boundary of an American put: its integral equation, collocated and solved by Newton's method.
+"""The exercise boundary of an American put: its integral equation, solved by collocation and Newton's method.
 
 Andersen, Lake and Offengenden, "High performance American option pricing", J. Comput. Finance 20(1) (2016):
-log(B)^2 is a polynomial in the square root of time through Chebyshev points. Their fixed point iterations are
-replaced by Newton's method for all dates together, as the derivative of one date's equation by the other dates
+log(B)^2 is a polynomial in the square root of time through Chebyshev points. Newton's method for all dates
+together replaces their fixed-point iteration, because the derivative of one date's equation to the other dates
 costs little more than the equation.
 """
 
@@ -20,17 +20,17 @@ from ..numerics.normal_law import density as normal_density
 from ..numerics.safe_math import larger
 
 Scalar = Float[Array, ""]
-MOST_STEPS = 40  # of Newton's method; five or six are usual
+MOST_STEPS = 40  # Newton steps; five or six are typical
 
 
 class Mesh(NamedTuple):
-    """The dates at which the boundary is known, and the points at which its equation at each date reads it.
+    """The collocation dates of the boundary, and the points at which its equations evaluate it.
 
-    roots: square roots of the dates in units of the expiry, Chebyshev points of [0, 1] from the last date down
-        to 0 [dates + 1]; angles: the integral's nodes, so that sin(angle)^2 is the fraction of a date's time
-        that has passed and cos(angle)^2 the fraction that remains, and square roots are resolved at both ends;
-        weights: the integral's weights, in units of a date's time [nodes]; interpolation: from dates to nodes
-        [dates, nodes, dates].
+    roots: square roots of the dates in units of the expiry, Chebyshev points of [0, 1] in descending order,
+        ending with 0 [dates + 1]; angles: the integral's nodes, so that sin(angle)^2 is the fraction of a
+        date's time that has passed and cos(angle)^2 the fraction that remains, and square roots are resolved at
+        both ends; weights: the integral's weights, in units of a date's time [nodes]; interpolation: from dates
+        to nodes [dates, nodes, dates].
     """
 
     roots: np.ndarray
@@ -41,7 +41,7 @@ class Mesh(NamedTuple):
 
 @functools.cache
 def mesh(num_dates: int, num_nodes: int) -> Mesh:
-    """Return the mesh with this number of boundary dates, and this number of nodes of the integral."""
+    """Return the mesh with the given numbers of boundary dates and integral nodes."""
     roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
     points, weights = np.polynomial.legendre.leggauss(num_nodes)
     angles = 0.25 * np.pi * (points + 1.0)
@@ -66,13 +66,13 @@ def barycentric(roots: np.ndarray, at, xp=jnp):
 
 
 def log_start(rate: Scalar, dividend: Scalar) -> Scalar:
-    """Return the log of the boundary at expiry, of min(1, rate / dividend)."""
+    """Return the log of the boundary at expiry, log min(1, rate / dividend)."""
     below = dividend > rate
     return jnp.log(jnp.where(below, rate / jnp.where(below, dividend, 1.0), 1.0))
 
 
 def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
-    """Return the log of the boundary of the put that never expires (McKean 1965; Merton 1973)."""
+    """Return the log of the boundary of the perpetual put (McKean 1965; Merton 1973)."""
     slope = (rate - dividend) / std**2 - 0.5
     root = jnp.sqrt(slope**2 + 2.0 * rate / std**2)
     # one of the two forms has no cancellation
@@ -82,7 +82,7 @@ def log_perpetual(rate: Scalar, dividend: Scalar, std: Scalar) -> Scalar:
 
 
 def least_excess(times: Array, start: Scalar, perpetual: Scalar, std: Scalar) -> Array:
-    """Return a lower bound of log(B)^2 less its start, where an interpolated value might be negative."""
+    """Return a lower bound of log(B)^2 less its start, to keep interpolated values positive."""
     square = 0.1 / (1.0 / (std**2 * times) + 1.0 / perpetual**2)
     return larger(square - start**2, 0.0)
 
@@ -95,9 +95,9 @@ def depth_of(excess: Array, start: Scalar) -> Array:
 def _equation(
     excess: Float[Array, " dates"], rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh
 ) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
-    """Return log(gain / cost) of holding on, at the boundary of each date, and its derivative by `excess`.
+    """Return log(gain / cost) of holding at the boundary at each date, and its derivative to `excess`.
 
-    The Delta is -1 at the boundary B (time in units of the expiry, to which rate, dividend and std belong):
+    Delta is -1 at the boundary B (rate, dividend, std and time are in units of the expiry):
     e^(-q t) N(d(t)) + q int_0^t e^(-q u) N(d) du = int_0^t e^(-q u) n(d) (r / B(t - u) - q) / (std sqrt(u)) du,
     d(u) = log(B(t) / B(t - u)) / (std sqrt(u)) + ((r - q) / std + std / 2) sqrt(u), B(0) = 1 in d(t).
     """
@@ -134,7 +134,7 @@ def _equation(
 
 
 def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Float[Array, " dates"]:
-    """Return a boundary between its asymptotics near expiry and the perpetual one.
+    """Return an initial boundary between the asymptotics near expiry and the perpetual boundary.
 
     Near expiry: Evans, Kuske and Keller, Math. Finance 12 (2002), theorem 2; their 0.638 for a start below 1.
     """
@@ -152,9 +152,9 @@ def _first_guess(rate: Scalar, dividend: Scalar, std: Scalar, grid: Mesh) -> Flo
 def _solution(
     rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
 ) -> tuple[Float[Array, " dates"], Float[Array, "dates dates"]]:
-    """Return the excess, and the inverse of the equation's derivative there, which is not to be differentiated.
+    """Return the excess, and the inverse of the equation's derivative there, which must not be differentiated.
 
-    Dates depend on earlier ones most and the derivative is nearly triangular: it needs no pivoting.
+    The derivative is nearly triangular, because dates depend mostly on earlier ones, and needs no pivoting.
     """
     grid = mesh(num_dates, num_nodes)
     enough = np.sqrt(np.finfo(std.dtype).eps)  # convergence is quadratic
@@ -201,9 +201,9 @@ def _solution_jvp(num_dates, num_nodes, numbers, tangents):
 def exercise_boundary(
     rate: Scalar, dividend: Scalar, std: Scalar, num_dates: int, num_nodes: int
 ) -> Float[Array, " dates"]:
-    """Return log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton does not settle.
+    """Return log(B)^2 less its value at expiry, at the dates of `mesh`; NaN if Newton does not converge.
 
-    For a put on an asset with strike and expiry 1: rate > 0, or rate = 0 > dividend. It has the solution's
-    derivatives of every order in rate, dividend and std (the implicit function theorem).
+    It applies to a put with strike and expiry 1, and rate > 0, or rate = 0 > dividend. It has derivatives of
+    every order to rate, dividend and std (implicit function theorem).
     """
     return _solution(rate, dividend, std, num_dates, num_nodes)[0]

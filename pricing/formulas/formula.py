@@ -1,4 +1,4 @@
-"""The closed form of one kind of product: the markets it holds for, and its value."""
+"""The closed form of one kind of product: the models for which it holds, and its value."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from ..products import AbstractProduct
 class Formula(NamedTuple):
     """The closed form of a kind of product.
 
-    product: the class; missing: a function of (product, model) that returns the ability that is missing, in
-        words, and None if the formula holds; value: a function of (product, model), in currency.
+    product: the class; missing: a function of (product, model) that returns the missing ability in words, or
+        None if the formula holds; value: a function of (product, model), in currency.
     """
 
     product: type[AbstractProduct]
@@ -23,7 +23,7 @@ class Formula(NamedTuple):
 
 
 def lacks_lognormal(model: AbstractModel, assets: int = 1) -> str | None:
-    """Return the ability that a model lacks of lognormal spots of one law, in words; None if it has it."""
+    """Return in words what a model lacks for strike-independent lognormal spots; None if nothing."""
     if not isinstance(model, LognormalSpots):
         return "lognormal spots at all times"
     if isinstance(getattr(model, "vol", None), ImpliedVols):
@@ -34,6 +34,6 @@ def lacks_lognormal(model: AbstractModel, assets: int = 1) -> str | None:
 
 
 def lacks_constants(model: AbstractModel) -> str | None:
-    """Return the ability that a model lacks of lognormal spots of constant numbers, in words."""
+    """Return in words what a model lacks for lognormal spots with constant rate and vol, or None."""
     known = isinstance(model, LognormalSpots) and getattr(model, "is_constant", False)
     return None if known else "constant rate and volatility"

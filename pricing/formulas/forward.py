@@ -1,4 +1,4 @@
-"""Values that no volatility moves: known payments, floating coupons to come, and forwards on averages."""
+"""Values without volatility: known payments, future floating coupons, and forwards on averages."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..products import AverageForward, FixedPayments, FloatingPayments
 def forward_value(
     product: FixedPayments | FloatingPayments | AverageForward, model: Any
 ) -> Float[Array, ""]:
-    """Return the discounted payments; spots are at their forwards.
+    """Return the discounted payments, with spots at their forwards.
 
     sum_j a_j P(t_j), with coupons N_j (growth_j - 1) P(p_j) of floating rates, or
     units P(T) (sum_j w_j F(t_j) - K) with T the last date.

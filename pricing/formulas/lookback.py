@@ -1,13 +1,13 @@
-"""Lookback options that are watched at all times, under constant coefficients.
+"""Continuously monitored lookback options under constant coefficients.
 
-Goldman, Sosin and Gatto (1979); Conze and Viswanathan (1991). Their formulas are 0/0 without carry. Here the
-value is taken from what they integrate: with M the highest spot,
+Goldman, Sosin and Gatto (1979); Conze and Viswanathan (1991). Their formulas are 0/0 at zero carry. Here the
+value is computed from their integrals: with M the highest spot,
 
     E[(M - x)+] = int_x^inf P(M > m) dm,
     P(M > S e^h) = N((nu T - h) / s) + e^(2 nu h / sigma^2) N(-(nu T + h) / s),
 
-nu = r - q - sigma^2 / 2, s = sigma sqrt(T), for x >= S, and the mirror image of it for the lowest one. The
-integrand is smooth, so that Gauss and Legendre's 128 nodes give all digits, at any carry.
+nu = r - q - sigma^2 / 2, s = sigma sqrt(T), for x >= S, and the mirror image for the lowest spot. The integrand
+is smooth, so that 128 Gauss-Legendre nodes give full precision for any carry.
 """
 
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ def _value(product: Lookback, model: BlackVol) -> Scalar:
 
 
 def _mean_beyond(sign: Scalar, start: Scalar, spot: Scalar, growth: Scalar, std: Scalar) -> Scalar:
-    """Return the mean distance of the extreme beyond a start that is not within it; growth: log(F / S)."""
+    """Return the mean distance of the extreme beyond a given extreme so far; growth: log(F / S)."""
     drift = sign * (growth - 0.5 * std**2)
     low = sign * jnp.log(start / spot)
     center = larger(drift + larger(sign, 0.0) * std**2, 0.0)

@@ -1,8 +1,8 @@
 """Forward starts, cliquets, average strikes and realized variances under lognormal spots.
 
-A spot at one date over that at an earlier one is lognormal and independent of the past, so that a forward start
-is Black's formula times the forward of the start (Rubinstein 1991), and a cliquet a sum of call spreads. The
-geometric average and the last spot are lognormal together, and their difference is Margrabe's (1978) option.
+The ratio of spots at two dates is lognormal and independent of the past. A forward-start option is therefore
+Black's formula times the forward at the start (Rubinstein 1991), and a cliquet a sum of call spreads. The
+geometric average and the last spot are jointly lognormal: an option on their difference is Margrabe's (1978).
 E[log(S_i / S_(i-1))^2] is the variance of the step plus the square of its mean.
 """
 
@@ -23,16 +23,16 @@ Steps = Float[Array, " steps"]
 def steps_of(
     model: LognormalSpots, dates: Float[Array, " dates"], initial: Scalar | None
 ) -> tuple[Steps, Steps]:
-    """Return the forward of S_i / S_(i-1) of each period, and the variance of its logarithm, 0 of no time.
+    """Return the forward of S_i / S_(i-1) for each period and the variance of its log, 0 for no time.
 
-    initial: the spot that the first period is from; None if it starts at the first date.
+    initial: the spot at the start of the first period; None if it starts at the first date.
     """
     forwards, variances = jax.vmap(model.forward)(dates), model.state_variance(dates)
     if initial is not None:
         forwards = jnp.concatenate([initial[None], forwards])
         variances = jnp.concatenate([jnp.zeros_like(initial)[None], variances])
         dates = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
-    moves = jnp.diff(dates) > 0.0  # a date may come twice
+    moves = jnp.diff(dates) > 0.0  # a date may be repeated
     return forwards[1:] / forwards[:-1], jnp.where(moves, jnp.diff(variances), 0.0)
 
 

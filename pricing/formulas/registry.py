@@ -1,4 +1,4 @@
-"""The closed forms that hold for one kind of product each."""
+"""The closed forms, each for one kind of product."""
 
 from ..products import AbstractProduct
 from .cap import CAP

@@ -1,8 +1,8 @@
-"""Options on the weighted sum of two lognormal spots, whose weights may be below 0.
+"""Options on a weighted sum of two lognormal spots; weights may be negative.
 
-Given the normal z of the second spot the first is lognormal, so that the value is an integral over z of
-Black's formula with the strike (K - w_2 S_2(z)) / w_1. Its integrand is smooth, the more so the further the
-correlation is from +-1. With K = 0 it is Margrabe's (1978) formula.
+Given the normal z of the second spot, the first is lognormal, so the value is an integral over z of Black's
+formula with the strike (K - w_2 S_2(z)) / w_1. The integrand is smooth, less so for correlations close to +-1.
+With K = 0 it is Margrabe's (1978) formula.
 """
 
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The model of the part of a spot above its cash dividends, and its vols from quotes of the spot itself."""
+"""The model of the spot less its future cash dividends, with vols converted from quotes of the spot."""
 
 import dataclasses
 from typing import Any
@@ -18,19 +18,19 @@ from ..models import WithDividends
 from ..numerics.black import black
 from ..numerics.implied_vol import implied_std
 
-_MOST = 1.0 - 1e-6  # of the price that an option of X is below at every vol
+_MOST = 1.0 - 1e-6  # fraction of the largest possible price of an option on X
 
 
 class StockVols(eqx.Module):
-    """The implied vols of X, where the spot is S = X + b and b is the value of cash dividends to come.
+    """The implied vols of X, where the spot is S = X + b and b is the value of future cash dividends.
 
-    A quote is read as a vol of the raw spot: the call of strike K for T years is worth Black(F, K, vol sqrt(T))
+    A quote is a vol of the raw spot: the call with strike K and expiry T is worth Black(F, K, vol sqrt(T)),
     with F the forward of S. The vol of X at the strike K - b(T) gives the same price with the forward F - b(T).
     Between expiries the total variance of X is linear in time at the strike of X, as in `VolSurface`.
 
     Attributes:
         surface: The quoted vols of the spot.
-        forwards: The forwards of X for its expiries, in currency, of shape (expiries,).
+        forwards: The forwards of X at the expiries, in currency, of shape (expiries,).
         cash: b at the expiries, in currency, of shape (expiries,).
     """
 
@@ -45,16 +45,16 @@ class StockVols(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether there is one expiry, and so one vol of each strike at all times."""
+        """Whether there is a single expiry, and therefore constant vols in time."""
         return self.surface.is_flat
 
     def vol(self, t: Float[Array, "..."], strike: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Return the vol of X for `t` years at a strike of X: numbers, or arrays that broadcast."""
+        """Return the vol of X at `t` years and a strike of X: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(jnp.asarray(t), jnp.asarray(strike))
         return vol_between(t, self.expiries, self._at_expiries(strike[..., None]))
 
     def _at_expiries(self, strike: Float[Array, "... 1"]) -> Float[Array, "... expiries"]:
-        """Return the vols of X on the quoted expiries."""
+        """Return the vols of X at the quoted expiries."""
         shape = (*strike.shape[:-1], self.expiries.size)
         strike, *rows = (
             jnp.broadcast_to(x, shape) for x in (strike, self.expiries, self.forwards, self.cash)
@@ -64,12 +64,12 @@ class StockVols(eqx.Module):
         return vols_above(quoted, times, forwards, strike, cash)
 
     def shifted(self, vol: Number) -> "StockVols":
-        """Return the same with every quoted vol up by `vol` (per 1.00)."""
+        """Return the same with every quoted vol shifted by `vol` (per 1.00)."""
         return StockVols(self.surface.shifted(vol), self.forwards, self.cash)
 
 
 def stock_model(model: WithDividends) -> Any:
-    """Return the model of X, of the kind of the model's base: the spot is X plus the cash dividends to come."""
+    """Return the model of X, of the type of the model's base; the spot is X plus future cash dividends."""
     found, vol = model.stock, getattr(model.base, "vol", None)
     if not isinstance(vol, VolSurface) or model.dividends.cash is None:
         return found
@@ -82,21 +82,21 @@ def stock_model(model: WithDividends) -> Any:
 def vols_above(vols: Array, times: Array, forwards: Array, strikes: Array, cash: Array) -> Array:
     """Return the vols of X at which options on X have the prices of options on S = X + cash.
 
-    With a negative `cash` it goes the other way, from vols of X to those of S.
+    A negative `cash` converts in the other direction, from vols of X to those of S.
 
     Args:
         vols: The vols of S at the strikes of S, which are `strikes` + `cash`.
         times: The expiries in years.
         forwards: The forwards of X.
         strikes: The strikes of X.
-        cash: The cash b on the expiries; all five are of one shape.
+        cash: The cash b at the expiries; all five arguments have one shape.
     """
     raw_forward, raw_strike, quoted = forwards + cash, strikes + cash, vols * jnp.sqrt(times)
     far = jnp.log(raw_forward / raw_strike)
     side = jnp.where(far > 0.0, -1.0, 1.0).astype(far.dtype)  # out of the money
     value = black(raw_forward, raw_strike, quoted, side) / jnp.sqrt(forwards * strikes)
     k = jnp.log(forwards / strikes)
-    # where the price is lost to rounding, log-moneyness in deviations stays, its leading order
+    # where the price underflows, keep log-moneyness in standard deviations, the leading order
     known = value > 1e3 * jnp.finfo(value.dtype).tiny
     std = implied_std(
         jnp.where(known, value, 0.1), jnp.where(known, k, 0.0), jnp.where(known, side, 1.0)
@@ -106,17 +106,17 @@ def vols_above(vols: Array, times: Array, forwards: Array, strikes: Array, cash:
 
 
 def market_above_cash(market: Market, name: str | None = None) -> Market:
-    """Return the market of X for each equity with dividends of known dates: S = X + b, as in `WithDividends`.
+    """Return the market of X for equities with dividends on known dates: S = X + b, as in `WithDividends`.
 
-    Its spot, yield and vols are those of X, so that a model that is fitted there has the parameters of X, and
-    `with_dividends_of` makes it one of S. The vols are `SmileQuotes` at the strikes K - b(T). A quote weighs as
-    much as its vol of S moves with that of X: residuals are those of vols of S, to first order. A price of an
-    option out of the money that X cannot have has no vol, and its quote is missing there: the strike is b(T) or
-    less, or it is not much above it.
+    Spot, yield and vols are those of X, so that a model fitted to them has the parameters of X, and
+    `with_dividends_of` turns it into a model of S. The vols are `SmileQuotes` at the strikes K - b(T). The
+    weight of a quote is the derivative of its vol of S to that of X, so that to first order residuals are those
+    of vols of S. If X cannot reproduce the price of an out-of-the-money option, its quote is missing: the
+    strike is at or below b(T), or only slightly above.
 
     Args:
         market: The market of the raw spots.
-        name: The one underlying that is read there; None: all may be.
+        name: The only underlying needed; None for all.
     """
     of_name = market.equities if name is None else {name: market.equities.get(name)}
     payers = {n: e for n, e in of_name.items() if e is not None and e.dividends is not None}
@@ -128,7 +128,7 @@ def market_above_cash(market: Market, name: str | None = None) -> Market:
 
 def _stock(market: Market, name: str, equity: Equity) -> DerivedEquity:
     """Return the market data of X."""
-    model = WithDividends.from_market(market, name, vol=1.0)  # the vol is not read
+    model = WithDividends.from_market(market, name, vol=1.0)  # the vol is ignored
     stock: Any = model.stock
     surface: Any = equity.surface
     expiries = surface.expiries.astype(model.spot.dtype)
@@ -139,7 +139,7 @@ def _stock(market: Market, name: str, equity: Equity) -> DerivedEquity:
 
 @stored_jit
 def _quotes_above(surface: VolSurface, forwards: Array, cash: Array) -> SmileQuotes:
-    """Return the quotes of X; forwards of X and cash: of shape (expiries, 1)."""
+    """Return the quotes of X; forwards (of X) and cash have shape (expiries, 1)."""
     quoted, root = surface.vols, jnp.sqrt(surface.expiries)[:, None]
     raw_strikes, raw_forwards = jnp.broadcast_to(surface.strikes, quoted.shape), forwards + cash
     above = raw_strikes - cash

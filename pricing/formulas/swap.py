@@ -19,9 +19,9 @@ Scalar = Float[Array, ""]
 Payments = Float[Array, " payments"]
 
 _STEPS = 12
-_REACH = 12.0  # standard deviations to which the critical state is looked for
+_REACH = 12.0  # standard deviations within which the critical state is sought
 _NODES = 64
-_STEEPEST = 3.0  # beyond, 64 nodes miss more than 1e-10
+_STEEPEST = 3.0  # above it, the error of 64 nodes exceeds 1e-10
 
 
 def swap_value(product: SwapEntry, model: AbstractRateModel) -> Scalar:
@@ -39,12 +39,13 @@ def swaption_value(product: SwapOption, model: GaussianFactors) -> Scalar:
 def right_to_payments(
     amounts: Payments, times: Payments, sign: Scalar, expiry: Scalar, model: GaussianFactors
 ) -> Scalar:
-    """Return E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z standard normal, a_j the values today.
+    """Return E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z standard normal, a_j today's values.
 
-    amounts: a_j, of `sign` at first and of the other sign later; times: of the payments, years, not before the
-    expiry. One factor: Jamshidian (1989). Two: given one combination of the factors, the other is Jamshidian's;
-    the other integral is over a line, as in Brigo and Mercurio (2006), eq. 4.31, but turned so that the
-    line is the one along which the swap's value does not move, and the integrand hardly does (Gauss, Hermite).
+    amounts: a_j, which have `sign` at first and the opposite sign later; times: payment times in years, not
+    before the expiry. For one factor, Jamshidian (1989). For two factors, Jamshidian's formula applies given
+    one combination of them. The outer integral is over a line, as in Brigo and Mercurio (2006), eq. 4.31, but
+    rotated to the direction in which the swap's value does not change, where the integrand is nearly constant
+    (Gauss-Hermite).
     """
     slopes, covariance = model.slopes(expiry, times), model.state_covariance(expiry)
     if slopes.shape[-1] == 1:
@@ -56,7 +57,7 @@ def right_to_payments(
 def _discounted(
     product: SwapEntry, model: AbstractRateModel
 ) -> tuple[Float[Array, " amounts"], Float[Array, " amounts"]]:
-    """Return today's values and the times of the payments of a swap entered at its one date, in time order."""
+    """Return today's values and the times of the payments of a swap with one entry date, in time order."""
     times, amounts = product.payments(product.entry_dates[0])
     return amounts * model.discount(times), times
 
@@ -77,7 +78,7 @@ def _option_value(amounts: Payments, slopes: Payments, sign: Scalar) -> Scalar:
 
 
 def _balance(owed: Payments, slopes: Payments, s: Float[Array, "1"]) -> Float[Array, "1"]:
-    """Return the log of a payer's receipts over its payments in state s: rising, and nearly a line."""
+    """Return the log ratio of a payer's receipts to payments in state s, increasing and nearly linear."""
     bonds = owed * jnp.exp(-slopes * s - 0.5 * slopes**2)
     tiny = jnp.finfo(bonds.dtype).tiny
     received, paid = (jnp.sum(larger(x, 0.0)) for x in (bonds, -bonds))
@@ -89,8 +90,9 @@ def _two_factor_value(
 ) -> Scalar:
     """Return E[max(sum_j a_j exp(-k_j . z - |k_j|^2 / 2), 0)], z two independent standard normals.
 
-    Along the inner direction the k_j must rise with maturity, or there may be more critical states than one;
-    and rise enough beside the outer one, or the nodes are too few. NaN where that fails: correlations near -1.
+    Along the inner direction the k_j must increase with maturity, otherwise the critical state may not be
+    unique, and sufficiently so relative to the outer direction, otherwise there are too few nodes. The result
+    is NaN if this fails, at correlations near -1.
     """
     along = jax.lax.stop_gradient(_inner_direction(sign * amounts, slopes))
     across = jnp.stack([-along[1], along[0]])
@@ -108,13 +110,13 @@ def _two_factor_value(
 
 
 def _inner_direction(owed: Payments, slopes: Float[Array, "payments 2"]) -> Float[Array, "2"]:
-    """Return the direction of the swap's derivative if slopes rise along it, or else one factor's direction."""
+    """Return the direction of the swap's gradient if slopes increase along it, else that of one factor."""
     own = -(owed @ slopes)
     own = own / jnp.linalg.norm(own)
     return jnp.where(_rises(slopes @ own), own, jnp.array([0.0, 1.0], own.dtype))
 
 
 def _rises(slopes: Payments) -> Array:
-    """Return True if slopes rise with maturity; a date may occur twice, where a leg is padded in front."""
+    """Return True if slopes increase with maturity; padding may repeat a date."""
     rounding = 64.0 * float(jnp.finfo(slopes.dtype).eps) * jnp.max(jnp.abs(slopes))
     return jnp.all(jnp.diff(slopes) >= -rounding)

@@ -1,15 +1,15 @@
-"""Contracts that read the spot at one time alone, under the law of it that a smile of vols implies.
+"""Payoffs of the spot at a single time, under the distribution implied by a smile.
 
-Where C(K) = Black(K, sigma(K)) is the undiscounted call of every strike, P(S_T > K) = -dC/dK and
+With C(K) = Black(K, sigma(K)) the undiscounted call at every strike, P(S_T > K) = -dC/dK and
 E[S_T; S_T > K] = C + K P(S_T > K) (Breeden and Litzenberger 1978, eq. 1), so that
 
     P(S_T > K) = N(d2) - vega sigma'(K),    E[S_T; S_T > K] = F N(d1) - K vega sigma'(K).
 
-A payoff that does not jump at its strike has the value at the vol of that strike. Where the smile has a kink,
-as at a strike of a `VolSurface`, its slope is the mean of both sides: the limit of symmetric call spreads.
+A payoff without a jump at its strike has the value at the vol of that strike. At a kink of the smile, such as a
+strike of a `VolSurface`, the slope is the mean of both sides, the limit of symmetric call spreads.
 
-A power of the spot, as a geometric average of one date with a weight w other than 1, is an integral of calls
-(Carr and Madan 1998, eq. 1): E[S_T^w; S_T > K] and the like exceed those of the vol at K by
+A power of the spot, such as a geometric average over one date with a weight w other than 1, is an integral of
+calls (Carr and Madan 1998, eq. 1): E[S_T^w; S_T > K] and similar terms exceed those at the vol of K by
 
     int_K^inf w (w - 1) k^(w - 2) [Black(k, sigma(k)) - Black(k, sigma(K))] dk.
 """
@@ -38,11 +38,11 @@ from ..products import (
 Scalar = Float[Array, ""]
 
 _POINTS = np.polynomial.legendre.leggauss(128)
-_REACH = 9.0  # standard deviations of the log-spot, from the peak to the end of an integral
+_REACH = 9.0  # standard deviations of the log-spot from the peak to the end of an integral
 
 
 def reads_spot_once(product: AbstractProduct, model: AbstractModel) -> bool:
-    """Return True if a product, in its canonical form, reads one spot at one time alone."""
+    """Return True if a product, in canonical form, reads one spot at a single time."""
     if isinstance(product, Average) and product.multi_asset:
         return model.underlying.size == 1
     if isinstance(product, AverageClaim | DiscreteBarrier):
@@ -63,9 +63,9 @@ def terminal_value(product: Any, model: BlackVol) -> Scalar:
 
 
 def smile_correction(product: Any, model: Any, flat: Any) -> Scalar | float:
-    """Return the value under a model less that under `flat`, the model at the contract's point of the smile.
+    """Return the value under a model less that under `flat`, the model at the contract's smile point.
 
-    0 where the two are the same, and for a product of which `reads_spot_once` is not true.
+    It is 0 if the two models are equal, and for products without `reads_spot_once`.
     """
     if flat is model or not isinstance(model, BlackVol) or not reads_spot_once(product, model):
         return 0.0
@@ -79,19 +79,19 @@ def _claim_value(claim: TerminalClaim, model: BlackVol) -> Scalar:
     std = vol * jnp.sqrt(t)
     share, cash = exercise_probabilities(forward, strike, std, side)
     asset_units, cash_units = claim.units
-    jump = asset_units * strike + cash_units  # of the payoff: 0 for calls and puts
+    jump = asset_units * strike + cash_units  # jump of the payoff: 0 for calls and puts
     skew = side * jump * _vega(forward, strike, std, t) * slope
     return model.discount(t) * (asset_units * forward * share + cash_units * cash - skew)
 
 
 def _vega(forward: Scalar, strike: Scalar, std: Scalar, t: Scalar) -> Scalar:
-    """Return the derivative of an option's undiscounted value in its vol."""
+    """Return the derivative of an option's undiscounted value to its vol."""
     d2 = log_moneyness(forward, strike, std) - 0.5 * std
     return strike * density(d2) * jnp.sqrt(t)
 
 
 def _call(product: Average) -> Claim:
-    """Return the option on one spot that an average of one spot is: on weight * S_T."""
+    """Return an option on an average of one spot as an option on weight * S_T."""
     weight = jnp.ones_like(product.strike)
     if product.average == "arithmetic":
         weight = product.weights_of(1)[0]
@@ -111,7 +111,7 @@ def _power_value(product: Average, model: BlackVol) -> Scalar:
     flat = black(of_power, product.strike, weight * std, side)
 
     def smiles(log_strike: Scalar) -> Scalar:
-        """Return the smile's part of the integrand, in the logarithm of the strike."""
+        """Return the contribution of the smile to the integrand, in log strike."""
         k = jnp.exp(log_strike)
         stds = model.black_vol(t, k) * jnp.sqrt(t), std
         with_smile, without = (black(forward, k, each, side) for each in stds)
@@ -129,7 +129,7 @@ def _power_value(product: Average, model: BlackVol) -> Scalar:
 
 
 def _corridor_value(product: DiscreteBarrier, model: BlackVol) -> Scalar:
-    """Return the value of a contract that is monitored at its expiry alone."""
+    """Return the value of a contract that is monitored only at its expiry."""
     t = product.dates[-1]
     lower, upper = product.lower[-1], product.upper[-1]
     outside = product.paid_below[-1], product.paid_above[-1]
@@ -148,7 +148,7 @@ def _corridor_value(product: DiscreteBarrier, model: BlackVol) -> Scalar:
         return asset, jnp.where(is_between, cash - skew, all_or_none)
 
     def paid(payoff: Payoff, low: Scalar, high: Scalar) -> Scalar:
-        """Return the undiscounted value of claims that pay between two levels only."""
+        """Return the undiscounted value of claims that pay only between two levels."""
         starts = jnp.where(payoff.side > 0.0, larger(payoff.strike, low), low)
         ends = jnp.where(payoff.side > 0.0, high, smaller(payoff.strike, high))
         ends = larger(ends, starts)

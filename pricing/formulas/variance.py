@@ -1,8 +1,8 @@
-"""Realized variances: of steps between dates, and of all times.
+"""Realized variance: on dates, and with continuous monitoring.
 
-On dates under lognormal spots E[log(S_i / S_(i-1))^2] is the variance of the step plus the square of its mean.
-At all times the mean of the quadratic variation is the model's own, of Heston's v the integral of its mean, or,
-of a surface, that of the options of all strikes (Carr and Madan 1998, eq. 10):
+On dates, under lognormal spots, E[log(S_i / S_(i-1))^2] is the variance of the step plus the square of its
+mean. With continuous monitoring, the mean of the quadratic variation comes from the model (for Heston the
+integral of the mean variance) or, for a surface, from the options of all strikes (Carr and Madan 1998, eq. 10):
 
     E[-2 log(S_T / F)] = 2 int (out-of-the-money option of strike K, undiscounted) / K^2 dK,
 
@@ -25,7 +25,7 @@ from .paths import steps_of
 
 Scalar = Float[Array, ""]
 
-_POINTS = np.polynomial.legendre.leggauss(512)  # vols that are linear in strike have kinks
+_POINTS = np.polynomial.legendre.leggauss(512)  # piecewise linear vols have kinks
 _REACH = 9.0  # standard deviations of the log-spot
 
 
@@ -48,7 +48,7 @@ def _value(product: VarianceSwap, model: Any) -> Scalar:
         count = product.num_returns
     else:
         now = jax.lax.stop_gradient(model.spot)
-        # 0; a move that comes adds its square: Gamma
+        # 0 today; its second derivative gives Gamma
         of_this_move = jnp.sum(jnp.log(model.spot / now) ** 2)
         total = _mean_variation(model, product.expiry) + of_this_move
         count = product.annualization * (product.expiry - product.age)
@@ -68,7 +68,7 @@ def _mean_variation(model: AbstractModel, t: Scalar) -> Scalar:
 
 
 def _of_all_strikes(model: BlackVol, t: Scalar) -> Scalar:
-    """Return the variance that options of all strikes imply, by integrals of x = log(K / F) on both sides."""
+    """Return the variance implied by options of all strikes, by integrals over x = log(K / F) on both sides."""
     forward = model.forward(t)
     points, weights = (jnp.asarray(x, forward.dtype) for x in _POINTS)
 

@@ -1,4 +1,4 @@
-"""The equation of a stochastic variance on a grid of log-spots and variances, by alternating directions.
+"""The PDE of stochastic variance on a grid of log-spots and variances, by alternating directions (ADI).
 
 With y = s log(S / anchor), s = +1 or -1, and time to expiry tau,
 u_tau = v/2 u_yy + s (r - q - v/2) u_y + s rho b sqrt(v) u_yv + b^2/2 u_vv + a u_v - r u, where
@@ -23,24 +23,24 @@ from .stencil import first_difference, interpolation, rounded, second_difference
 Scalar = Float[Array, ""]
 Grid = Float[Array, "distances variances"]
 
-# stable from 1/3 on (in 't Hout and Welfert 2009); a stiff mode of one direction keeps half of itself at each
-# step, but .875 of itself at .4, so that the jump of a payoff at a barrier rings
+# stable from 1/3 on (in 't Hout and Welfert 2009); each step halves a stiff mode of one direction,
+# but only scales it by .875 at .4, where a payoff jump at a barrier would ring
 _THETA = 1.0 / 3.0
 
 
 Rates = tuple[Scalar, Scalar]
-"""The rate of interest and the dividend yield, per year."""
+"""The interest rate and the dividend yield, per year."""
 
 Slopes = tuple[Grid, Grid, Grid]
-"""dt times the parts of A u: those taken explicitly, along distance, and along variance."""
+"""dt times the parts of A u: the explicit part, along distance, and along variance."""
 
 
 class Operator(eqx.Module):
-    """The right-hand side: along distance and along variance (`across`), at the mean rates, and the rest.
+    """The right-hand side: along distance and variance (`across`), at mean rates, and the rest.
 
-    The far end, the last of y, is linear in the spot; the first is a barrier, whose node keeps its value, or
-    another far end (has_barrier 1 or 0). rates: the means of the forward rates of interest and of dividends.
-    interior: [distances], 0 on the barrier.
+    The last node of y is a far end, linear in the spot; the first is a barrier with a fixed value, or another
+    far end (has_barrier 1 or 0). rates: mean forward rates of interest and dividends. interior: [distances], 0
+    at the barrier.
     """
 
     rates: Rates
@@ -82,7 +82,7 @@ class Operator(eqx.Module):
         slope_y = [(band * interior)[:, None] for band in d1]
         between_ends = jnp.pad(jnp.ones_like(y[1:-1]), 1)
         mixed_v = [between_ends[:, None] * (band * cross)[None, :] for band in e1]
-        discounted = -decay[1] * interior  # differences of what is constant are zero
+        discounted = -decay[1] * interior  # differences of constants are zero
         sums = discounted[:, None], discounted[:, None], 0.0, 0.0
         bands = along_y, along_v, slope_y, mixed_v
         operators = (Tridiagonal.with_sums(rest, *x) for rest, x in zip(sums, bands, strict=True))
@@ -91,7 +91,7 @@ class Operator(eqx.Module):
     def explicit(self, u: Grid, excess: Rates) -> Grid:
         """Return the mixed derivative, and the effect of rates above their means.
 
-        Per unit it is s u_y - u of the rate of interest, and -s u_y of that of dividends.
+        Per unit it is s u_y - u for the interest rate, and -s u_y for the dividend rate.
         """
         slope = self.slope_y @ u
         mixed = self.mixed_v.across(slope)
@@ -107,7 +107,7 @@ class Operator(eqx.Module):
 
 
 class Stepper(eqx.Module):
-    """Steps of length dt, both directions factored. operator: its parts over the step, times dt."""
+    """Steps of length dt, with both directions factored. operator: its parts over the step, times dt."""
 
     operator: Operator
     dt: Scalar
@@ -121,10 +121,11 @@ class Stepper(eqx.Module):
         source: Grid | float = 0.0,
         is_first: Bool[Array, ""] | bool = False,
     ) -> Grid:
-        """Take a modified Craig-Sneyd step: the change of a Douglas step, and its explicit parts corrected.
+        """Take a modified Craig-Sneyd step: a Douglas step, then one with corrected explicit parts.
 
-        The first step from a payoff that jumps is implicit Euler, dt / 3 long, with the same matrices: it damps
-        the jump, and one step of first order keeps the scheme of second order (Rannacher 1984).
+        The first step from a payoff with jumps is an implicit Euler step of length dt / 3 with the same
+        matrices: it damps the jump, and a single first-order step keeps the scheme second order (Rannacher
+        1984).
 
         source: The source term added to the equation over the whole step, per year.
         """
@@ -145,9 +146,9 @@ class Stepper(eqx.Module):
 
 
 def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:
-    """Return the length of a step, and where the steps end, back from expiry, as shares of the time.
+    """Return the length of a step and the ends of the steps, back from expiry, as fractions of the time.
 
-    The first of them is implicit Euler, a third as long (`Stepper.step`).
+    The first is an implicit Euler step, a third as long (`Stepper.step`).
     """
     edges = np.append(0.0, _THETA + np.arange(num_steps))
     return float(1.0 / edges[-1]), edges / edges[-1]
@@ -157,13 +158,13 @@ def time_shares(num_steps: int) -> tuple[float, Float[np.ndarray, " edges"]]:
 def forward_rates(
     model: StochasticVariance, times: Float[Array, " times"]
 ) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
-    """Return the mean rates of interest and of dividends over each step between times."""
+    """Return the mean interest and dividend rates over each step between times."""
     mean = lambda factor: -jnp.diff(jnp.log(jax.vmap(factor)(times))) / jnp.diff(times)
     return mean(model.discount), mean(model.dividend_discount)
 
 
 def mean_rates(model: StochasticVariance, expiry: Scalar) -> Rates:
-    """Return the mean rates of interest and of dividends up to expiry."""
+    """Return the mean interest and dividend rates up to expiry."""
     mean = lambda factor: -jnp.log(factor(expiry)) / expiry
     return mean(model.discount), mean(model.dividend_discount)
 
@@ -175,7 +176,7 @@ def excess_rates(rates: tuple[Array, Array], means: Rates) -> tuple[Array, Array
 
 @jaxtape.no_inline(static_argnames="nodes")
 def variance_grid(nodes: int, model: StochasticVariance, expiry: Scalar) -> Array:
-    """Return a grid from zero to where the variance never is, finest at zero."""
+    """Return a grid from zero to an upper bound of the variance, finest at zero."""
     reach = rounded(model.highest_variance(expiry))
     return sinh_grid(jnp.linspace(0.0, 1.0, nodes, dtype=reach.dtype), reach, 0.006 * reach)
 

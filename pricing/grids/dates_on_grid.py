@@ -1,4 +1,4 @@
-"""The dates at which a solution on a grid changes: ex-dates of dividends, and rights to exercise."""
+"""The dates at which a grid solution changes: ex-dates of dividends, and exercise dates."""
 
 import equinox as eqx
 import jax
@@ -9,9 +9,9 @@ from ..market import Dividends
 
 
 class DateOnGrid(eqx.Module):
-    """A date: the dividend of an ex-date, then a right to exercise; stacked, the latest first.
+    """A date with a dividend, then a right to exercise; stacked, the latest first.
 
-    time: years; before: the date before it, 0 of the first; cash, proportion: the dividend, 0 without one;
+    time: years; before: the previous date, 0 for the first; cash, proportion: the dividend, 0 without one;
     is_date: 1 with a right to exercise, else 0.
     """
 
@@ -25,10 +25,10 @@ class DateOnGrid(eqx.Module):
 def dates_of(
     ends: Float[Array, " periods"], is_date: Float[Array, " periods"], dividends: Dividends
 ) -> DateOnGrid:
-    """Return the ex-dates and the ends of periods in order.
+    """Return the ex-dates and the ends of periods, in order.
 
-    An ex-date that is not between now and expiry pays nothing. It stands somewhere in between, where the steps
-    up to it are of use.
+    An ex-date that is not between now and expiry pays nothing. It is placed somewhere in between, so that its
+    steps refine the grid.
     """
     expiry, count = ends[-1], dividends.times.size
     between = expiry * jnp.arange(1, count + 1, dtype=dividends.times.dtype) / (count + 1)

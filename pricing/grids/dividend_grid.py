@@ -1,13 +1,13 @@
-"""One asset that pays dividends, by finite differences in the logarithm of its raw spot.
+"""One asset with dividends, by finite differences in the logarithm of its raw spot.
 
-With y = s log(S / anchor), s = +1 or -1, the value w discounted to today solves between ex-dates
+With y = s log(S / anchor), s = +1 or -1, the value w, discounted to today, solves between ex-dates
 
     w_t + sigma^2 g^2 / 2 (w_yy - s w_y) + s (r - q) w_y = 0,    g = max(1 - b(t) / S, 0),
 
-b the value of the cash to come: `WithDividends` with escrowed dynamics has S = X + b, so that dS = (r - q) S dt
-+ sigma (S - b) dW; with spot dynamics b is 0. On an ex-date w before is w after at S (1 - proportion) - cash.
-Each step takes the integrals of sigma^2 and of r - q, by TR-BDF2 (Bank et al. 1985); a right to exercise at any
-time is held above its payoff by the splitting of Ikonen and Toivanen (2009).
+with b the value of future cash: `WithDividends` with escrowed dynamics has S = X + b, so that dS = (r - q) S dt
++ sigma (S - b) dW; with spot dynamics b is 0. On an ex-date, w before at S is w after at S (1 - proportion) -
+cash. Each step is TR-BDF2 (Bank et al. 1985) with the integrals of sigma^2 and r - q; the splitting of Ikonen
+and Toivanen (2009) keeps a right to exercise at any time above its payoff.
 """
 
 import math
@@ -37,15 +37,15 @@ Nodes = Float[Array, " nodes"]
 
 _REACH = 6.5  # standard deviations from the spot
 _SHARE = 2.0 - math.sqrt(2.0)
-"""The share of a step that the trapezoidal rule takes; with it both stages have one matrix."""
-_FEWEST_STEPS = 6  # between two dates
+"""The fraction of a step for the trapezoidal rule, for which both stages have the same matrix."""
+_FEWEST_STEPS = 6  # fewest steps between two dates
 
 
 class _Terms(eqx.Module):
-    """The contract that is solved: a terminal claim, or a rebate less it; rights as in `ExercisePeriods`.
+    """The contract to solve: a terminal claim, or a rebate less a claim; rights as in `ExercisePeriods`.
 
-    anchor: the spot at y = 0, a barrier if has_barrier is 1; at_barrier: what is paid there; is_excess: 1 where
-    the payoff is rebate - claim.
+    anchor: the spot at y = 0, a barrier if has_barrier is 1; at_barrier: the payment there; is_excess: 1 if the
+    payoff is rebate - claim.
     """
 
     claim: Claim
@@ -77,7 +77,7 @@ def _vanilla(strike: Scalar, side: Scalar, expiry: Scalar) -> Claim:
 
 
 def _payoff(product: SingleBarrier) -> Claim:
-    """Return the payoff of a contract whose barrier was not hit; cash is paid above next to nothing."""
+    """Return the payoff of a contract whose barrier was not hit; cash is a claim with a tiny strike."""
     if product.cash is None:
         return _vanilla(product.strike, product.side, product.expiry)
     one = jnp.ones_like(product.barrier)
@@ -99,7 +99,7 @@ def exercise_value(
 ) -> Scalar:
     """Return the value, in currency, of a right to exercise on dates or at any time."""
     zero, one = jnp.zeros_like(right.side), jnp.ones_like(right.side)
-    is_date = right.is_date.at[-1].set(0.0)  # the payoff is paid then in any case
+    is_date = right.is_date.at[-1].set(0.0)  # the payoff is paid there in any case
     terms = _Terms(
         _vanilla(right.strike, right.side, right.ends[-1]),
         *(one, right.strike, zero, zero, zero, zero),
@@ -113,7 +113,7 @@ def exercise_value(
 def barrier_value(
     product: SingleBarrier, model: WithDividends, sizes: tuple[int, int], schedule: AbstractSchedule
 ) -> Scalar:
-    """Return the value, in currency, of an option with a barrier that is watched at all times."""
+    """Return the value, in currency, of an option with a continuously monitored barrier."""
     zero, living, into = jnp.zeros_like(product.side), product.barrier_direction, product.knocks_in
     ends, nothing = product.expiry[None], zero[None]
     is_in = jnp.where(into, 1.0, zero)
@@ -140,9 +140,9 @@ def _extrapolated(
     sizes: tuple[int, int],
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Return the value extrapolated from a grid and one of half its nodes and steps, as errors are squares.
+    """Return the value extrapolated from a grid and one with half its nodes and steps (second order).
 
-    It is NaN if the cash is worth the spot or more.
+    It is NaN if the value of the cash is not below the spot.
     """
     nodes, steps = sizes
     fine, coarse = (
@@ -170,7 +170,7 @@ class _Law(eqx.Module):
         return self.variance_model.state_variance(t)
 
     def log_growth(self, t: Array) -> Array:
-        """Return the growth by rates and yields from today, without dividends."""
+        """Return the log growth from rates and yields since today, without dividends."""
         base = self.model.base
         return jnp.vectorize(lambda t: jnp.log(base.dividend_discount(t) / base.discount(t)))(t)
 
@@ -178,14 +178,14 @@ class _Law(eqx.Module):
         return jnp.vectorize(self.model.base.discount)(t)
 
     def escrow(self, t: Array) -> Array:
-        """Return the part of the spot that does not move."""
+        """Return the deterministic part of the spot."""
         return self.model.cash(t) if self.model.dynamics == "escrowed" else jnp.zeros_like(t)
 
 
 class _Steps(eqx.Module):
-    """The times of steps back from each event to the one before, and what the law says of them, stacked.
+    """The steps back from each event to the one before, with their coefficients, stacked.
 
-    escrow: at the middles of the steps.
+    escrow: at the midpoints of the steps.
     """
 
     time: Array
@@ -262,7 +262,7 @@ def _solution(
 
 
 class _Step(eqx.Module):
-    """A step of TR-BDF2 back in time; far ends are linear in the spot, a barrier has its value."""
+    """A TR-BDF2 step back in time; far ends are linear in the spot, a barrier has a fixed value."""
 
     orientation: Scalar
     gap: Scalar
@@ -298,7 +298,7 @@ class _Step(eqx.Module):
 def _before_ex_date(
     w: Nodes, y: Nodes, gap: Scalar, spots: Nodes, terms: _Terms, event: DateOnGrid
 ) -> Nodes:
-    """Return the values before a dividend: those after it where it leaves the spot, by cubic interpolation."""
+    """Return the values before a dividend: those after it at the reduced spot, by cubic interpolation."""
     least = 0.5 * jnp.minimum(spots[0], spots[-1])
     left = larger(spots * (1.0 - event.proportion) - event.cash, least)
     at = jnp.clip(terms.orientation * jnp.log(left / terms.anchor), y[0], y[-1])
@@ -316,9 +316,9 @@ def _before_ex_date(
 
 
 def _grid(terms: _Terms, law: _Law, at: Scalar, num_nodes: int) -> tuple[Nodes, Scalar]:
-    """Return equal nodes around the spot, from a barrier on where it is near, and the gap between them.
+    """Return equally spaced nodes around the spot, from the barrier if it is near, and their spacing.
 
-    They do not change under small bumps, and are not differentiated.
+    They are constant under small bumps, and are not differentiated.
     """
     today = jnp.zeros_like(at)
     terms, law, at = jax.lax.stop_gradient((terms, law, at))

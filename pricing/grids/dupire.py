@@ -1,4 +1,4 @@
-"""Terminal claims under a local volatility, by finite differences for the part beyond Black's formula."""
+"""Terminal claims under local volatility, by finite differences for the difference from Black's formula."""
 
 from typing import Any
 
@@ -32,12 +32,11 @@ def local_vol_value(
 ) -> Scalar:
     """Return the value in currency: discount (B(y, A) + d(y)) at y = log(forward / strike).
 
-    With y the logarithm of the forward over the strike, s(t, y) the local variance and tau the time to expiry
-    the undiscounted value solves u_tau = s / 2 (u_yy - u_y). B is Black's formula with the variance A that s
-    has along the strike, so B_tau = s(t, 0) / 2 (B_yy - B_y), and the rest, d = u - B, is 0 at expiry and
-    driven by (s(t, y) / s(t, 0) - 1) B_tau, which vanishes at the strike: d is smooth, and 0 if s is flat.
-    Crank and Nicolson's scheme, the source integrated over each step; nodes are dense at the strike, steps at
-    expiry.
+    With y = log(forward / strike), s(t, y) the local variance and tau the time to expiry, the undiscounted
+    value solves u_tau = s / 2 (u_yy - u_y). B is Black's formula with the variance A integrated along the
+    strike, so B_tau = s(t, 0) / 2 (B_yy - B_y). The rest, d = u - B, is 0 at expiry and has the source (s(t, y)
+    / s(t, 0) - 1) B_tau, which vanishes at the strike: d is smooth, and 0 if s is flat. The scheme is
+    Crank-Nicolson, with the source integrated over each step; nodes are dense at the strike, steps at expiry.
     """
     log_forward = jnp.log(model.forward(product.expiry) / product.strike)
     variances_at = model.local_variances
@@ -87,7 +86,7 @@ def _payoff(claim: TerminalClaim, y: Nodes) -> Nodes:
 
 
 def _nodes(variances: LocalVariance, expiry: Scalar, log_forward: Scalar, count: int) -> Nodes:
-    """Return an odd number of nodes, symmetric, standing still under small moves of the market."""
+    """Return an odd number of symmetric nodes, which are constant under small moves of the market."""
     strike_and_forward = jnp.stack([-log_forward, jnp.zeros_like(log_forward)])
     std = jnp.sqrt(jnp.max(variances.total_variance(expiry, strike_and_forward)))
     reach, fine = rounded(jnp.abs(log_forward) + _REACH * std), rounded(_FINE * std)

@@ -1,4 +1,4 @@
-"""The form of every right to exercise on a grid: one program serves American and Bermudan options."""
+"""The canonical form of exercise rights on a grid: American and Bermudan options share one program."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,13 +13,13 @@ _LEAST = 4
 
 
 class ExercisePeriods(AbstractProduct):
-    """The right to side * (S - strike) on some of the times that end periods, or at any time.
+    """The right to receive side * (S - strike) at the ends of some periods, or at any time.
 
     Attributes:
         strike: The strike in units of the spot.
         side: +1 for a call, -1 for a put.
-        dates: When periods end, in years, the last one at expiry, of shape (periods,).
-        is_date: 1 where a period ends with a right to exercise, else 0, of shape (periods,).
+        dates: The ends of the periods in years, the last at expiry, of shape (periods,).
+        is_date: 1 if a period ends with a right to exercise, else 0, of shape (periods,).
         any_time: 1 if the right may be exercised at any time, else 0.
     """
 
@@ -31,14 +31,14 @@ class ExercisePeriods(AbstractProduct):
 
     @property
     def ends(self) -> Float[Array, " periods"]:
-        """The times that end one contract's periods: equal ones for a right to exercise at any time."""
+        """The ends of a contract's periods; equally spaced for a right to exercise at any time."""
         shares = jnp.arange(1, self.dates.size + 1, dtype=self.dates.dtype) / self.dates.size
         return jnp.where(self.any_time > 0.0, self.dates[-1] * shares, self.dates)
 
 
 @stored_jit
 def exercise_periods(right: EarlyExercise) -> ExercisePeriods:
-    """Return a right to the spot of one asset, or a batch of them, in at least four periods."""
+    """Return exercise rights on the spot of one asset, or a batch of them, in at least four periods."""
     assert isinstance(right, SpotOption)
     times, is_right = _apart(right.exercise_times())
     parts = -(-_LEAST // times.shape[-1])
@@ -55,7 +55,7 @@ def exercise_periods(right: EarlyExercise) -> ExercisePeriods:
 def _apart(
     times: Float[Array, "*#batch dates"],
 ) -> tuple[Float[Array, "*#batch dates"], Float[Array, "*#batch dates"]]:
-    """Return dates in equal steps to the first one, which may be repeated, and 1 for those with a right."""
+    """Return dates with equal steps to the first, which may be repeated, and 1 for those with a right."""
     is_first = times == times[..., :1]
     place = jnp.cumsum(jnp.ones_like(times), axis=-1)
     count = jnp.sum(is_first.astype(times.dtype), axis=-1, keepdims=True)

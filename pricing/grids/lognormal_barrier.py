@@ -1,10 +1,10 @@
-"""Continuous barriers under lognormal spots whose rate and volatility move in time, by finite differences.
+"""Continuous barriers under lognormal spots with time-dependent rate and vol, by finite differences.
 
-With y = s log(S / B), s = +1 on the living side of the barrier B, the value w discounted to today solves
-w_t + sigma(t)^2 / 2 (w_yy - s w_y) + s (r(t) - q) w_y = 0. Each step takes the integrals of sigma^2 and of
-r - q, so that curves and term structures enter without an error of their own. A step is one of TR-BDF2 (Bank
-et al. 1985; Hosea and Shampine 1996): of second order, and it damps what Crank and Nicolson's scheme lets
-oscillate beside a barrier where the volatility rises at once.
+With y = s log(S / B), where s = +1 if the option is alive above the barrier B, else -1, the value w, discounted
+to today, solves w_t + sigma(t)^2 / 2 (w_yy - s w_y) + s (r(t) - q) w_y = 0. Each step uses the integrals of
+sigma^2 and r - q, so that curves and term structures add no error. A step is TR-BDF2 (Bank et al. 1985; Hosea
+and Shampine 1996): second order, and it damps the oscillations that Crank-Nicolson has near a barrier where the
+volatility jumps.
 """
 
 import math
@@ -28,7 +28,7 @@ Nodes = Float[Array, " nodes"]
 
 _REACH = 6.5  # standard deviations from the spot
 _SHARE = 2.0 - math.sqrt(2.0)
-"""The share of a step that the trapezoidal rule takes; with it both stages have one matrix."""
+"""The fraction of a step for the trapezoidal rule, for which both stages have the same matrix."""
 
 
 def lognormal_barrier_value(
@@ -38,10 +38,10 @@ def lognormal_barrier_value(
     num_steps: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Return the value in currency, extrapolated from a grid and one of half its nodes and half its steps.
+    """Return the value in currency, extrapolated from a grid and one with half its nodes and steps.
 
-    Both errors fall with the square, so that (4 fine - coarse) / 3 has none of them (Richardson). A spot on or
-    beyond the barrier has touched it.
+    Both errors are second order, so (4 fine - coarse) / 3 cancels them (Richardson). A spot on or beyond the
+    barrier has touched it.
     """
     alive = product.is_inside(model.spot)
     if product.far_barrier is None:
@@ -71,12 +71,10 @@ def _living_value(
     num_steps: int,
     schedule: AbstractSchedule,
 ) -> Scalar:
-    """Return the knock-out at a spot on the living side, or the knock-in less the vanilla option."""
+    """Return the knock-out at a spot inside the region, or the knock-in less the vanilla option."""
     side, expiry = product.barrier_direction, product.expiry
     shares = jnp.arange(num_steps + 1, dtype=expiry.dtype) / num_steps
-    times = expiry * (
-        1.0 - shares**2
-    )  # dense at expiry, where the payoff has its kink and its jump
+    times = expiry * (1.0 - shares**2)  # dense at expiry, where the payoff has a kink and a jump
     variances = model.state_variance(times)
     log_growth = jnp.log(jax.vmap(model.forward)(times) / model.spot)
     discounts = jax.vmap(model.discount)(times)
@@ -93,7 +91,7 @@ def _living_value(
     growth = discounts[0] * jnp.exp(log_growth[0] - log_growth)
 
     def exercised(y: Scalar) -> Array:
-        """Return today's value, at all times, of exercising for sure or not at all, or of the cash."""
+        """Return today's value, at all times, of certain exercise, of none, or of the cash."""
         if product.cash is not None:
             return jnp.broadcast_to(discounts[0] * product.cash, growth.shape)
         spots = product.barrier * jnp.exp(side * y)
@@ -111,7 +109,7 @@ def _living_value(
     interior = jnp.ones_like(y).at[0].set(0.0).at[-1].set(0.0)[:, None]
 
     def step(w: Array, of_step: tuple[Array, ...]) -> tuple[Array, None]:
-        # low and high: the values at both ends after each of the two stages
+        # low, high: the values at both ends after each of the two stages
         variance, drift, low, high = of_step
         spread = 0.5 * variance / gap**2
         slope = 0.5 * side * (drift - 0.5 * variance) / gap
@@ -132,9 +130,9 @@ def _living_value(
 
 
 def _ends(at: Scalar, variance: Scalar, log_growth: Array) -> tuple[Scalar, Scalar]:
-    """Return the first and the last node around the spot, from the barrier on where it is near.
+    """Return the first and last node around the spot, starting at the barrier if it is near.
 
-    They do not change under small bumps, and are not differentiated.
+    They are constant under small bumps, and are not differentiated.
     """
     at, log_growth = jax.lax.stop_gradient((at, log_growth))
     reach = _REACH * jnp.sqrt(jax.lax.stop_gradient(variance)) + jnp.max(jnp.abs(log_growth))

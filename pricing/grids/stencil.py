@@ -1,4 +1,4 @@
-"""Uneven grids, three-point differences on them, and smooth interpolation between their nodes."""
+"""Nonuniform grids, three-point differences on them, and smooth interpolation between their nodes."""
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,12 @@ Bands = tuple[Nodes, Nodes, Nodes]
 def sinh_grid(
     shares: Float[Array, " nodes"], reach: Float[Array, "..."], fine: Float[Array, ""]
 ) -> Nodes:
-    """Return 0 at the share 0 and +-`reach` at +-1, finest at 0, with slope fine * arcsinh(reach / fine)."""
+    """Return a sinh map of [-1, 1] to +-`reach`, finest at 0, with slope fine * arcsinh(reach / fine)."""
     return fine * jnp.sinh(shares * jnp.arcsinh(reach / fine))
 
 
 def rounded(x: Float[Array, ""]) -> Float[Array, ""]:
-    """Return x rounded to a power of 2^(1/4), so that grids do not change under bumps; not differentiated."""
+    """Return x rounded to a power of 2^(1/4), so that bumps do not change grids; not differentiated."""
     return 2.0 ** (jnp.round(4.0 * jnp.log2(jax.lax.stop_gradient(x))) / 4.0)
 
 
@@ -42,7 +42,7 @@ def second_difference(x: Nodes) -> Bands:
 
 
 def _spacings(x: Nodes) -> tuple[Nodes, Nodes]:
-    """Return distances to the left and to the right neighbor; the ends repeat their only one."""
+    """Return the distances to the left and right neighbors; the ends repeat their only distance."""
     gaps = jnp.diff(x)
     return jnp.concatenate([gaps[:1], gaps]), jnp.concatenate([gaps, gaps[-1:]])
 

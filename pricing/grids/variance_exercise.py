@@ -1,10 +1,11 @@
 """Rights to exercise under a stochastic variance, with or without dividends on known dates.
 
-The equation of `alternating_directions` is solved in y = log(Y / anchor), Y the model's own process between all
-ex-dates: S = share(t) Y + cash(t), share(t) left by proportional dividends, cash(t) the value of those in cash
-later (`WithDividends`). Y does not fall on ex-dates; the payoff side (share Y + cash - strike) moves in time.
-On an ex-date a right to exercise at any time is compared with the payoff before the dividend as well. Such a
-right solves u_tau = A u + lambda, u >= payoff, by the splitting of Ikonen and Toivanen (2009).
+The PDE of `alternating_directions` is solved in y = log(Y / anchor), where Y is the model's process without
+dividends: S = share(t) Y + cash(t), with share(t) what proportional dividends leave and cash(t) the value of
+later cash dividends (`WithDividends`). Y does not fall on ex-dates; instead the payoff side (share Y + cash -
+strike) moves in time. On an ex-date, a right to exercise at any time is also compared with the payoff before
+the dividend. Such a right solves u_tau = A u + lambda, u >= payoff, by the splitting of Ikonen and Toivanen
+(2009).
 """
 
 import functools
@@ -40,15 +41,15 @@ from .stencil import averaged_vanilla, rounded, sinh_grid
 
 Scalar = Float[Array, ""]
 
-_FEWEST_STEPS = 4  # between two dates
-_LEAST = 1e-6  # of the strike: Y is above it for sure
-_LEAST_ANCHOR = 0.05  # of the strike: the nodes stay where Y may be
+_FEWEST_STEPS = 4  # fewest steps between two dates
+_LEAST = 1e-6  # relative to the strike: Y is certain to be above
+_LEAST_ANCHOR = 0.05  # relative to the strike: keeps the nodes where Y may be
 
 
 class _Terms(eqx.Module):
     """The payoff side (share Y + cash - strike), or nothing, on nodes of Y.
 
-    spots: Y on the nodes; any_time: whether it may be had at any time.
+    spots: Y at the nodes; any_time: whether exercise is possible at any time.
     """
 
     spots: Float[Array, " nodes"]
@@ -80,10 +81,10 @@ class _Spot(eqx.Module):
 
 
 class _Periods(eqx.Module):
-    """The periods between two dates, stacked, the latest first.
+    """The periods between dates, stacked, the latest first.
 
-    date: the date that ends a period; at, before: after and before its dividends; length: of one step;
-    excess: the rates of the steps; then: the coefficients at the end of each step, back in time.
+    date: the date that ends a period; at, before: coefficients after and before its dividends; length: that of
+    one step; excess: the rates of the steps; then: the coefficients at the end of each step, back in time.
     """
 
     date: DateOnGrid
@@ -99,7 +100,7 @@ class _Periods(eqx.Module):
     ) -> "_Periods":
         times = jnp.linspace(dates.time, dates.before, count + 1, axis=1)
         moves = (dates.time > dates.before)[:, None]
-        whole = jnp.linspace(dates.time[0], 0.0, count + 1)  # in place of a period of no length
+        whole = jnp.linspace(dates.time[0], 0.0, count + 1)  # replaces a period of length 0
         rates = jax.vmap(lambda t: forward_rates(own, t))(jnp.where(moves, times, whole))
         at = _Spot.at(model, dates.time)
         length = (dates.time - dates.before) / count
@@ -117,7 +118,7 @@ def exercise_value(
 
     Args:
         right: The contract.
-        model: The model of one asset; with dividends, of its raw spot.
+        model: The model of one asset; with dividends, a model of its raw spot.
         sizes: The numbers of nodes along the log-spot and the variance, and of steps.
         schedule: The checkpointing schedule of the steps.
     """
@@ -150,7 +151,7 @@ def exercise_value(
 
 
 def _with_dividends(model: Any) -> tuple[WithDividends, Any]:
-    """Return a model with its dividends, which may be none, and the model of Y."""
+    """Return a model with its dividends (possibly none), and the model of Y."""
     if isinstance(model, WithDividends):
         return model, replace(model.base, spot=model.stock.spot)
     none = jnp.zeros((0,), model.spot.dtype)
@@ -164,7 +165,7 @@ def _back(
     state: tuple[Grid, Grid],
     period: _Periods,
 ) -> tuple[tuple[Grid, Grid], None]:
-    """Step back over one period: from the right and the dividend of its end to the date before it."""
+    """Step back over one period: from the right and the dividend at its end to the previous date."""
     (u, force), date = state, period.date
     u = jnp.where(date.is_date > 0.0, larger(u, terms.payoff(period.at)), u)
     falls = terms.any_time & ((date.cash > 0.0) | (date.proportion > 0.0))
@@ -177,7 +178,7 @@ def _back(
 def _step(
     terms: _Terms, stepper: Stepper, state: tuple[Grid, Grid], of_step: tuple[Rates, _Spot]
 ) -> tuple[tuple[Grid, Grid], None]:
-    """Step back the value and, where exercise is free at any time, the force that keeps it above the payoff."""
+    """Step back the value and, for exercise at any time, the multiplier that keeps it above the payoff."""
     (u, force), (excess, spot) = state, of_step
     payoff, dt = terms.payoff(spot), stepper.dt
     free = stepper.step(u, excess, force)
@@ -190,7 +191,7 @@ def _step(
 
 @jaxtape.no_inline(static_argnames="nodes")
 def _both_sides(nodes: int, model: StochasticVariance, expiry: Scalar, distance: Scalar) -> Array:
-    """Return nodes on both sides of the strike, out to where nothing matters, finest at the strike."""
+    """Return nodes on both sides of the strike, up to a negligible region, finest at the strike."""
     std = jnp.sqrt(model.total_variance(expiry))
     reach, fine = rounded(jnp.abs(distance) + 5.0 * std), rounded(0.5 * std)
     return sinh_grid(jnp.linspace(-1.0, 1.0, nodes, dtype=reach.dtype), reach, fine)

@@ -1,4 +1,4 @@
-"""Backward induction over dates by quadrature: exercise, knock-out, American options as lists of dates."""
+"""Backward induction over dates by quadrature: exercise, knock-out, American options by extrapolation."""
 
 from .exercise import CashFlow as CashFlow
 from .exercise import Exercise as Exercise

@@ -1,4 +1,4 @@
-"""American options as Bermudan ones: values on more and more dates, extrapolated."""
+"""American options as the extrapolated limit of Bermudan options on more and more dates."""
 
 import equinox as eqx
 import jax
@@ -14,9 +14,9 @@ from .exercise import cash_flows, induction, nothing_later
 
 Scalar = Float[Array, ""]
 
-CROWDING = 3  # dates at expiry * (k / n)^3: today's steps are short, where the value is asked for
-COARSEST = 4  # of the three lists of dates the shortest has a fourth of the longest
-_ORDERS = (1.0, 1.5)  # of the two leading terms of the error, in 1 / n
+CROWDING = 3  # dates at expiry * (k / n)^3: steps are short near today
+COARSEST = 4  # ratio of the longest to the shortest of the three lists of dates
+_ORDERS = (1.0, 1.5)  # orders in 1 / n of the two leading error terms
 
 
 def american_dates(expiry: Scalar, num_dates: int) -> Float[Array, " dates"]:
@@ -34,9 +34,9 @@ def american_by_dates(
 ) -> Scalar:
     """Return the value in currency, max(exercised now, held), held = V_n + a / n + b / n^{3/2} + ...
 
-    V_n is the value of the right to exercise on n dates, for n all of `dates`, a half and a fourth of them.
-    Each list is part of the one before: one program, with dates closed. The error of V_n is of order 1 / n,
-    then n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion).
+    V_n is the value of the right to exercise on n dates, with n all, a half and a quarter of `dates`. Each list
+    is part of the one before, so one program with some dates disabled serves all. The error of V_n is of order
+    1 / n, then n^{-3/2} (Howison and Steinberg, Appl. Math. Finance 14, 2007; a matched expansion).
 
     dates: the dates of `american_dates`, a multiple of 4 of them; num_nodes: the nodes of each (`Quadrature`).
     """
@@ -58,6 +58,6 @@ def american_by_dates(
 
 
 def _extrapolation(lists: np.ndarray) -> np.ndarray:
-    """Return weights of the values on n / lists dates that sum to 1 and cancel the error's leading terms."""
+    """Return weights of the values on n / lists dates that sum to 1 and cancel the leading error terms."""
     terms = lists[None, :] ** np.array([0.0, *_ORDERS])[:, None]
     return np.linalg.solve(terms, np.eye(lists.size)[0])

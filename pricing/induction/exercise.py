@@ -18,17 +18,17 @@ Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
 NUM_VALUES = 40  # Chebyshev points: exp(8 sqrt(v) x) to rounding up to a state variance v of 4
-_SEARCHED = 6.5  # standard deviations: the decision further out has no weight
-_MOST_TILT = 1.5  # values off the center of the state's range by more lose digits at its end
-_BREAKS = 2  # a region of exercise has two ends at most
+_SEARCHED = 6.5  # standard deviations: decisions further out have negligible weight
+_MOST_TILT = 1.5  # larger shifts from the center of the state's range lose digits at its end
+_BREAKS = 2  # an exercise region has at most two ends
 
 
 class CashFlow(eqx.Module):
-    """The gain of exercising at one date, or at several dates if its leaves are stacked.
+    """The exercise value at one date, or at several dates if its leaves are stacked.
 
     date: years. discount_factor: today's value of 1 paid then. exercise_value: in currency of that date, on the
-    states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), v the state's variance at that date. is_again: 1 where
-    the date after it is the same, else 0.
+    states x = STDS sqrt(v) chebyshev_points(NUM_VALUES), with v the state's variance at that date. is_again: 1
+    where the date after it is the same, else 0.
     """
 
     date: Float[Array, "..."]
@@ -40,8 +40,8 @@ class CashFlow(eqx.Module):
 class Exercise(eqx.Module):
     """The node of an exercise date: from the values after the later dates to those after this one.
 
-    V(x) = max(E(x), C(x)), both divided by the numeraire, C(x) = E[V_later | x]. The line is cut where E and C
-    cross, and both sides get Gauss-Legendre nodes. A date that is repeated changes nothing.
+    V(x) = max(E(x), C(x)), both divided by the numeraire, C(x) = E[V_later | x]. The line is split where E and
+    C cross, and each part has Gauss-Legendre nodes. A repeated date changes nothing.
     """
 
     model: GaussianState
@@ -50,7 +50,7 @@ class Exercise(eqx.Module):
     @jax.checkpoint
     def __call__(self, cash_flow: CashFlow, later: Layer) -> Layer:
         is_again = cash_flow.is_again > 0.0
-        # what is computed, and not taken, is finite: as if nothing came later
+        # keep the unused branch finite, as if nothing came later
         apart = Layer(jnp.where(is_again, 0.0, later.variance), later.nodes, later.weighted)
         here = _Decision(self.model, cash_flow, apart)
         breaks = here.boundaries(self.num_panels)
@@ -76,12 +76,12 @@ class _Decision(eqx.Module):
 
     @property
     def radius(self) -> Scalar:
-        """The largest absolute value of the state that is covered."""
+        """The largest absolute value of the state on the grid."""
         return STDS * jnp.sqrt(self.variance)
 
     @property
     def tilt(self) -> Scalar:
-        """The number of standard deviations by which the numeraire moves the state's mean."""
+        """The shift of the state's mean by the numeraire, in standard deviations."""
         held, std = jax.lax.stop_gradient((self, jnp.sqrt(self.variance)))
         up, down = (held.model.deflator(held.cash_flow.date, x) for x in (std, -std))
         return 0.5 * jnp.abs(jnp.log(up / down))
@@ -103,7 +103,7 @@ class _Decision(eqx.Module):
         return self.exercise(x) - self.continuation(x)
 
     def boundaries(self, num_panels: int) -> Float[Array, "2"]:
-        """Return the states between which exercise is optimal; beyond the nodes if it never is."""
+        """Return the states between which exercise is optimal; outside the nodes if it never is."""
         held = jax.lax.stop_gradient(self)
         reach = _SEARCHED / STDS * held.radius
         grid = reach * jnp.linspace(-1.0, 1.0, 2 * num_panels + 1, dtype=reach.dtype)
@@ -116,7 +116,7 @@ def cash_flows(
 ) -> CashFlow:
     """Return the cash flows of all exercise dates, stacked, the latest first.
 
-    dates: years, ascending; None for the product's own.
+    dates: years, ascending; None for those of the product.
     """
     dates = product.exercise_times() if dates is None else dates
 
@@ -138,16 +138,17 @@ def induction(
 ) -> Tape:
     """Return the tape of stacked cash flows, the latest date first; its states are `Layer`s.
 
-    Today's value is `tape(nothing_later(model, num_nodes)).value_today()`. NaN if rates move so much that the
-    numeraire is ill chosen: then take `model.anchored(...)` at the last exercise date, for cash flows and tape.
+    Today's value is `tape(nothing_later(model, num_nodes)).value_today()`. It is NaN if the numeraire is
+    unsuitable for the volatility of rates: then use `model.anchored(...)` at the last exercise date for cash
+    flows and tape.
 
     - **num_nodes**: on the state's whole range; see `Quadrature`.
-    - **schedule**: which states a reverse sweep keeps; None keeps all. The inside of a node is recomputed.
+    - **schedule**: the states that a reverse sweep keeps; None keeps all. Work within a node is recomputed.
     """
     step = Exercise(model, panels_for(num_nodes))
     return Tape().with_schedule(schedule or StoreAll()).append(step, cash_flows)
 
 
 def nothing_later(model: GaussianState, num_nodes: int) -> Layer:
-    """Return the state before the first node of the tape: there is no later date."""
+    """Return the initial state of the tape, in which there is no later date."""
     return Layer.nothing(panels_for(num_nodes) + _BREAKS, model.underlying)

@@ -23,8 +23,8 @@ Points = Float[Array, " points"]
 class BarrierDate(eqx.Module):
     """A date at which the contract ends outside (lower, upper), or several dates if its leaves are stacked.
 
-    time: years; discount_factor: today's value of 1 paid then; lower, upper: of the spot, 0 and infinity for no
-    barrier; paid_below, paid_above: currency, at that date.
+    time: years; discount_factor: today's value of 1 paid then; lower, upper: barriers of the spot, 0 and
+    infinity for none; paid_below, paid_above: in currency at that date.
     """
 
     time: Float[Array, "..."]
@@ -36,7 +36,7 @@ class BarrierDate(eqx.Module):
 
 
 class Corridor(eqx.Module):
-    """The deflated values after a date: a layer between `lower` and `upper`, in the state, constants beyond."""
+    """The deflated values after a date: a layer for states between `lower` and `upper`, constants beyond."""
 
     layer: Layer
     lower: Scalar
@@ -75,10 +75,10 @@ class KnockOut(eqx.Module):
 def knock_out_induction(
     product: DiscreteBarrier, model: LognormalSpots, num_nodes: int, schedule: AbstractSchedule
 ) -> tuple[Tape, Corridor]:
-    """Return the tape of the dates before the last, the latest first, and its first state.
+    """Return the tape of the dates before the last, the latest first, and its initial state.
 
-    The state is the values after the last date: the contract's payoff there if it is still alive. Today's
-    value, without the payments that are due in any case: `tape(state).value_today()`.
+    The initial state holds the payoff at the last date of a contract that is still alive. Today's value,
+    without unconditional payments, is `tape(state).value_today()`.
     """
     alive, discount = product.alive, jax.vmap(model.discount)(product.dates)
     levels = product.lower, product.upper, product.paid_below, product.paid_above
@@ -101,7 +101,7 @@ def knock_out_induction(
 
 
 def paid_always(product: DiscreteBarrier, model: LognormalSpots) -> Scalar:
-    """Return today's value of the payments that no barrier can end."""
+    """Return today's value of the unconditional payments."""
     expiry, claim = product.dates[-1], product.always
     forward, std = model.forward(expiry), jnp.sqrt(model.state_variance(expiry))
     share, cash = exercise_probabilities(forward, claim.strike, std, claim.side)
@@ -116,9 +116,9 @@ def _after(
     num_panels: int,
     value: Callable[[Points, Scalar], Points],
 ) -> Corridor:
-    """Return the values after a date: between the barriers `value`, of a state and its variance.
+    """Return the values after a date; between the barriers, `value` of a state and its variance.
 
-    A missing barrier is far out; nodes are in the intersection of the state's range and the corridor.
+    A missing barrier is placed far out. Nodes cover the intersection of the state's range and the corridor.
     """
     variance, forward = model.state_variance(date.time), model.forward(date.time)
     radius = STDS * jnp.sqrt(variance)

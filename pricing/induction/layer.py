@@ -1,4 +1,4 @@
-"""A value function as a quadrature rule: expectations of it anywhere without interpolation, Nystrom's form."""
+"""A value function as a quadrature rule: expectations without interpolation (Nystrom's method)."""
 
 import functools
 
@@ -15,8 +15,8 @@ Scalar = Float[Array, ""]
 Points = Float[Array, " points"]
 
 NODES_A_PANEL = 16
-STDS = 8.0  # standard deviations of the state that are covered
-NODES_A_STD = 1.5  # nodes in one standard deviation of a step: fewer, and errors rise above 1e-9
+STDS = 8.0  # standard deviations of the state covered by nodes
+NODES_A_STD = 1.5  # nodes per standard deviation of a step: with fewer, errors exceed 1e-9
 
 
 class Layer(eqx.Module):
@@ -31,12 +31,12 @@ class Layer(eqx.Module):
 
     @classmethod
     def nothing(cls, num_panels: int, like: Array) -> "Layer":
-        """Return the layer after the last date, which is zero, in the shape of `num_panels` panels."""
+        """Return the zero layer after the last date, with `num_panels` panels."""
         nodes = jnp.linspace(-1.0, 1.0, num_panels * NODES_A_PANEL, dtype=like.dtype)
         return cls(jnp.zeros((), like.dtype), nodes, jnp.zeros_like(nodes))
 
     def step_variance(self, variance: Scalar) -> Scalar:
-        """Return the variance of the step from a date where the state has this one; 1 if there is no step."""
+        """Return the variance of the step from a date with the given state variance; 1 if there is no step."""
         step = self.variance - variance
         return jnp.where(step > 0.0, step, 1.0)
 
@@ -65,14 +65,14 @@ def gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(count)
 
 
-# the widest gap between two nodes, in mean gaps
+# the widest gap between two nodes relative to the mean gap
 _WIDEST = 0.5 * NODES_A_PANEL * float(np.max(np.diff(gauss_legendre(NODES_A_PANEL)[0])))
 
 
 def quadrature(
     lower: Scalar, upper: Scalar, breaks: Float[Array, " breaks"], num_panels: int
 ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
-    """Return ascending nodes and weights on [lower, upper]: equal panels, cut further at `breaks`."""
+    """Return ascending nodes and weights on [lower, upper]: equal panels, split further at `breaks`."""
     steps = jnp.linspace(0.0, 1.0, num_panels + 1, dtype=lower.dtype)
     inside = clipped(breaks, lower, upper)
     edges = jnp.sort(jnp.concatenate([lower + (upper - lower) * steps, inside]))

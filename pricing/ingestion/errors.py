@@ -1,4 +1,4 @@
-"""Errors of input as values: the mistake, its place, and the remedy."""
+"""Input errors as values: the mistake, its place, and the remedy."""
 
 import itertools
 import json
@@ -17,8 +17,8 @@ class InputError:
 
     Attributes:
         file: The name of the file.
-        line: The line, from 1; None if the mistake has no place.
-        column: The cell in CSV, the character in JSON, from 1; None if the mistake has no place.
+        line: The line, from 1; None if unknown.
+        column: The cell in CSV or the character in JSON, from 1; None if unknown.
         field: The name of a CSV column, or a dotted JSON path.
         value: The offending value as text.
         message: A description of the mistake.
@@ -41,7 +41,7 @@ class InputError:
 
 
 class UnreadableFile(Exception):
-    """A file of which nothing can be used; `error` is the `InputError` with the reason."""
+    """A file without any usable part; `error` is the `InputError` with the reason."""
 
     def __init__(self, error: InputError):
         super().__init__(str(error))
@@ -57,7 +57,7 @@ def unreadable(
     field: str = "",
     value: str = "",
 ) -> UnreadableFile:
-    """Return the exception for a file of which nothing can be used."""
+    """Return the exception for a file without any usable part."""
     return UnreadableFile(InputError(file, *place, field, value, message, remedy))
 
 
@@ -65,13 +65,13 @@ def show(value: object, width: int = 40) -> str:
     """Return a value as it is in its file, shortened to `width` characters, on one line."""
     if isinstance(value, str):
         text = repr(value[:width]) if len(value) > width else repr(value)
-    else:  # in pieces: neither a long list nor a deep one is written out to be cut
+    else:  # in pieces, so that a long or deep list is not written out in full
         text = "".join(itertools.islice(_ENCODER.iterencode(value), width + 1))
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def listed(names: Iterable[object], most: int = 20) -> str:
-    """Return some names separated by commas, or "none"; of many, the first ones and the number of others."""
+    """Return names separated by commas, or "none"; for many, the first ones and the number of others."""
     texts = [str(name) for name in names]
     more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return ", ".join([*texts[:most], *more]) or "none"

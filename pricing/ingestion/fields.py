@@ -1,7 +1,7 @@
 """Field types for pydantic records whose errors carry a message and a remedy.
 
-Each function makes a validator for `Annotated[type, validator]`. The context of a validation may be
-`{"text": True}`: the values are cells of a CSV file, so numbers are texts. A list is `a|b|...` in a cell.
+Each function makes a validator for `Annotated[type, validator]`. With the validation context `{"text": True}`,
+values are cells of a CSV file: numbers are text, and a list is `a|b|...`.
 """
 
 import difflib
@@ -23,24 +23,24 @@ from .errors import show
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 LARGEST, LEAST_POSITIVE = 1e15, 1e-15
-"""Between these, squares, quotients and products with a quantity neither overflow nor vanish."""
+"""Within these bounds, squares, quotients and products with a quantity neither overflow nor underflow."""
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2199, 12, 31)
-"""All dates are between these, so that a roll, or a hundred years more, is still in the calendar."""
+"""The range of dates, so that an adjusted date, or one a hundred years later, is still in the calendar."""
 _MAX_NAME = 1000
-_MAX_DECIMAL = 10.0  # what may be larger is no rate or vol
+_MAX_DECIMAL = 10.0  # rates and vols have bounds up to this
 _MAX_HINT, _MAX_KNOWN = 100, 2000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def problem(message: str, remedy: str, *path: str | int) -> PydanticCustomError:
-    """Return the error to raise in a validator; `path` leads from the validated value to the culprit."""
+    """Return the error to raise in a validator; `path` leads from the validated value to the wrong one."""
     context = {"message": message, "remedy": remedy, "path": path}
     return PydanticCustomError("input", "{message}", context)
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a hint at the known word that is closest to an unknown one, or an empty text."""
-    if len(word) > _MAX_HINT:  # the search takes time of the square of the length
+    """Return a hint with the known word closest to an unknown one, or ""."""
+    if len(word) > _MAX_HINT:  # the search time is quadratic in the length
         return ""
     folded = {name.casefold(): name for name in itertools.islice(known, _MAX_KNOWN)}
     match = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
@@ -55,10 +55,10 @@ def number(
     most: float = math.inf,
     likely: float = math.inf,
 ) -> BeforeValidator:
-    """Validate a finite number, up to `LARGEST` in size; remedies call it `what` ("give a strike > 0").
+    """Validate a finite number of size up to `LARGEST`; remedies name it `what` ("give a strike > 0").
 
-    One above `likely` is taken for a percentage. In a text `4.500` may be 4,500 in half of Europe: it is
-    refused where both readings are within the bounds.
+    A number above `likely` is taken for a percentage. The text `4.500` may mean 4,500 in some locales: it is
+    refused if both readings are within the bounds.
     """
     limits = {">": above, ">=": least, "<=": most}
     bounds = [f"{sign} {limit:g}" for sign, limit in limits.items() if math.isfinite(limit)]
@@ -94,7 +94,7 @@ def number(
 
 
 def wrong_number(what: str, value: float | int, **bounds: float) -> tuple[str, str] | None:
-    """Return the message and the remedy that `number` has for a wrong number; None if nothing is wrong."""
+    """Return the message and remedy of `number` for a wrong number; None for a valid one."""
     try:
         number(what, **bounds).func(value, SimpleNamespace(context=None))  # pyright: ignore
     except PydanticCustomError as error:
@@ -104,7 +104,7 @@ def wrong_number(what: str, value: float | int, **bounds: float) -> tuple[str, s
 
 
 def _parse(value: object, text: bool, remedy: str) -> tuple[str, float]:
-    """Return a number, and the text to show for it in a message.
+    """Return a number, and its text for messages.
 
     Raises:
         problem: The value is not a number.
@@ -146,7 +146,7 @@ def _iso_date(value: object) -> date:
 
 
 def name_of(value: object) -> str:
-    """Return a name: a text, blanks around it dropped, whose characters do nothing but show.
+    """Return a name: stripped text without control characters.
 
     Raises:
         problem: The value is not a name.
@@ -166,7 +166,7 @@ def name_of(value: object) -> str:
 
 
 def _listed(value: object, what: str) -> list:
-    """Return the cells of a list; the cells of a text are separated by bars.
+    """Return the cells of a list; in text they are separated by bars.
 
     Raises:
         problem: The value is not a list, or is empty.
@@ -190,18 +190,18 @@ def check_increasing(values: Iterable[Any], remedy: str, *path: str) -> None:
     """Check that a list increases strictly; `path`, if given, leads to it.
 
     Raises:
-        problem: It does not.
+        problem: The list does not increase.
     """
     for index, (before, after) in enumerate(itertools.pairwise(values), start=1):
         place = (*path, index) if path else ()
         if after == before:
-            raise problem(f"{after} stands twice", "keep one of them", *place)
+            raise problem(f"{after} appears twice", "keep one of them", *place)
         if after < before:
             raise problem(f"{after} comes after {before}", remedy, *place)
 
 
 def numbers(what: str, **bounds: float) -> BeforeValidator:
-    """Validate a list of numbers, each as `number` does."""
+    """Validate a list of numbers, each like `number`."""
     one = number(what, **bounds).func
 
     def validate(value: object, info) -> tuple[float, ...]:
@@ -211,7 +211,7 @@ def numbers(what: str, **bounds: float) -> BeforeValidator:
 
 
 def whole_number(what: str, least: int, most: int) -> BeforeValidator:
-    """Validate a whole number within bounds; remedies call it `what`."""
+    """Validate a whole number within bounds; remedies name it `what`."""
 
     def validate(value: object) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -231,7 +231,7 @@ name = BeforeValidator(name_of)
 
 
 def choice(*options: str) -> BeforeValidator:
-    """Validate one of a few words; case, blanks, hyphens and underscores do not matter ("Down and out")."""
+    """Validate one of several words, ignoring case, blanks, hyphens and underscores ("Down and out")."""
     by_letters = {_letters(option): option for option in options}
     listed = ", ".join(options)
 

@@ -11,16 +11,16 @@ from .errors import show, unreadable
 from .locator import Locator
 
 MAX_BYTES = 2**28
-_MAX_DIGITS = 400  # a double has 309 before the point; of more than 4,300 Python makes no integer
+_MAX_DIGITS = 400  # a double has at most 309; Python refuses integers of more than 4,300
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Return the text of a UTF-8 file, or of an object at a URL, a byte-order mark dropped.
+    """Return the text of a UTF-8 file, or of an object at a URL, without a byte-order mark.
 
-    Only regular files are read, and no more than `MAX_BYTES`: a pipe may never end, nor does a device.
+    Only regular files are read, up to `MAX_BYTES`: a pipe or a device may never end.
 
     Raises:
-        unreadable: Nothing can be used; it is an `UnreadableFile`.
+        unreadable: No part is usable (an `UnreadableFile`).
         ConnectionError: The object store of a URL cannot be reached.
     """
     file = os.fspath(path)
@@ -43,7 +43,7 @@ def text_of(content: bytes, file: str) -> str:
     """Return the text of UTF-8 bytes without a byte-order mark; `file` names them in errors.
 
     Raises:
-        unreadable: They are not UTF-8, or are empty; the error is an `UnreadableFile`.
+        unreadable: The bytes are empty or not UTF-8 (an `UnreadableFile`).
     """
     try:
         text = content.decode("utf-8-sig")
@@ -61,7 +61,7 @@ def _bytes_of(path: Path, file: str) -> bytes:
     if stat.S_ISDIR(mode):
         raise unreadable(file, "is a directory", "give the path of a file")
     if not stat.S_ISREG(mode):
-        remedy = "write what it gives to a file, and give the path of that"
+        remedy = "write its output to a file, and give the path of the file"
         raise unreadable(file, "is a pipe, a socket or a device, not a file", remedy)
     with path.open("rb") as stream:
         return _not_too_large(stream.read(MAX_BYTES + 1), file)
@@ -81,10 +81,10 @@ def _not_too_large(content: bytes, file: str) -> bytes:
 
 
 def parse_json(text: str, file: str) -> object:
-    """Return the value of a JSON text.
+    """Return the value of JSON text.
 
     Raises:
-        unreadable: The syntax is bad, or a key is given twice; it is an `UnreadableFile`.
+        unreadable: The syntax is wrong, or a key is repeated (an `UnreadableFile`).
     """
     is_twice = False
 
@@ -104,11 +104,11 @@ def parse_json(text: str, file: str) -> object:
     except RecursionError:
         message, place = "is nested too deeply to be read", (None, None)
     else:
-        message = f"the key {show(key)} stands twice in one object"
+        message = f"the key {show(key)} appears twice in one object"
         raise unreadable(file, message, "keep one of them", place=place)
     raise unreadable(file, message, "correct the syntax at that place", place=place)
 
 
 def _integer(digits: str) -> int | float:
-    """Return an integer; one that no double can hold is infinite, as such numbers with a point are."""
+    """Return an integer; one that a double cannot hold becomes infinite, like a decimal number."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)

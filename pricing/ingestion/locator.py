@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 Place = tuple[int | None, int | None]
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
-_SKIM = json.JSONDecoder(parse_int=len, parse_float=len)  # digits need no value here
+_SKIM = json.JSONDecoder(parse_int=len, parse_float=len)  # the values of numbers are not needed
 
 
 class Locator:
-    """Places of values in a valid JSON text; only the containers on the way to a value are looked at."""
+    """The places of values in valid JSON text; only the containers on the path to a value are scanned."""
 
     def __init__(self, text: str):
         self._text = text
@@ -24,7 +24,7 @@ class Locator:
         for part in path:
             try:
                 start = self._children(start)[part]
-            except (KeyError, RecursionError):  # nested almost too deeply to be read
+            except (KeyError, RecursionError):  # nested almost too deeply
                 break
         return self._line_and_column(start)
 
@@ -42,7 +42,7 @@ class Locator:
                     return str(key), self._line_and_column(start)
                 keys.add(key)
                 waiting.append(value)
-        raise ValueError("no key stands twice")
+        raise ValueError("no key appears twice")
 
     def _members(self, start: int) -> Iterator[tuple[str | int, int, int]]:
         """Yield each key or index of the value at `start`, the start of the key, and the start of its value."""
@@ -60,9 +60,9 @@ class Locator:
             index += 1
 
     def _next(self, start: int) -> int:
-        """Return the first position from `start` on that is neither blank nor a separator."""
+        """Return the first position from `start` that is neither blank nor a separator."""
         found = _BETWEEN.match(self._text, start)
-        assert found is not None  # it may be empty
+        assert found is not None  # the match may be empty
         return found.end()
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Validate a value by a pydantic model; mistakes come back as a list, not an exception."""
+"""Validation with a pydantic model that returns mistakes as a list instead of raising."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
@@ -17,12 +17,12 @@ _WANTED = {
     "dict_type": ("an object", "give an object in braces"),
     "string_type": ("a text", "give a text in quotes"),
 }
-_CONSEQUENCE = "default_factory_not_called"  # a default made of a field that has a problem itself
+_CONSEQUENCE = "default_factory_not_called"  # a default computed from a field that has a problem
 
 
 @dataclass(frozen=True)
 class ValidationIssue:
-    """One mistake: the path from the validated value to the culprit, its text, the message and the remedy."""
+    """A mistake: the path from the validated value to the wrong one, its text, the message and the remedy."""
 
     path: tuple[str | int, ...]
     value: str
@@ -52,10 +52,10 @@ def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Vali
         message, remedy = "is missing", f"give {description}"
     elif detail["type"] == "extra_forbidden":
         known = _owner(model, path).model_fields
-        message = "is not a field known here"
+        message = "is not a known field"
         remedy = f"{closest(last, known)}the fields are {', '.join(known)}"
     else:
-        unnamed = detail["msg"], "docs/data.md and docs/trades.md have the formats"
+        unnamed = detail["msg"], "see the formats in docs/data.md and docs/trades.md"
         wanted, remedy = _WANTED.get(detail["type"], unnamed)
         message = f"{show(detail['input'])} is not {wanted}"
     value = "" if detail["type"] == "missing" else show(_at(data, path))
@@ -63,11 +63,11 @@ def _problem(model: type[BaseModel], data: object, detail: ErrorDetails) -> Vali
 
 
 def _owner(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel]:
-    """Return the model, among the nested ones, that holds the last field of a path."""
+    """Return the nested model that holds the last field of a path."""
     for part in path[:-1]:
         field = model.model_fields.get(str(part))
         annotation = field and field.annotation
-        kinds = get_args(annotation) or (annotation,)  # what may be None is a union
+        kinds = get_args(annotation) or (annotation,)  # an optional field is a union
         models = (k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel))
         model = next(models, model)
     return model

@@ -1,4 +1,4 @@
-"""Quoted basis swaps: a floating leg for another one, with a spread on one of them."""
+"""Quoted basis swaps: two floating legs, with a spread on one of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,21 +18,21 @@ Legs = Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class BasisSwaps(CurveInstruments):
-    """Swaps of two floating legs that are worth nothing at their quoted spreads, coupon by coupon.
+    """Swaps of two floating legs with value 0 at their quoted spreads, valued coupon by coupon.
 
-    sum_j (P(s_j) / P(e_j) - 1 + spread accrual_j) D(e_j) = sum_k (Q(s_k) / Q(e_k) - 1) D(e_k), with P of the
-    curve that is made, Q of the other floating leg and D of the curve that discounts. The spread may be on the
-    other leg instead. A shorter leg is padded in front, with periods and accruals of no length.
+    sum_j (P(s_j) / P(e_j) - 1 + spread accrual_j) D(e_j) = sum_k (Q(s_k) / Q(e_k) - 1) D(e_k), with P from the
+    curve that is built, Q from the curve of the other floating leg and D from the discount curve. The spread
+    may be on the other leg instead. A shorter leg is padded in front with periods and accruals of 0.
 
     Attributes:
-        starts: The first times of the periods of the curve's own leg, in years, of shape (swaps, periods).
-        period_ends: The last times of these periods, in years, of shape (swaps, periods).
-        accruals: The year fraction of the spread in each of these periods, of shape (swaps, periods); 0 where
-            the spread is on the other leg.
-        other_starts: The first times of the periods of the other leg, in years, of shape (swaps, others).
-        other_ends: The last times of these periods, in years, of shape (swaps, others).
-        other_accruals: The year fraction of the spread in each of them, of shape (swaps, others); 0 where the
-            spread is on the curve's own leg.
+        starts: The starts of the periods of the curve's own leg, in years, of shape (swaps, periods).
+        period_ends: The ends of these periods, in years, of shape (swaps, periods).
+        accruals: The year fraction of the spread in each of these periods, of shape (swaps, periods); 0 if the
+            spread is on the other leg.
+        other_starts: The starts of the periods of the other leg, in years, of shape (swaps, others).
+        other_ends: The ends of these periods, in years, of shape (swaps, others).
+        other_accruals: The year fraction of the spread in each of these periods, of shape (swaps, others); 0 if
+            the spread is on the curve's own leg.
         spreads: Spreads per year, as decimals, of shape (swaps,).
 
     Raises:
@@ -58,11 +58,10 @@ class BasisSwaps(CurveInstruments):
 
     @classmethod
     def of_legs(cls, own: Legs, other: Legs, spreads: Any) -> "BasisSwaps":
-        """Return the swaps of some legs at their spreads.
+        """Return swaps with the given legs and spreads.
 
         Args:
-            own: Each leg of the curve's rates: the first and the last times of its periods, in years, and the
-                accruals of the spread.
+            own: The legs on the curve: starts and ends of the periods, in years, and accruals of the spread.
             other: The other legs.
             spreads: The spreads.
         """
@@ -85,8 +84,8 @@ class BasisSwaps(CurveInstruments):
             if len(shapes) > 1 or leg[0].ndim != 2 or 0 in leg[0].shape:
                 given = ", ".join(str(values.shape) for values in leg)
                 raise ValueError(
-                    f"the parts of a leg have the shapes {given}: give one row for each swap, with the same "
-                    "number of entries in each part, shorter legs filled up in front"
+                    f"the parts of a leg have the shapes {given}: give one row for each swap, "
+                    f"with the same number of entries in each part, shorter legs padded in front"
                 )
         accrued = jnp.sum(self.accruals, axis=1) + jnp.sum(self.other_accruals, axis=1)
         check_periods(self.starts[:, 0], self.period_ends[:, -1], accrued, self.spreads)
@@ -97,7 +96,7 @@ class BasisSwaps(CurveInstruments):
 
     @property
     def rates(self) -> Vector:
-        """The zero rates from which the bootstrap starts: the spreads, as the other leg is not known here."""
+        """The zero rates at which the bootstrap starts: the spreads, because the other leg is unknown here."""
         return self.spreads
 
     @property

@@ -1,4 +1,4 @@
-"""A curve given by quotes: zero rates that reprice every instrument, as a function of the quotes."""
+"""Bootstrapped curves: zero rates that reprice every instrument, as a function of the quotes."""
 
 import bisect
 from collections.abc import Iterable, Mapping
@@ -25,25 +25,24 @@ Quoted = tuple[Instruments, CurvesBeside]
 
 
 class CurveQuotes(eqx.Module):
-    """Deposits, FRAs, futures and swaps in the order of their ends, and the curve that reprices all of them.
+    """Deposits, FRAs, futures and swaps in the order of their ends, and the curve that reprices them all.
 
     The pillars of the curve are the instruments' ends. Its zero rates z solve misses(z, quotes) = 0 by Newton's
-    method, with the interpolation that the curve itself has, and move with the quotes by the implicit function
+    method, with the interpolation of the curve itself. They are differentiated by the implicit function
     theorem, dz = -(d misses / dz)^-1 d misses: forward, in reverse, batched, to any order.
 
     Each use bootstraps again; call `bootstrapped()` once for repeated discounting. `risk` passes a fit the
     market with every curve bootstrapped.
 
-    A forward curve gives floating rates alone, and its instruments are discounted on another curve, which
-    `bootstrapped` is then given: `Market.curve(name)` finds it. The other leg of its basis
-    swaps may be of a third curve.
+    A forward curve only gives floating rates. Its instruments are discounted on another curve, which
+    `bootstrapped` takes as an argument; `Market.curve(name)` passes it. The other leg of its basis swaps may be
+    on a third curve.
 
     Args:
         *instruments: The quoted instruments: `Deposits`, `Futures`, `ParSwaps` or another kind.
-        discount_curve: The name of the curve that discounts the instruments of a forward curve; "" where the
-            curve discounts them itself.
-        basis_curve: The name of the curve of the other leg of basis swaps; "" where it is the one that
-            discounts.
+        discount_curve: The name of the curve that discounts the instruments of a forward curve; "" if the curve
+            discounts them itself.
+        basis_curve: The name of the curve of the other leg of basis swaps; "" if it is the discount curve.
 
     Attributes:
         instruments: The quoted instruments, by kind.
@@ -51,9 +50,8 @@ class CurveQuotes(eqx.Module):
         basis_curve: The name of the curve of the other leg of basis swaps, or "".
 
     Raises:
-        ValueError: The instruments do not end one after the other: two that end at one time give the same
-            information on the curve, or contradict each other. Or a kind of instruments needs one curve, and
-            another is to discount.
+        ValueError: The ends of the instruments do not increase (two that end at the same time are redundant or
+            contradict each other), or a kind of instrument that needs a single curve has a `discount_curve`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -81,12 +79,12 @@ class CurveQuotes(eqx.Module):
 
     def __check_init__(self):
         if not self.instruments:
-            raise ValueError("a curve of no instruments: give deposits, futures or swaps")
+            raise ValueError("a curve without instruments: give deposits, futures or swaps")
         for kind in self.instruments:
             if self.discount_curve and kind.needs_one_curve:
                 raise ValueError(
                     f"{type(kind).__name__} on a curve that {self.discount_curve} discounts: give "
-                    "FloatingSwaps, whose floating rates are of another curve"
+                    f"FloatingSwaps, which take a separate discount curve"
                 )
         times = self.times
         if not isinstance(times, Tracer) and (late := first_overlap(np.asarray(times))):
@@ -97,7 +95,7 @@ class CurveQuotes(eqx.Module):
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """The leaves of quotes, one a pillar, by kinds; of a gradient, the derivatives in their place."""
+        """The leaves of quotes, one per pillar, by kind; in a gradient, the derivatives to them."""
         return tuple(kind.quotes for kind in self.instruments)
 
     @property
@@ -107,7 +105,7 @@ class CurveQuotes(eqx.Module):
 
     @property
     def zero_rates(self) -> Vector:
-        """The zero rate at each pillar, as of `bootstrapped`."""
+        """The zero rate at each pillar, as in `bootstrapped`."""
         return self.bootstrapped().zero_rates
 
     def bootstrapped(
@@ -116,10 +114,10 @@ class CurveQuotes(eqx.Module):
         """Return the curve whose zero rates reprice every instrument.
 
         Args:
-            beside: The curves that are named as `discount_curve` and `basis_curve`, or the first one alone;
-                without one that is named, or with one that is not, that raises ValueError.
-            throw: Whether to raise where it is known that there is no such curve. Otherwise its zero rates are
-                NaN, as under a trace.
+            beside: The curves named as `discount_curve` and `basis_curve`, or the discount curve alone. A
+                missing curve, or one that is not named, raises ValueError.
+            throw: Whether to raise if there is no such curve. Otherwise, and under a trace, its zero rates are
+                NaN.
 
         Raises:
             RuntimeError: There is no such curve.
@@ -135,21 +133,21 @@ class CurveQuotes(eqx.Module):
         return curve
 
     def first_unmet(self, beside: CurvesBeside | ZeroCurve | None = None) -> int | None:
-        """Return the first instrument, from 0, that no zero rate reprices after those before it.
+        """Return the index of the first instrument that no zero rate reprices, given those before it.
 
-        None: all are repriced, or that is not known under a trace.
+        None if all are repriced, or under a trace.
 
         Args:
-            beside: The curves that are named as `discount_curve` and `basis_curve`.
+            beside: The curves named as `discount_curve` and `basis_curve`.
         """
         beside = self._checked(beside)
         return self._first_unmet(_curve(self.instruments, beside), beside)
 
     def _checked(self, beside: CurvesBeside | ZeroCurve | None) -> CurvesBeside:
-        """Return the curves beside this one, each of which it names.
+        """Return the other curves, checked against the names in this one.
 
         Raises:
-            ValueError: It does not, or one that it names is missing.
+            ValueError: A named curve is missing, or one is given that is not named.
         """
         if isinstance(beside, ZeroCurve):
             beside = CurvesBeside(beside)
@@ -170,7 +168,7 @@ class CurveQuotes(eqx.Module):
         return beside
 
     def _first_unmet(self, curve: ZeroCurve, beside: CurvesBeside) -> int | None:
-        """Return the first instrument without a zero rate, where the curve is known to have none."""
+        """Return the first instrument without a zero rate; None if there is none, or under a trace."""
         rates = curve.zero_rates
         if isinstance(rates, Tracer) or not np.any(np.isnan(rates)):
             return None
@@ -179,7 +177,7 @@ class CurveQuotes(eqx.Module):
         return bisect.bisect_left(counts, True, key=fails)
 
     def _first(self, count: int) -> Instruments:
-        """Return the first instruments, by kinds."""
+        """Return the first `count` instruments, by kind."""
         kept = []
         for kind in self.instruments:
             here = min(count, kind.quotes.size)
@@ -199,19 +197,19 @@ class CurveQuotes(eqx.Module):
         return self.bootstrapped().discount(t)
 
     def shifted(self, rate: Num[ArrayLike, ""]) -> ZeroCurve:
-        """Return the bootstrapped curve with every zero rate up by `rate` (per 1.00)."""
+        """Return the bootstrapped curve with every zero rate shifted by `rate` (per 1.00)."""
         return self.bootstrapped().shifted(rate)
 
 
 def curves_beside(
     curve: CurveQuotes, curves: Mapping[str, ZeroCurve | CurveQuotes], *, throw: bool = True
 ) -> CurvesBeside:
-    """Return the curves that the instruments of one are valued on, as zero rates.
+    """Return the other curves that value the instruments of a curve, as zero rates.
 
     Args:
         curve: The curve.
         curves: Name -> curve.
-        throw: As `CurveQuotes.bootstrapped` takes it.
+        throw: See `CurveQuotes.bootstrapped`.
     """
     names = curve.discount_curve, curve.basis_curve
     return CurvesBeside(
@@ -222,12 +220,12 @@ def curves_beside(
 def zero_curve(
     name: str, curves: Mapping[str, ZeroCurve | CurveQuotes], *, throw: bool = True
 ) -> ZeroCurve:
-    """Return a curve of a market as zero rates, its instruments valued on the curves that they name.
+    """Return a curve of a market as zero rates, bootstrapped with the curves that it names.
 
     Args:
         name: The name of the curve.
         curves: Name -> curve.
-        throw: As `CurveQuotes.bootstrapped` takes it.
+        throw: See `CurveQuotes.bootstrapped`.
     """
     curve = curves[name]
     if isinstance(curve, ZeroCurve):
@@ -238,11 +236,11 @@ def zero_curve(
 def in_order(
     curves: Mapping[str, ZeroCurve | CurveQuotes], names: Iterable[str] | None = None
 ) -> list[str]:
-    """Return names of curves, each after those that its instruments are valued on, which come as well.
+    """Return the names of curves and of all that they depend on, each after its dependencies.
 
     Args:
         curves: Name -> curve.
-        names: The names; None: those of all curves.
+        names: The names; None for all curves.
     """
     found: dict[str, None] = {}
 
@@ -265,12 +263,12 @@ def first_overlap(times: np.ndarray) -> int:
 
 
 _MOST_STEPS = 100
-_LONGEST_STEP = 0.25  # of a zero rate: further, discount factors of long swaps overflow
+_LONGEST_STEP = 0.25  # of a zero rate: longer steps overflow the discount factors of long swaps
 
 
 @jax.custom_jvp
 def _curve(instruments: Instruments, beside: CurvesBeside) -> ZeroCurve:
-    """Return the curve that reprices the instruments; its zero rates are NaN if it is not found."""
+    """Return the curve that reprices the instruments, with NaN zero rates if there is none."""
     return _found(instruments, beside)
 
 
@@ -282,7 +280,7 @@ def _curve_jvp(primals, tangents):
 
 @stored_jit
 def _found(instruments: Instruments, beside: CurvesBeside) -> ZeroCurve:
-    """Solve from the quoted rates, until a step is so small that its square is below rounding."""
+    """Solve from the quoted rates until the square of a step is below rounding."""
     start = jnp.concatenate([kind.rates for kind in instruments])
     enough = float(jnp.finfo(start.dtype).eps) ** 0.75
     quoted = instruments, beside
@@ -304,16 +302,16 @@ def _found(instruments: Instruments, beside: CurvesBeside) -> ZeroCurve:
 
 @stored_jit
 def _moved(quoted: Quoted, rates: Vector, dots: Quoted) -> ZeroCurve:
-    """Return the tangent of the curve along a tangent of the instruments, and of the curves beside it."""
+    """Return the tangent of the curve along a tangent of its instruments and the other curves."""
     _, misses_dot = jax.jvp(lambda *moving: _misses(moving, rates), quoted, dots)
     _, ends_dot = jax.jvp(_ends, quoted[:1], dots[:1])
     return ZeroCurve(ends_dot, -_solved(quoted, rates, misses_dot))
 
 
 def _solved(quoted: Quoted, rates: Vector, right: Vector) -> Vector:
-    """Return (d misses / d rates)^-1 right, linear in `right` for a transposition.
+    """Return (d misses / d rates)^-1 right, which is linear in `right`, so that it can be transposed.
 
-    The matrix is triangular, and needs no pivoting: no instrument asks for a discount factor after its pillar.
+    The matrix is triangular and needs no pivoting: no instrument depends on a discount factor after its pillar.
     """
     slopes = jax.jacfwd(lambda at: _misses(quoted, at))(rates)
     inverse = eliminate(slopes, jnp.eye(rates.size, dtype=rates.dtype))

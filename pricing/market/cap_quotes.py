@@ -1,4 +1,4 @@
-"""Quotes of caps, flat vols or premiums, and the caplet vols that reprice them."""
+"""Cap quotes (flat vols or premiums), and the caplet vols that reprice them."""
 
 from typing import Any
 
@@ -23,29 +23,29 @@ from .curve import ZeroCurve
 Periods = Float[Array, "caps periods"]
 Real = Float[Array, "..."]
 
-_LEAST, _MOST = float(np.log(1e-7)), float(np.log(20.0))  # of the logarithm of a vol
-_STEPS = 48  # 30 of them are enough from bounds so wide
+_LEAST, _MOST = float(np.log(1e-7)), float(np.log(20.0))  # bounds of the logarithm of a vol
+_STEPS = 48  # 30 suffice from these bounds
 
 
 class CapQuotes(eqx.Module):
-    """Quotes of caps by maturity and strike: one flat vol for all caplets of a cap, or its premium.
+    """Cap quotes by maturity and strike: a flat vol for all caplets of a cap, or its premium.
 
-    Caps overlap: each has the periods of those before it, and some more. A shorter cap is filled in front with
-    periods that accrue nothing. The rate of a period is fixed at its start.
+    Caps overlap: each has the periods of the caps before it, and more. A shorter cap is padded in front with
+    periods of accrual 0. The rate of a period is fixed at its start.
 
     Attributes:
-        starts: When the periods begin, in years (ACT/365), above 0, not decreasing, of shape (caps, periods).
-        ends: When they end and pay, of the same shape.
-        accruals: The year fraction of each, 0 of one that fills, of the same shape.
+        starts: The starts of the periods in years (ACT/365), above 0, non-decreasing, of shape (caps, periods).
+        ends: The ends of the periods, when they pay, of the same shape.
+        accruals: The year fraction of each period, 0 for padding, of the same shape.
         strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,).
         quotes: Flat vols, or premiums per 1 of notional, above 0, of shape (caps, strikes).
         shift: The shift of lognormal vols, a rate.
-        kind: The word "lognormal" (Black) or "normal" (Bachelier): the vols that are quoted, or stripped.
-        unit: The word "vols", "cap premiums" or "floor premiums": what is quoted.
+        kind: "lognormal" (Black) or "normal" (Bachelier): the type of the quoted or stripped vols.
+        unit: The type of quotes: "vols", "cap premiums" or "floor premiums".
 
     Raises:
-        ValueError: The shapes do not fit, a cap does not end with a later period than the one before, strikes
-            do not increase, or normal vols have a shift.
+        ValueError: The shapes do not match, a cap does not end after the one before, strikes do not increase,
+            or normal vols have a shift.
 
     Examples:
         >>> from pricing import CapQuotes, ZeroCurve, strip_caps
@@ -85,7 +85,7 @@ class CapQuotes(eqx.Module):
 
     @property
     def times(self) -> Float[Array, " caps"]:
-        """The last fixing of each cap, in years: the times of its caplet vols."""
+        """The last fixing of each cap in years: the times of the caplet vols."""
         return self.starts[:, -1]
 
 
@@ -93,30 +93,30 @@ class CapQuotes(eqx.Module):
 def strip_caps(
     quotes: CapQuotes, curve: Any, forward_curve: Any = None, *, throw: bool = True
 ) -> CapletVols:
-    r"""Return the caplet vols at which every quoted cap has its price, maturity by maturity.
+    r"""Return the caplet vols that reprice every quoted cap, bootstrapped by maturity.
 
-    The rates that a cap has beyond those of the cap before it share one vol for each strike. It is the root of
+    The periods that a cap adds to the cap before it share one vol for each strike, the root of
 
     $$\sum_{j \text{ new}} c(K, v) = C(K) - \sum_{j \text{ known}} c_j(K, v_j)$$
 
     with the price C of the cap and the values c of its caplets (Hull, *Options, Futures, and Other
-    Derivatives*, section 29.2: spot against flat vols). The values are those without the intrinsic value, the
-    same for caps and floors, so that wings keep their digits. The vols have derivatives in every quote and in
-    both curves, of the third order at most; `jax.vmap` maps over quotes and curves.
+    Derivatives*, section 29.2: spot against flat vols). Time values, the same for caps and floors, are matched
+    instead of prices, to keep precision in the wings. The vols are differentiable up to third order in every
+    quote and both curves; `jax.vmap` maps over quotes and curves.
 
     Args:
         quotes: The quotes of caps.
-        curve: The curve that discounts, with a method `discount`: a `ZeroCurve`.
-        forward_curve: The curve of the floating rates; None: the one that discounts.
-        throw: Whether to raise where it is known that a quote has no caplet vol. Otherwise that vol and the
-            later ones of its strike are NaN, as under a trace.
+        curve: The discount curve, with a method `discount`: a `ZeroCurve`.
+        forward_curve: The curve of the floating rates; None for the discount curve.
+        throw: Whether to raise if a quote has no caplet vol. Otherwise, and under a trace, that vol and later
+            ones at its strike are NaN.
 
     Returns:
         The vols, a row for each cap and a column for each strike.
 
     Raises:
-        RuntimeError: No vol gives a quote: it is below the value of the caps before it or of no volatility, or
-            a rate or strike is not above -shift.
+        RuntimeError: No vol reprices a quote: it is below the value at zero volatility or that of the cap
+            before it, or a rate or strike is not above -shift.
 
     Examples:
         >>> from pricing import CapQuotes, ZeroCurve, strip_caps
@@ -130,14 +130,15 @@ def strip_caps(
     if throw and (unmet := first_unmet(found)) is not None:
         cap, strike = unmet
         raise RuntimeError(
-            f"no caplet vol gives cap {cap + 1} its quote {quotes.quotes[cap, strike]:g} at the strike "
+            f"no caplet vol gives cap {cap + 1} its quote {quotes.quotes[cap, strike]:g} at the "
+            f"strike "
             f"{quotes.strikes[strike]:g} after those before it: correct it, or a quote before it"
         )
     return found
 
 
 def first_unmet(vols: CapletVols) -> tuple[int, int] | None:
-    """Return the places of the first cap and strike without a vol; None: there is none, or it is traced."""
+    """Return the indices of the first cap and strike without a vol; None if there is none, or under a trace."""
     if isinstance(vols.vols, Tracer):
         return None
     places = np.argwhere(~np.isfinite(np.asarray(vols.vols)))
@@ -146,7 +147,7 @@ def first_unmet(vols: CapletVols) -> tuple[int, int] | None:
 
 @stored_jit
 def _stripped(quotes: CapQuotes, curve: ZeroCurve, forward_curve: ZeroCurve) -> Array:
-    """Return the caplet vols, [caps, strikes], each cap after those before it."""
+    """Return the caplet vols, [caps, strikes], cap by cap."""
 
     def strip(vols: Array, row: tuple) -> tuple[Array, None]:
         place, own, of_cap = row
@@ -187,7 +188,7 @@ class _Caplets:
         )
 
     def value(self, vols: Real, chosen: Array) -> Array:
-        """Return the value of the chosen caplets without their intrinsic value, [strikes]."""
+        """Return the time value of the chosen caplets, [strikes]."""
         std, shift = vols * safe_sqrt(self.starts)[:, None], self.quotes.shift
         if self.quotes.kind == "normal":
             values = bachelier(self.forward, self.strike, std, self.sides)
@@ -196,7 +197,7 @@ class _Caplets:
         return jnp.sum(jnp.where(chosen[:, None], self.weights[:, None] * values, 0.0), axis=0)
 
     def target(self, quotes: Array) -> Array:
-        """Return the quoted value of the cap without its intrinsic value, [strikes]."""
+        """Return the time value of the quoted cap, [strikes]."""
         everything = jnp.ones_like(self.starts, bool)
         if self.quotes.unit == "vols":
             return self.value(jnp.broadcast_to(quotes, self.sides.shape), everything)
@@ -206,10 +207,10 @@ class _Caplets:
 
 
 def _root(value: Any, target: Array) -> Array:
-    """Return the vol of each strike at which `value` of its logarithm, increasing, is the target; else NaN.
+    """Return the vol at each strike where `value`, increasing in log vol, equals the target; NaN if none does.
 
-    Newton's method on the logarithms of value and vol, between bounds that halve where it leaves them. Two
-    more steps outside of the search give the root its derivatives.
+    Newton's method on the logarithms of value and vol, safeguarded by bisection. Two more steps outside the
+    search give the derivatives of the root.
     """
     is_possible = target > jnp.finfo(target.dtype).tiny
     target = jnp.where(is_possible, target, 1.0)

@@ -25,9 +25,9 @@ Shift = Annotated[float, number("shift", least=0.0, most=1.0)]
 
 
 class CapVolsRecord(Record):
-    """Caps on the rates of a curve: flat vols or premiums, one row a maturity, one column a strike.
+    """Caps on the rates of a curve: flat vols or premiums, one row per maturity, one column per strike.
 
-    A cap begins `lag` business days after the as-of date. Its first rate is fixed then, and is in no quote.
+    A cap begins `lag` business days after the as-of date. Its first rate is fixed then and is excluded.
     """
 
     type: Annotated[str, choice(*VOL_KINDS)] = "lognormal"
@@ -67,8 +67,8 @@ class CapVolsRecord(Record):
                 raise problem(message, "give a longer maturity", "maturities", index)
             ends.append(float(found.payment_dates[-2]))
         if late := [index + 1 for index, step in enumerate(np.diff(ends)) if step <= 0.0]:
-            message = f"{self.maturities[late[0]]} has no rate beyond those of the maturity before"
-            remedy = "sort the maturities, and leave out one of two that are alike"
+            message = f"{self.maturities[late[0]]} adds no rate to the maturity before"
+            remedy = "sort the maturities, and remove duplicates"
             raise problem(message, remedy, "maturities", late[0])
         return self
 
@@ -77,7 +77,7 @@ class CapVolsRecord(Record):
             raise problem(f"{self.shift:g} is the shift of normal vols", "leave it out", "shift")
         if self.option is not None and self.premiums_by_maturity is None:
             remedy = "leave it out: caps and floors have the same vols"
-            raise problem(f"{self.option} is given, beside vols", remedy, "option")
+            raise problem(f"{self.option} is given together with vols", remedy, "option")
         if self.option is None and self.premiums_by_maturity is not None:
             raise problem("is missing", "give cap or floor, whose premiums they are", "option")
 
@@ -88,7 +88,7 @@ class CapVolsRecord(Record):
 
     @property
     def matrix(self) -> list[list[float]]:
-        """The quotes, a row a maturity, a column a strike."""
+        """The quotes, one row per maturity, one column per strike."""
         return getattr(self, self.label)
 
     def _legs(self, asof: date) -> list[Leg]:
@@ -98,7 +98,7 @@ class CapVolsRecord(Record):
         return [leg(asof, start, end, MONTHS[self.frequency], **rules) for end in ends]
 
     def quotes(self, asof: date) -> CapQuotes:
-        """Return the quotes with the periods of the caps, those that are fixed left out."""
+        """Return the quotes with the periods of the caps, except those already fixed."""
         legs = self._legs(asof)
         starts = [found.payment_dates[:-1] for found in legs]
         firsts = [float(own[0]) for own in starts]
@@ -115,9 +115,9 @@ class CapVolsRecord(Record):
     def unmet(
         self, quotes: CapQuotes, discount: ZeroCurve, forward: ZeroCurve
     ) -> ValidationIssue | None:
-        """Return the problem of the first quote that no caplet vol gives, if there is one.
+        """Return the problem of the first quote that no caplet vol reprices, if there is one.
 
-        quotes: those of this record; discount, forward: the curves that discount and give the rates.
+        quotes: those of this record; discount, forward: the discount and the forward curve.
         """
         found = first_unmet(strip_caps(quotes, discount, forward, throw=False))
         if found is None:

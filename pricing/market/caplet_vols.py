@@ -1,4 +1,4 @@
-"""Implied vols of caplets by the fixing of their rates and by strike."""
+"""Implied vols of caplets by fixing time and strike."""
 
 from typing import Any
 
@@ -12,29 +12,29 @@ from ..numbers_shown import repr_with_numbers
 from .interpolation import as_floats, check_shape, interpolate
 
 VOL_KINDS = "lognormal", "normal"
-"""Black's vols, with a shift or without, and Bachelier's."""
+"""Black vols, optionally shifted, and Bachelier vols."""
 
 _HALF_A_DAY = 0.5 / 365.0
 _CAPS = " caps"
 
 
 class CapletVols(eqx.Module):
-    """Implied vols of caplets: constant in time from one quoted cap to the next, linear in strike.
+    """Implied vols of caplets: piecewise constant in time between quoted caps, linear in strike.
 
-    A rate that is fixed up to times[i], and after times[i - 1], has the vols of row i, and a later one those of
-    the last row. Beyond the strikes the vol is flat. Two times within half a day are one.
+    A rate fixed after times[i - 1] and up to times[i] has the vols of row i; later rates have those of the last
+    row. Beyond the strikes the vol is flat. Times within half a day of each other count as equal.
 
     Attributes:
         times: The last fixing of each quoted cap, in years (ACT/365), above 0, strictly increasing, of shape
             (caps,).
         strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,).
-        vols: Implied vols per square root of a year, above 0, of shape (caps, strikes); normal ones are
-            of the rate itself (0.0085 is 85 bp). NaN where no vol gives the quote.
+        vols: Implied vols per square root of a year, above 0, of shape (caps, strikes); normal vols are in
+            units of the rate (0.0085 is 85 bp). NaN where no vol reprices the quote.
         shift: The shift of lognormal vols, a rate: F + shift is lognormal.
-        kind: The word "lognormal" (Black) or "normal" (Bachelier).
+        kind: "lognormal" (Black) or "normal" (Bachelier).
 
     Raises:
-        ValueError: The shapes do not fit, times or strikes do not increase, a vol is not above 0, or normal
+        ValueError: The shapes do not match, times or strikes do not increase, a vol is not above 0, or normal
             vols have a shift.
 
     Examples:
@@ -58,22 +58,22 @@ class CapletVols(eqx.Module):
 
     @property
     def quotes(self) -> Any:
-        """The leaf of quotes, the vols; of a gradient, the derivatives in its place."""
+        """The leaf of quotes, the vols; in a gradient, the derivatives to them."""
         return self.vols
 
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
         """Return the vol of a rate fixed at `t`, in years, at `strike`: numbers, or arrays that broadcast."""
         t, strike = jnp.broadcast_arrays(as_floats(t), as_floats(strike))
-        smiles = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each row
+        smiles = interpolate(strike, self.strikes, self.vols.T)  # at the strike, for each row
         return jnp.sum(jnp.where(row_of(t, self.times), smiles, 0.0), axis=-1)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "CapletVols":
-        """Return the vols all up by `vol` (per 1.00)."""
+        """Return the vols shifted by `vol` (per 1.00)."""
         return CapletVols(self.times, self.strikes, self.vols + vol, self.shift, self.kind)
 
 
 def row_of(t: Float[Array, "..."], times: Float[Array, " caps"]) -> Bool[Array, "... caps"]:
-    """Return the one row that a rate fixed at `t` belongs to, as True among False."""
+    """Return the row of a rate fixed at `t`, as a one-hot mask."""
     ends_of_rows = jnp.expand_dims(times[:-1] + _HALF_A_DAY, tuple(range(t.ndim)))
     passed = t[..., None] > ends_of_rows
     ends = jnp.ones_like(passed, shape=(*t.shape, 1))
@@ -82,10 +82,10 @@ def row_of(t: Float[Array, "..."], times: Float[Array, " caps"]) -> Bool[Array, 
 
 
 def check_strikes(strikes: Float[Array, " strikes"], shift: Float[Array, ""], kind: str) -> None:
-    """Check that strikes increase, and that the shift is one of lognormal vols.
+    """Check that strikes increase, and that only lognormal vols have a shift.
 
     Raises:
-        ValueError: They do not, or it is not.
+        ValueError: Strikes do not increase, or normal vols have a shift.
     """
     if is_traced((strikes, shift)):
         return
@@ -95,15 +95,15 @@ def check_strikes(strikes: Float[Array, " strikes"], shift: Float[Array, ""], ki
         )
     if kind == "normal" and float(shift) != 0.0:
         raise ValueError(
-            f"normal vols with the shift {float(shift):g}: leave it out, or take lognormal ones"
+            f"normal vols with the shift {float(shift):g}: leave it out, or use lognormal vols"
         )
 
 
 def caps_of(name: str) -> str:
-    """Return the name of the law of a curve's rates that quotes of caps give, such as "EUR6M caps"."""
+    """Return the name of the model of a curve's rates fitted to cap quotes, such as "EUR6M caps"."""
     return name + _CAPS
 
 
 def curve_of_caps(name: str) -> str | None:
-    """Return the curve of a name that `caps_of` has made; None of another name."""
+    """Return the curve of a name made by `caps_of`; None for other names."""
     return name.removesuffix(_CAPS) if name.endswith(_CAPS) else None

@@ -1,4 +1,4 @@
-"""The words for conventions of rates in files, and the ends of tenors."""
+"""The words for rate conventions in files, and the end dates of tenors."""
 
 import re
 from datetime import date, timedelta
@@ -22,24 +22,24 @@ SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND VUV 
 ZAR ZMW
 """
 CURRENCIES = frozenset(_CODES.split())
-"""Codes of currencies (ISO 4217, and CNH): a curve of such a name is in that currency."""
+"""Currency codes (ISO 4217, and CNH): a curve with such a name is in that currency."""
 
 MONTHS = {"annual": 12, "semiannual": 6, "quarterly": 3, "monthly": 1}
 """The months between two payments."""
 
 _TENOR = re.compile(r"([1-9]\d{0,2})([DWMY])", re.ASCII | re.IGNORECASE)
 _FORWARD = re.compile(r"(\d{1,3})x(\d{1,3})", re.ASCII | re.IGNORECASE)
-_DAYS = {"D": 1, "W": 7, "M": 30, "Y": 365}  # a month and a year only to bound a tenor
+_DAYS = {"D": 1, "W": 7, "M": 30, "Y": 365}  # months and years: only to bound a tenor
 _MOST_YEARS = 60
 
 
 def months_of(tenor: str) -> int:
-    """Return the months of a tenor in months or years."""
+    """Return the length in months of a tenor in months or years."""
     return int(tenor[:-1]) * (12 if tenor[-1] == "Y" else 1)
 
 
 def end_of(start: date, tenor: str, calendar: str) -> date:
-    """Return the business day that ends a tenor: the following one for D and W, else modified following."""
+    """Return the end date of a tenor, adjusted by "following" for D and W, else by "modified following"."""
     if tenor[-1] in "DW":
         end = start + timedelta(int(tenor[:-1]) * _DAYS[tenor[-1]])
         return advance(end, calendar=calendar, roll="following")
@@ -78,7 +78,7 @@ def _calendar(value: object) -> str:
     code = value.upper() if isinstance(value, str) else None
     if code not in known:
         remedy = "give a market identifier code, such as XECB (TARGET), XLON or XNYS"
-        raise problem(f"{show(value)} is not a calendar known here", remedy)
+        raise problem(f"{show(value)} is not a known calendar", remedy)
     return code
 
 

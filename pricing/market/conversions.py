@@ -1,4 +1,4 @@
-"""Equities paid in another currency: quanto, at a fixed rate of one, and compo, at the rate of the day."""
+"""Equities paid in another currency: quanto, converted at a fixed rate of 1, and compo, at the spot rate."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Conversion(NamedTuple):
 
 
 def conversion_of(name: str) -> Conversion | None:
-    """Return the parts of a name such as "SX5E quanto USD" or "SX5E compo USD"; None of another name.
+    """Return the parts of a name such as "SX5E quanto USD" or "SX5E compo USD"; None for other names.
 
     Args:
         name: The underlying of a trade.
@@ -49,7 +49,7 @@ def conversion_of(name: str) -> Conversion | None:
 
 
 def pair_between(pairs: Mapping[str, FxPair], one: str, other: str) -> str | None:
-    """Return the name of the pair of two currencies that has vols, in either direction; None without one.
+    """Return the name of the FX pair with vols for two currencies, in either direction, or None.
 
     Args:
         pairs: Name -> pair.
@@ -67,18 +67,18 @@ def missing_part(
     pairs: Mapping[str, FxPair],
     correlations: Mapping[Pair, Any],
 ) -> tuple[str, str] | None:
-    """Return the quote that a market lacks for a conversion, in words, and the remedy; None if it has all.
+    """Return the quote that a market lacks for a conversion, in words, and the remedy, or None.
 
     Args:
         conversion: The underlying.
         own: The ISO code of the equity's currency.
         equity: The equity.
-        pairs: Name -> pair of currencies.
+        pairs: Name -> FX pair.
         correlations: Pair of names -> correlation.
     """
     asset, kind, currency = conversion
     if equity.dividends is not None:
-        message = f"a {kind} of an equity with dividends of known dates is not valued"
+        message = f"a {kind} of an equity with dividends on known dates is not supported"
         return message, "give the dividends as a yield"
     if own == currency:
         return f"{asset} is in {currency} already", f"give {asset} as the underlying"
@@ -102,21 +102,21 @@ def converted(
     curves: Mapping[str, Any],
     correlations: Mapping[Pair, Float[Array, ""]],
 ) -> DerivedEquity:
-    """Return an equity S as the payer of another currency sees it; X is what a unit of S's own costs in that.
+    """Return an equity S paid in another currency; X is the price of its own currency in that currency.
 
-    A quanto pays a function of S itself: under the measure of the payments, S has the forward
-    F_S(t) exp(-rho sigma_S sigma_X t). A compo pays one of S X, whose vol is that of a product,
-    sqrt(sigma_S^2 + 2 rho sigma_S sigma_X + sigma_X^2). sigma_X is the vol at the money forward, as is
-    sigma_S of a quanto; a compo of the strike K reads sigma_S at K over the forward of X.
-    (Reiner 1992, Risk 5, Quanto mechanics; Haug 2007, sec. 5.16.)
+    A quanto pays a function of S: under the measure of the payment currency, S has the forward F_S(t) exp(-rho
+    sigma_S sigma_X t). A compo pays a function of S X, with the vol sqrt(sigma_S^2 + 2 rho sigma_S sigma_X +
+    sigma_X^2). sigma_X, and sigma_S for a quanto, are at-the-money-forward vols; for a compo with strike K,
+    sigma_S is read at K divided by the forward of X. (Reiner 1992, Risk 5, Quanto mechanics; Haug 2007, sec.
+    5.16.)
 
     Args:
         conversion: The underlying.
         equity: The equity.
-        pair: The name and the pair of both currencies, in either direction.
+        pair: The name and the FX pair of the two currencies, in either direction.
         rate: The rate of the pair.
         curves: Name -> discount curve.
-        correlations: Pair of names -> correlation. That of the equity with the reversed pair is its negative.
+        correlations: Pair of names -> correlation. Reversing the pair changes the sign.
     """
     name, of_pair = pair
     is_direct = of_pair.domestic == conversion.currency
@@ -135,7 +135,7 @@ def converted(
 
 
 class AtTheMoney(eqx.Module):
-    """The forwards of an asset, and its vols at them."""
+    """The forwards of an asset, and its at-the-money-forward vols."""
 
     spot: Float[Array, ""]
     dividend_yield: Any
@@ -144,30 +144,30 @@ class AtTheMoney(eqx.Module):
 
     @classmethod
     def of(cls, asset: Equity, curves: Mapping[str, Any]) -> "AtTheMoney":
-        """Return those of an asset of a market."""
+        """Return them for an asset of a market."""
         rate = curves[asset.curve].bootstrapped()
         return cls(asset.spot, asset.dividend_yield, asset.surface, rate)
 
     def growth(self, t: Times) -> Times:
-        """Return the forward over the spot."""
+        """Return the ratio of forward to spot."""
         q = self.dividend_yield
         kept = q.discount(t) if hasattr(q, "discount") else jnp.exp(-q * t)
         return kept / self.rate.discount(t)
 
     def forward(self, t: Times) -> Times:
-        """Return the forward for t years."""
+        """Return the forward at t years."""
         return self.spot * self.growth(t)
 
     def vol(self, t: Times) -> Times:
-        """Return the vol at the forward of t years."""
+        """Return the vol at t years, struck at the forward."""
         return self.surface.vol(t, self.forward(t))
 
 
 class QuantoYield(eqx.Module):
-    """The dividend yield under which an equity, discounted on another curve, has the forward of a quanto.
+    """The dividend yield that gives an equity, discounted on another curve, its quanto forward.
 
-    asset: the equity; pair: the FX rate; correlation: of the equity and the value of its currency in that of
-    the payments; paid: the curve of the payments; shift: added to the yield, per 1.00.
+    asset: the equity; pair: the FX rate; correlation: of the equity and the value of its currency in the
+    payment currency; paid: the discount curve of the payments; shift: added to the yield, per 1.00.
     """
 
     asset: AtTheMoney
@@ -177,20 +177,20 @@ class QuantoYield(eqx.Module):
     shift: Float[Array, ""]
 
     def discount(self, t: Times) -> Times:
-        """Return the discount factor of the yield to t years."""
+        """Return the discount factor of the yield at t years."""
         drift = self.correlation * self.asset.vol(t) * self.pair.vol(t) + self.shift
         return self.asset.growth(t) * self.paid.discount(t) * jnp.exp(-drift * t)
 
     def shifted(self, rate: Num[Array, ""] | float) -> "QuantoYield":
-        """Return the yield up by `rate` (per 1.00)."""
+        """Return the yield shifted by `rate` (per 1.00)."""
         return eqx.tree_at(lambda yields: yields.shift, self, self.shift + rate)
 
 
 class CompoVols(eqx.Module):
-    """The vols of an equity times an FX rate: see `converted`.
+    """The vols of the product of an equity and an FX rate; see `converted`.
 
-    surface: of the equity; pair: the FX rate; correlation: of the equity and the value of its currency;
-    is_direct: whether the pair's rate is that value, not its inverse; shift: added to all vols.
+    surface: that of the equity; pair: the FX rate; correlation: of the equity and the value of its currency;
+    is_direct: whether the pair quotes that value instead of its inverse; shift: added to all vols.
     """
 
     surface: Any
@@ -204,7 +204,7 @@ class CompoVols(eqx.Module):
         return self.surface.expiries
 
     def vol(self, t: Times, strike: Times) -> Times:
-        """Return the implied vol at t years and a strike in the currency of the payments."""
+        """Return the implied vol at t years and a strike in the payment currency."""
         forward = self.pair.forward(t)
         own = self.surface.vol(t, strike / forward if self.is_direct else strike * forward)
         rate = self.pair.vol(t)
@@ -212,5 +212,5 @@ class CompoVols(eqx.Module):
         return jnp.sqrt(variance) + self.shift
 
     def shifted(self, vol: Num[Array, ""] | float) -> "CompoVols":
-        """Return the surface with every vol up by `vol` (per 1.00)."""
+        """Return the surface with every vol shifted by `vol` (per 1.00)."""
         return eqx.tree_at(lambda vols: vols.shift, self, self.shift + vol)

@@ -1,4 +1,4 @@
-"""Correlations of equities: pairs of names, and the matrix they make."""
+"""Correlations of equities: quoted pairs, and their matrix."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -11,12 +11,12 @@ Pair = tuple[str, str]
 
 
 def quoted(one: str, other: str, pairs: Collection[Pair]) -> Pair | None:
-    """Return the pair that two equities make, in the order in which it is quoted; None if it is not."""
+    """Return the pair of two equities in the order in which it is quoted, or None if it is not quoted."""
     return next((pair for pair in ((one, other), (other, one)) if pair in pairs), None)
 
 
 def missing_pairs(names: Sequence[str], pairs: Collection[Pair]) -> list[Pair]:
-    """Return the pairs of some equities that have no quote."""
+    """Return the pairs of equities without a quote."""
     return [pair for pair in itertools.combinations(names, 2) if quoted(*pair, pairs) is None]
 
 
@@ -29,7 +29,7 @@ def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "n
     """Return the correlation matrix of some equities.
 
     Raises:
-        KeyError: A pair of them has no quote.
+        KeyError: A pair has no quote.
     """
     if lacking := missing_pairs(names, pairs):
         known = ", ".join(shown(pairs)) or "none"
@@ -45,5 +45,5 @@ def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "n
 
 
 def least_eigenvalue(names: Sequence[str], pairs: Mapping[Pair, Array]) -> float:
-    """Return the least eigenvalue of the matrix of some equities: above 0 if it is a correlation matrix."""
+    """Return the smallest eigenvalue of the matrix of some equities, which must be positive."""
     return float(np.linalg.eigvalsh(np.asarray(matrix(names, pairs)))[0])

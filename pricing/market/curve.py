@@ -1,4 +1,4 @@
-"""A discount curve given by continuously compounded zero rates."""
+"""Discount curves given by continuously compounded zero rates."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ class ZeroCurve(eqx.Module):
     With the zero rate z(t) the discount factor is exp(-z(t) t).
 
     Attributes:
-        times: The times of the pillars in years from the as-of date (ACT/365), from 0 on, strictly increasing,
+        times: The times of the pillars in years from the as-of date (ACT/365), at least 0, strictly increasing,
             of shape (pillars,).
         zero_rates: The zero rates, continuously compounded, as decimals (0.035 is 3.5 %), finite, of shape
             (pillars,).
 
     Raises:
-        ValueError: The shapes do not fit, the times do not increase, or a number is not finite.
+        ValueError: The shapes do not match, the times do not increase, or a number is not finite.
 
     Examples:
         >>> from pricing import ZeroCurve
@@ -42,7 +42,7 @@ class ZeroCurve(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the curve has one pillar, and so one zero rate at all times."""
+        """Whether the curve has a single pillar, and therefore a constant zero rate."""
         return self.times.size == 1
 
     def zero_rate(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -54,15 +54,15 @@ class ZeroCurve(eqx.Module):
         return jnp.exp(-self.zero_rate(t) * as_floats(t))
 
     def shifted(self, rate: Num[ArrayLike, ""]) -> "ZeroCurve":
-        """Return the curve with every zero rate up by `rate` (per 1.00)."""
+        """Return the curve with every zero rate shifted by `rate` (per 1.00)."""
         return ZeroCurve(self.times, self.zero_rates + rate)
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """The leaf of quotes, the zero rates; of a gradient, the derivatives in its place."""
+        """The leaf of quotes, the zero rates; in a gradient, the derivatives to them."""
         return (self.zero_rates,)
 
     def bootstrapped(self, *, throw: bool = True) -> "ZeroCurve":
-        """Return this curve, whose quotes are zero rates; `CurveQuotes` are bootstrapped."""
+        """Return this curve itself: only `CurveQuotes` need a bootstrap."""
         del throw
         return self

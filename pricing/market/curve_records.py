@@ -1,4 +1,4 @@
-"""The JSON object of a curve, as a pydantic model: zero rates, or quotes of instruments."""
+"""The JSON object of a curve, as a pydantic model: zero rates, or instrument quotes."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -37,9 +37,9 @@ _SECTIONS = tuple(_SINGULAR)
 
 
 class CurveRecord(Record):
-    """Zero rates at pillar dates, or one flat `zero_rate`, or quotes of instruments.
+    """Zero rates at pillar dates, one flat `zero_rate`, or instrument quotes.
 
-    A curve with a `discount_curve` is a forward curve: it gives floating rates, and the other one discounts.
+    A curve with a `discount_curve` is a forward curve: it gives floating rates, and the other curve discounts.
     """
 
     currency: Name | None = None
@@ -78,10 +78,10 @@ class CurveRecord(Record):
         return self
 
     def _check_quotes(self, asof: date) -> None:
-        """Check that the instruments end one after the other, and that nothing else is given.
+        """Check that the ends of the instruments increase, and that nothing else is given.
 
         Raises:
-            problem: They do not, or there is.
+            problem: They do not increase, or another field is given.
         """
         for field in ("dates", "days", "flat_from"):
             if getattr(self, field) is not None:
@@ -117,13 +117,13 @@ class CurveRecord(Record):
 
     @property
     def basis_curve(self) -> str | None:
-        """The curve of the other leg of basis swaps; None: the one that discounts, or there are none."""
+        """The curve of the other leg of basis swaps; None for the discount curve, or without basis swaps."""
         other = self.basis_swaps and self.basis_swaps.other_curve
         return None if other == self.discount_curve else other
 
     @property
     def sections(self) -> dict[str, QuotesRecord]:
-        """The instruments that are quoted, by kinds."""
+        """The quoted instruments, by kind."""
         kinds = {name: getattr(self, name) for name in _SECTIONS}
         return {name: kind for name, kind in kinds.items() if kind is not None}
 
@@ -147,7 +147,7 @@ class CurveRecord(Record):
         return ZeroCurve(times, self.rates())
 
     def labels(self, name: str, asof: date) -> dict[str, tuple[str, ...]]:
-        """Return the quote ids of a curve of this name, by the path of a leaf in it."""
+        """Return the quote ids of the curve under this name, by the path of a leaf."""
         if not self.sections:
             return {".zero_rates": tuple(f"ZERO/RATE/{name}/{day}" for day in self.pillars(asof))}
         return {
@@ -158,7 +158,7 @@ class CurveRecord(Record):
         }
 
     def pillars(self, asof: date) -> tuple[date, ...]:
-        """Return the pillar dates; a flat curve has one, `flat_from` or the as-of date."""
+        """Return the pillar dates; a flat curve has a single one, `flat_from` or the as-of date."""
         if self.zero_rates is None:
             return (self.flat_from or asof,)
         return pillar_dates(asof, "dates", self.dates, self.days, first=0)
@@ -169,7 +169,7 @@ class CurveRecord(Record):
 
 
 def reading_depths(curves: Mapping[str, object]) -> dict[str, int]:
-    """Return for each curve how many others must be read before it, one after the other."""
+    """Return the depth of each curve in the graph of dependencies, which gives the order of reading."""
 
     def depth(name: object, above: tuple[object, ...] = ()) -> int:
         value = curves.get(name) if isinstance(name, str) else None

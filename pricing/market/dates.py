@@ -1,6 +1,6 @@
-"""Dates of swaps: counted back from the end in months, moved to business days, as year fractions.
+"""Swap dates: counted back from the end in months, adjusted to business days, as year fractions.
 
-Calendars are from the package `holidays` (exchanges and settlement systems, by market identifier code).
+Calendars come from the package `holidays` (exchanges and settlement systems, by market identifier code).
 """
 
 import datetime as dt
@@ -15,10 +15,10 @@ import numpy as np
 from ..ingestion.fields import FIRST_DAY, LAST_DAY
 
 ROLLS = ("following", "modifiedfollowing", "preceding", "modifiedpreceding")
-"""Rules for moving a day off: to the next or the last business day; modified, within the same month."""
+"""Business-day conventions: following, preceding, and modified following (within the month)."""
 
 DAY_COUNTS = ("ACT/365", "ACT/360", "30E/360", "ACT/ACT")
-"""The conventions by which the days between two dates make a fraction of a year."""
+"""Day-count conventions: the year fraction between two dates."""
 
 
 class Leg(NamedTuple):
@@ -51,22 +51,22 @@ def leg(
     roll: str = "modifiedfollowing",
     day_count: str = "30E/360",
 ) -> Leg:
-    """Return the leg of a swap that pays at the end of each period of some months.
+    """Return the leg of a swap that pays at the end of each period.
 
     Args:
-        asof: Today: times count from here.
+        asof: Today, from which times are measured.
         start: The day from which interest accrues; not before `asof`.
-        end: The day of the last payment, before it is moved to a business day.
+        end: The day of the last payment, unadjusted.
         months: The months between two payments, counted back from the end.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: The rule for moving a day off, one of `ROLLS`.
+        roll: The business-day convention, one of `ROLLS`.
         day_count: The day count of the accruals, one of `DAY_COUNTS`.
 
     Returns:
         The leg, in years from `asof`.
 
     Raises:
-        ValueError: The leg starts before `asof`, or the name of a rule, day count or calendar is not known.
+        ValueError: The leg starts before `asof`, or a convention, day count or calendar is unknown.
 
     Examples:
         >>> from datetime import date
@@ -76,7 +76,9 @@ def leg(
         [0.5111, 0.5028]
     """
     if start < asof:
-        raise ValueError(f"start {start} is before asof {asof}: give a leg that is still to come")
+        raise ValueError(
+            f"start {start} is before asof {asof}: give a leg that starts on or after asof"
+        )
     dates = schedule(start, end, months, calendar=calendar, roll=roll)
     times = np.array([year_fraction(asof, date, "ACT/365") for date in dates])
     accruals = [year_fraction(*period, day_count) for period in itertools.pairwise(dates)]
@@ -92,22 +94,22 @@ def schedule(
     roll: str = "modifiedfollowing",
     end_of_month: bool = False,
 ) -> list[dt.date]:
-    """Return business days from start to end, every some months counted back from the end: a stub comes first.
+    """Return the business days of a schedule, counted back from the end in months, with a front stub.
 
     Args:
-        start: The first day, before it is moved to a business day.
-        end: The last day, before it is moved to a business day.
+        start: The first day, unadjusted.
+        end: The last day, unadjusted.
         months: The months between two days; at least 1.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: The rule for moving a day off, one of `ROLLS`.
-        end_of_month: Whether the days between are the last of their months, before they are moved, where no
-            business day of its month comes after the end.
+        roll: The business-day convention, one of `ROLLS`.
+        end_of_month: Whether the intermediate days fall on the last days of their months, before adjustment, if
+            the end is the last business day of its month.
 
     Returns:
-        The days, increasing, start and end included.
+        The days in increasing order, including start and end.
 
     Raises:
-        ValueError: The end is not after the start, or the name of a rule or calendar is not known.
+        ValueError: The end is not after the start, or a convention or calendar is unknown.
 
     Examples:
         >>> from datetime import date
@@ -140,17 +142,17 @@ def advance(
     calendar: str = "XECB",
     roll: str | None = "modifiedfollowing",
 ) -> dt.date:
-    """Return the same day some months later, moved to a business day, then some business days later.
+    """Return a day moved by months, adjusted to a business day, then moved by business days.
 
-    A month that is too short gives its last day.
+    In a month that is too short, the last day is taken.
 
     Args:
-        date: The day to count from.
-        months: The number of months to move; negative for back.
-        business_days: The number of business days to move from there.
+        date: The start day.
+        months: The number of months to move; negative moves back.
+        business_days: The number of business days to move afterwards.
         calendar: A market identifier code known to `holidays` ("XECB": TARGET, "XNYS": New York).
-        roll: The rule for moving a day off, one of `ROLLS`; None leaves the day, and `business_days` are not
-            counted. An unknown rule or calendar, and a day beyond the calendar, raise ValueError.
+        roll: The business-day convention, one of `ROLLS`; None leaves the day unadjusted and ignores
+            `business_days`. An unknown rule or calendar, and a day beyond the calendar, raise ValueError.
 
     Returns:
         The day.
@@ -168,7 +170,7 @@ def advance(
 
 
 def business_days(start: dt.date, end: dt.date, calendar: str = "XECB") -> list[dt.date]:
-    """Return the business days from start to end, both included if they are.
+    """Return the business days from start to end, inclusive.
 
     Args:
         start: The first day.
@@ -177,7 +179,7 @@ def business_days(start: dt.date, end: dt.date, calendar: str = "XECB") -> list[
             one raises ValueError.
 
     Returns:
-        The days, increasing.
+        The days in increasing order.
 
     Examples:
         >>> from datetime import date
@@ -197,13 +199,13 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
     Args:
         start: The first day.
         end: The last day.
-        day_count: One of `DAY_COUNTS`: ACT/365 is Fixed, ACT/ACT is ISDA's.
+        day_count: One of `DAY_COUNTS`: ACT/365 is ACT/365 Fixed, ACT/ACT is ACT/ACT ISDA.
 
     Returns:
-        The fraction of a year, negative where the end is before the start.
+        The fraction of a year, negative if the end is before the start.
 
     Raises:
-        ValueError: The day count is not known.
+        ValueError: The day count is unknown.
 
     Examples:
         >>> from datetime import date
@@ -226,23 +228,23 @@ def year_fraction(start: dt.date, end: dt.date, day_count: str) -> float:
 
 
 def _moved(dates: list[dt.date], business_days: int, calendar: str, roll: str) -> list[dt.date]:
-    """Return increasing days, each moved to a business day, then some business days on.
+    """Return increasing days, each adjusted to a business day, then moved by business days.
 
     Raises:
-        ValueError: The roll is not known.
+        ValueError: The convention is unknown.
     """
     if roll not in ROLLS:
         raise ValueError(f"roll {roll!r} is unknown: use one of {', '.join(ROLLS)}")
-    # a year more on both sides: a roll may leave the year
+    # one more year on both sides: an adjusted day may leave the year
     known = _business_days(calendar, dates[0].year - 1, dates[-1].year + 1)
     return np.busday_offset(dates, business_days, roll=roll, busdaycal=known).tolist()  # pyright: ignore
 
 
 def _check_days(*days: object) -> None:
-    """Check that these are days of our calendar; where Python's calendar ends, NumPy gives an integer.
+    """Check that these are days of Python's calendar; beyond its end, NumPy gives an integer.
 
     Raises:
-        ValueError: One of them is not.
+        ValueError: A day is outside the calendar.
     """
     for day in days:
         if not isinstance(day, dt.date) or not FIRST_DAY <= day <= LAST_DAY:
@@ -256,7 +258,7 @@ def _years_passed(date: dt.date) -> float:
 
 
 def _months_before(date: dt.date, months: int) -> dt.date:
-    """Return the same day some months before, or that month's last."""
+    """Return the same day some months before, or the last day of that month."""
     month = np.datetime64(date, "M") - np.timedelta64(months, "M")
     next_month = month + np.timedelta64(1, "M")
     day = month.astype("datetime64[D]") + np.timedelta64(date.day - 1, "D")
@@ -269,7 +271,7 @@ def _last_of_month(day: dt.date) -> dt.date:
 
 @functools.cache
 def _business_days(calendar: str, first: int, last: int) -> np.busdaycalendar:
-    """Return the business days of a calendar from one year to another.
+    """Return the business-day calendar from one year to another.
 
     Raises:
         ValueError: There is no such calendar.

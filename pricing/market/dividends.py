@@ -1,4 +1,4 @@
-"""Dividends of known dates: amounts of cash, and shares of the spot."""
+"""Dividends on known dates: cash amounts, and proportions of the spot."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +13,18 @@ Times = Float[Array, "..."]
 
 
 class Dividends(eqx.Module):
-    """Dividends of one share: on each ex-date the spot S falls to S (1 - proportion) - cash.
+    """The dividends of one share: on each ex-date the spot S falls to S (1 - proportion) - cash.
 
-    A spot on an ex-date is already without its dividend, so that a dividend whose time is 0 or less has been
-    paid, and moves nothing. Cash counts as paid on its ex-date.
+    The spot on an ex-date already excludes the dividend, so a dividend with a time <= 0 has been paid and has
+    no effect. Cash counts as paid on the ex-date.
 
     Attributes:
-        times: The ex-dates in years from today (ACT/365), not decreasing, of shape (dividends,).
-        cash: The amounts in currency, not below 0, of shape (dividends,); None where all are proportional.
-        proportions: The shares of the spot, from 0 to below 1, of shape (dividends,); None where all are cash.
+        times: The ex-dates in years from today (ACT/365), non-decreasing, of shape (dividends,).
+        cash: The amounts in currency, at least 0, of shape (dividends,); None if all are proportional.
+        proportions: The proportions of the spot, in [0, 1), of shape (dividends,); None if all are cash.
 
     Raises:
-        ValueError: Neither is given, or one of them has not one number for each time.
+        ValueError: Neither is given, or one does not have one number for each time.
 
     Examples:
         >>> from pricing import Dividends
@@ -52,18 +52,18 @@ class Dividends(eqx.Module):
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """The leaves of amounts; of a gradient, the derivatives in their place."""
+        """The leaves of amounts; in a gradient, the derivatives to them."""
         return tuple(x for x in (self.cash, self.proportions) if x is not None)
 
     @property
     def owed(self) -> Float[Array, ""]:
-        """The sum of the cash that is paid after today, in currency, not discounted."""
+        """The undiscounted sum of cash paid after today, in currency."""
         if self.cash is None:
             return jnp.zeros((), self.times.dtype)
         return jnp.sum(jnp.where(self.times > 0.0, self.cash, 0.0))
 
     def kept(self, t: Times) -> Times:
-        """Return the share of the spot that proportional dividends leave from today to `t` (years)."""
+        """Return the fraction of the spot left after proportional dividends from today to `t` (years)."""
         if self.proportions is None:
             return jnp.ones_like(t)
         times, shares = (_beside(t, x) for x in (self.times, self.proportions))
@@ -71,11 +71,11 @@ class Dividends(eqx.Module):
         return jnp.prod(jnp.where(paid, 1.0 - shares, 1.0), axis=-1)
 
     def value_after(self, t: Times, growth: Callable[[Times], Times]) -> Times:
-        """Return the value at `t` (years) of the cash that is paid after it, and after today.
+        """Return the value at `t` (years) of the cash paid after `t` and after today.
 
         Args:
             t: Times in years, of any shape.
-            growth: The growth of the asset from today to times, without cash dividends.
+            growth: The growth factor of the asset from today to given times, without cash dividends.
         """
         if self.cash is None:
             return jnp.zeros_like(t)
@@ -86,5 +86,5 @@ class Dividends(eqx.Module):
 
 
 def _beside(t: Times, numbers: Float[Array, " dividends"]) -> Float[Array, "... dividends"]:
-    """Return numbers of dividends for each of some times."""
+    """Return the numbers of dividends broadcast to an array of times."""
     return jnp.broadcast_to(numbers, (*t.shape, numbers.size))

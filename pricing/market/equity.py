@@ -1,4 +1,4 @@
-"""The market data of a share or an index."""
+"""The market data of equities."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from .surface import VolSurface
 
 
 def _number_or_curve(name: str) -> Any:
-    """Return a field holding a finite number or a curve of zero rates."""
+    """Return a field for a finite number or a curve of zero rates."""
     of_number, of_curve = real(name).metadata["converter"], finite_numbers(name)
     convert = lambda value: (of_curve if isinstance(value, ZeroCurve) else of_number)(value)
     return eqx.field(converter=convert)
@@ -30,7 +30,7 @@ class Equity(eqx.Module):
         surface: The implied vols of its options.
         curve: The name of its discount curve in the market.
         currency: The ISO code of its currency.
-        dividends: The dividends of known dates, or None.
+        dividends: The dividends on known dates, or None.
 
     Examples:
         >>> from pricing.market import Equity, VolSurface
@@ -50,30 +50,30 @@ class Equity(eqx.Module):
 
     @property
     def dividend_quotes(self) -> tuple[Any, ...]:
-        """The leaves of quotes of dividends; of a gradient, the derivatives in their place."""
+        """The leaves of dividend quotes; in a gradient, the derivatives to them."""
         is_curve = isinstance(self.dividend_yield, ZeroCurve)
         yields = self.dividend_yield.quotes if is_curve else (self.dividend_yield,)
         return yields if self.dividends is None else (*yields, *self.dividends.quotes)
 
     @property
     def times(self) -> tuple[Any, ...]:
-        """The leaves of times of pillars, which come nearer day by day; ex-dates are part of Theta."""
+        """The leaves of pillar times, which come nearer day by day; ex-dates are part of theta."""
         is_curve = isinstance(self.dividend_yield, ZeroCurve)
         return self.surface.expiries, *((self.dividend_yield.times,) if is_curve else ())
 
 
 class DerivedEquity(NamedTuple):
-    """Market data that a model reads in place of an equity, with the attributes of an `Equity`.
+    """Derived market data with the attributes of an `Equity`, for models.
 
-    It is the equity as the payer of another currency sees it, or its part above its cash dividends.
+    It is an equity paid in another currency, or the part of an equity above its cash dividends.
 
     Attributes:
-        spot: The level that the model is of.
-        dividend_yield: The discount factor of the yield under which the forward is right, or a number.
+        spot: The level of the modelled quantity.
+        dividend_yield: The yield that gives the right forward, as a curve or a number.
         surface: The implied vols of that level.
         curve: The name of the discount curve of the payments.
         currency: The ISO code of the payments.
-        dividends: None: there are none of known dates.
+        dividends: Always None: no dividends on known dates.
     """
 
     spot: Float[Array, ""]

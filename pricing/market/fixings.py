@@ -1,4 +1,4 @@
-"""Levels that were fixed on days of the past: spots of equities, rates of curves."""
+"""Past fixings: spots of equities, rates of curves."""
 
 import csv
 import os
@@ -36,17 +36,17 @@ class _Row(BaseModel):
 
 
 _PERIODS = ("1D", *(f"{months}M" for months in range(1, 13)))
-"""The periods of rates: trades read those of their own frequencies."""
+"""The tenors of rate fixings: a trade reads that of its own frequency."""
 
 
 class Fixings(Mapping[Place, float]):
-    r"""The levels of equities and curves on days of the past: (name, day) -> level.
+    r"""The past levels of equities and curves: (name, day) -> level.
 
     Args:
-        levels: The levels, or pairs of a place and its level.
+        levels: The levels as a mapping, or as pairs of (name, day) and level.
         errors: The rows of a file that were left out.
         file: The name of the file.
-        confirmed: The places of levels that a market takes although they are far from its own quotes.
+        confirmed: The places of levels that a market accepts although they are far from its own quotes.
 
     Attributes:
         errors: The rows of a file that were left out, with the reasons.
@@ -76,9 +76,9 @@ class Fixings(Mapping[Place, float]):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "Fixings":
-        """Return the fixings in a CSV file of the columns name, date, value and confirmed (docs/trades.md).
+        """Return the fixings in a CSV file with columns name, date, value and confirmed (docs/trades.md).
 
-        A bad row is left out and reported in `errors`. A file without rows is an `UnreadableFile`.
+        A bad row is left out and reported in `errors`. A file without rows raises `UnreadableFile`.
 
         Args:
             path: The path of the file.
@@ -87,14 +87,14 @@ class Fixings(Mapping[Place, float]):
 
     @classmethod
     def from_text(cls, text: str, file: str = "fixings.csv") -> "Fixings":
-        """Return the fixings in a text; `file` names it in error messages.
+        """Return the fixings in text.
 
         Args:
             text: The content of a CSV file.
-            file: The name that error messages show.
+            file: The name for error messages.
 
         Raises:
-            unreadable: The header lacks a column; it is an `UnreadableFile`.
+            unreadable: The header lacks a column (an `UnreadableFile`).
         """
         head, *lines = re.split("\r\n|\n|\r", text)
         header = [name.lower() for name in _cells(head)]
@@ -102,7 +102,7 @@ class Fixings(Mapping[Place, float]):
             message = f"the header has no column {lacking[0]}"
             raise unreadable(file, message, f"begin with the line {','.join(_COLUMNS)}")
         if twice := [column for column in (*_COLUMNS, _CONFIRMED) if header.count(column) > 1]:
-            raise unreadable(file, f"the column {twice[0]!r} stands twice", "keep one of them")
+            raise unreadable(file, f"the column {twice[0]!r} appears twice", "keep one of them")
         levels: dict[Place, float] = {}
         confirmed: set[Place] = set()
         errors: list[InputError] = []
@@ -131,7 +131,7 @@ class Fixings(Mapping[Place, float]):
         return cls(levels, tuple(errors), file, confirmed)
 
     def days(self, name: str) -> tuple[date, ...]:
-        """Return the days with a level of a name, in order.
+        """Return the days with a level for a name, in order.
 
         Args:
             name: The name of an equity or a curve.
@@ -152,10 +152,10 @@ class Fixings(Mapping[Place, float]):
 
 
 def is_rate_name(name: str, curves: Collection[str]) -> bool:
-    """Return True if a name is that of a rate of a curve, such as "EUR 6M" or "EUR 1D".
+    """Return True if a name is that of a curve's rate, such as "EUR 6M" or "EUR 1D".
 
     Args:
-        name: The name of some fixings.
+        name: The name of a fixing.
         curves: The names of curves.
     """
     curve, _, period = name.rpartition(" ")
@@ -165,11 +165,11 @@ def is_rate_name(name: str, curves: Collection[str]) -> bool:
 def misspelt_names(
     fixings: Fixings, assets: Iterable[str], curves: Iterable[str]
 ) -> tuple[InputError, ...]:
-    """Return the errors of names that are those of a market but for case and blanks: no trade would find them.
+    """Return the errors of names that match the market's only up to case and blanks: no trade finds them.
 
     Args:
         fixings: The levels.
-        assets: The names of equities and pairs of currencies.
+        assets: The names of equities and FX pairs.
         curves: The names of curves.
     """
     curves = [*curves]

@@ -1,4 +1,4 @@
-"""Quoted swaps whose floating leg is valued coupon by coupon: of overnight rates, or on a forward curve."""
+"""Quoted swaps with a floating leg valued coupon by coupon: overnight swaps, or swaps on a forward curve."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,18 +18,18 @@ Periods = Float[Array, "instruments periods"]
 
 
 class FloatingSwaps(CurveInstruments):
-    """Swaps that are worth nothing at their quoted rates, coupon by coupon.
+    """Swaps with value 0 at their quoted par rates, valued coupon by coupon.
 
-    rate sum_i accrual_i D(t_i) = sum_j (P(s_j) / P(e_j) - 1) D(p_j), with P of the curve of the floating rates
-    and D of the curve that discounts. A coupon that compounds an overnight rate over a period is worth the
-    same as one of the simple rate of that period (Henrard, *Interest Rate Modelling in the Multi-Curve
-    Framework*, 2014, section 2.4). A shorter leg is padded in front, with periods and accruals of no length.
+    rate sum_i accrual_i D(t_i) = sum_j (P(s_j) / P(e_j) - 1) D(p_j), with P from the forward curve and D from
+    the discount curve. A coupon that compounds an overnight rate over a period has the same value as a coupon
+    of the simple rate of that period (Henrard, *Interest Rate Modelling in the Multi-Curve Framework*, 2014,
+    section 2.4). A shorter leg is padded in front with periods and accruals of 0.
 
     Attributes:
         payment_dates: The payment times of the fixed legs, in years, of shape (swaps, payments).
         accruals: The year fraction of each fixed coupon, of shape (swaps, payments).
-        starts: The first times of the floating periods, in years, of shape (swaps, periods).
-        period_ends: The last times of the floating periods, in years, of shape (swaps, periods).
+        starts: The starts of the floating periods in years, of shape (swaps, periods).
+        period_ends: The ends of the floating periods in years, of shape (swaps, periods).
         paid: The payment times of the floating coupons, in years, of shape (swaps, periods).
         rates: Par rates per year, as decimals, of shape (swaps,).
 
@@ -56,12 +56,12 @@ class FloatingSwaps(CurveInstruments):
     def of_legs(
         cls, fixed: Sequence[Leg], floating: Sequence[tuple[np.ndarray, np.ndarray]], rates: Any
     ) -> "FloatingSwaps":
-        """Return the swaps of some legs at their par rates.
+        """Return swaps with the given legs and par rates.
 
         Args:
             fixed: The fixed legs.
-            floating: Each floating leg as the days between its periods, n + 1 times in years, and its n
-                payment times.
+            floating: Each floating leg as the n + 1 boundaries of its periods in years, and its n payment
+                times.
             rates: The par rates.
         """
         starts = [leg.start for leg in fixed]
@@ -82,7 +82,7 @@ class FloatingSwaps(CurveInstruments):
                 given = ", ".join(str(values.shape) for values in leg)
                 raise ValueError(
                     f"the parts of a leg have the shapes {given}: give one row for each swap, with the same "
-                    "number of entries in each part, shorter legs filled up in front"
+                    "number of entries in each part, shorter legs padded in front"
                 )
         starts, accruals = self.starts[:, 0], jnp.sum(self.accruals, axis=1)
         check_periods(starts, self.period_ends[:, -1], accruals, self.rates)

@@ -1,4 +1,4 @@
-"""Pairs of currencies: the rate between any two that quoted pairs link, and a pair as an asset with options."""
+"""FX pairs: the rate between any two currencies that quoted pairs link, and pairs as option underlyings."""
 
 import functools
 import operator
@@ -23,18 +23,18 @@ class MissingRate(ValueError):
 
 
 class FxPair(eqx.Module):
-    """A pair of currencies: one unit of the foreign currency costs `spot` units of the domestic one.
+    """An FX pair: one unit of the foreign currency costs `spot` units of the domestic currency.
 
-    EURUSD at 1.08: one euro (foreign) costs 1.08 dollars (domestic). The spot counts as the rate of an exchange
-    today: the two days until it settles are not in it.
+    EURUSD at 1.08: one euro (foreign) costs 1.08 dollars (domestic). The spot is treated as the rate for an
+    exchange today; the settlement lag of two days is ignored.
 
     Attributes:
-        spot: Units of the domestic currency for one of the foreign currency, above 0; None where other pairs
-            give the rate.
-        foreign: The ISO code of the currency that is bought and sold, the first of the pair's name.
-        domestic: The ISO code of the currency that it is paid in, the second.
+        spot: Units of the domestic currency for one of the foreign currency, above 0; None if other pairs imply
+            the rate.
+        foreign: The ISO code of the currency that is bought and sold, the first in the pair's name.
+        domestic: The ISO code of the currency of payment, the second in the name.
         foreign_curve: The name of the foreign currency's discount curve in the market.
-        domestic_curve: The name of the domestic currency's.
+        domestic_curve: The name of the domestic currency's discount curve.
         vols: The quotes of its options, or None.
 
     Examples:
@@ -53,7 +53,7 @@ class FxPair(eqx.Module):
     def asset(
         self, spot: Float[Array, ""], curves: Mapping[str, ZeroCurve | CurveQuotes]
     ) -> Equity:
-        """Return the foreign currency as an asset that pays its interest (Garman and Kohlhagen 1983).
+        """Return the foreign currency as an asset whose yield is its interest (Garman and Kohlhagen 1983).
 
         Args:
             spot: The rate of the pair.
@@ -81,10 +81,10 @@ def _surface(
 
 
 def fx_rate(pairs: Mapping[str, FxPair], source: str, target: str) -> Float[Array, ""]:
-    """Return the units of `target` that one unit of `source` costs: the product of the rates on the way.
+    """Return the units of `target` that one unit of `source` costs, by chaining quoted pairs.
 
     Args:
-        pairs: The quoted pairs. No two chains of them link the same currencies.
+        pairs: The quoted pairs, with at most one chain between any two currencies.
         source: The ISO code of the currency to convert from.
         target: The ISO code of the currency to convert to.
 
@@ -110,10 +110,10 @@ def are_linked(pairs: Mapping[str, FxPair], source: str, target: str) -> bool:
 def _way(
     pairs: Mapping[str, FxPair], source: str, target: str
 ) -> list[tuple[Float[Array, ""], bool]] | None:
-    """Return the spots from one currency to another, and whether each is multiplied; None if there is none."""
+    """Return the spots on the chain between two currencies, and whether each multiplies or divides; or None."""
     ways: dict[str, list[tuple[Float[Array, ""], bool]]] = {source: []}
     ends = [source]
-    for at in ends:  # grows while it is walked
+    for at in ends:  # grows during the loop
         for spot, is_forward, to in _steps(pairs, at):
             if to not in ways:
                 ways[to] = [*ways[at], (spot, is_forward)]
@@ -122,7 +122,7 @@ def _way(
 
 
 def _steps(pairs: Mapping[str, FxPair], at: str) -> Iterator[tuple[Float[Array, ""], bool, str]]:
-    """Yield the spots of the pairs of one currency, whether it is their foreign one, and the other one."""
+    """Yield, for each pair of a currency, the spot, whether it is the foreign one, and the other currency."""
     for pair in pairs.values():
         if pair.spot is None:
             continue

@@ -1,4 +1,4 @@
-"""The delta of an FX option in the conventions of its market, and the strike of a delta.
+"""The delta of an FX option in market conventions, and the strike for a delta.
 
 Reiswich and Wystup, A guide to FX options quoting conventions, The Journal of Derivatives 18 (2010) 58-68.
 """
@@ -14,25 +14,25 @@ from ..numerics.safe_math import nan_where
 from .interpolation import as_floats
 
 _STEPS = 24
-"""Newton steps to the strike of a premium-adjusted delta; each is on one side of it, and the last are exact."""
+"""Newton steps for the strike of a premium-adjusted delta; convergence is monotone."""
 
 Real = Float[Array, "..."]
 Given = Num[ArrayLike, "..."]
 
 
 class DeltaConvention(eqx.Module):
-    """A convention of deltas, and of at the money.
+    """Conventions for deltas and for at-the-money strikes.
 
-    With the forward F, the foreign discount factor D and s the vol times sqrt(t) the spot delta is D N(d1) of a
-    call, -D N(-d1) of a put, d1 = log(F/K) / s + s/2; the forward delta has no D. A premium-adjusted delta is
-    less by the premium, which is paid in the foreign currency: D (K/F) N(d2) and -D (K/F) N(-d2), d2 = d1 - s.
-    At the money is the strike at which a straddle has no delta, F exp(s^2/2) (F exp(-s^2/2) if
-    premium-adjusted), or the forward.
+    Let F be the forward, D the foreign discount factor and s the vol times sqrt(t). The spot delta is D N(d1)
+    for a call and -D N(-d1) for a put, with d1 = log(F/K) / s + s/2; the forward delta omits D. A
+    premium-adjusted delta is reduced by the premium, paid in the foreign currency: D (K/F) N(d2) and -D (K/F)
+    N(-d2), with d2 = d1 - s. The at-the-money strike is the delta-neutral strike of a straddle, F exp(s^2/2) (F
+    exp(-s^2/2) if premium-adjusted), or the forward.
 
     Attributes:
-        delta: The word "spot" or "forward".
-        premium_adjusted: Whether the premium is paid in the foreign currency and counts.
-        at_the_money: The word "delta-neutral" or "forward".
+        delta: "spot" or "forward".
+        premium_adjusted: Whether the delta includes the premium, paid in the foreign currency.
+        at_the_money: "delta-neutral" or "forward".
 
     Examples:
         >>> from pricing.market import DeltaConvention
@@ -47,12 +47,12 @@ class DeltaConvention(eqx.Module):
     def delta_of(
         self, strike: Given, side: Given, forward: Given, deviation: Given, discount: Given
     ) -> Real:
-        """Return the delta of an option: of one unit of the foreign currency, negative of a put.
+        """Return the delta of an option on one unit of the foreign currency; negative for a put.
 
         Args:
             strike: The strike K.
             side: +1 for a call, -1 for a put.
-            forward: The forward F of the expiry.
+            forward: The forward F at expiry.
             deviation: s, the vol times the square root of the time.
             discount: The foreign discount factor D.
         """
@@ -66,14 +66,14 @@ class DeltaConvention(eqx.Module):
     def strike(
         self, delta: Given, side: Given, forward: Given, deviation: Given, discount: Given
     ) -> Real:
-        """Return the strike of a delta, of the two of a premium-adjusted call the higher one.
+        """Return the strike for a delta; the higher of two for a premium-adjusted call.
 
-        NaN where no strike has the delta. It is differentiable to second order.
+        It is NaN if no strike has the delta, and twice differentiable.
 
         Args:
             delta: The delta without its sign, above 0.
             side: +1 for a call, -1 for a put.
-            forward: The forward F of the expiry.
+            forward: The forward F at expiry.
             deviation: s, the vol times the square root of the time.
             discount: The foreign discount factor D.
         """
@@ -86,10 +86,10 @@ class DeltaConvention(eqx.Module):
         return forward * jnp.exp(_adjusted(size, side, deviation, unadjusted))
 
     def money_strike(self, forward: Given, deviation: Given) -> Real:
-        """Return the strike at the money.
+        """Return the at-the-money strike.
 
         Args:
-            forward: The forward F of the expiry.
+            forward: The forward F at expiry.
             deviation: s, the vol times the square root of the time.
         """
         forward, deviation = as_floats(forward), as_floats(deviation)
@@ -102,10 +102,10 @@ class DeltaConvention(eqx.Module):
 
 
 def _adjusted(size: Real, side: Real, deviation: Real, start: Real) -> Real:
-    """Return k = log(K/F) with exp(k) N(side d2) = size, by Newton on the logarithm, which is concave in k.
+    """Return k = log(K/F) with exp(k) N(side d2) = size, by Newton on its logarithm, concave in k.
 
-    From the start, the strike of the unadjusted delta, the steps stay on one side of the solution. The last two
-    are differentiated: they give the first two derivatives of the solution.
+    From the strike of the unadjusted delta, the iteration is monotone. The last two steps are differentiated:
+    they give the first two derivatives of the solution.
     """
 
     def step(k: Real, size: Real, deviation: Real) -> Real:

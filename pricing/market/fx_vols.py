@@ -1,4 +1,4 @@
-"""Vols of FX options, quoted by delta: at the money, risk reversals and butterflies of each expiry."""
+"""FX option vols quoted by delta: at the money, risk reversals and butterflies for each expiry."""
 
 from typing import Any
 
@@ -20,28 +20,28 @@ DELTAS = (0.25, 0.10)
 """The deltas of quoted risk reversals and butterflies, in the order of their columns."""
 
 NO_SMILE = "have no smile: strikes do not increase, a vol is not above 0, or calls are not convex"
-"""The reason why a surface has a fault, in words."""
+"""The faults of a surface, in words."""
 
 _CHECKED = np.linspace(0.005, 0.995, 199)
-"""Points of a smile, as N(log(F/K) / s), where its prices are checked."""
+"""Points of a smile, as N(log(F/K) / s), at which its prices are checked."""
 
 
 class DeltaSurface(eqx.Module):
-    """Implied vols at strikes that differ by expiry, and a smooth smile through those of each expiry.
+    """Implied vols at strikes that differ by expiry, with a smooth smile through the quotes of each expiry.
 
-    On an expiry the vol is the polynomial in x = N(log(F/K) / s) through the quotes, with s the vol at the
-    money times sqrt(t): the parabola of Malz (1997, The Journal of Derivatives 5, eq. 9) for three quotes, and
-    of degree four for five. Beyond the quotes x ends at 0 and 1, and so the vol does not run away. Between
-    expiries the total variance vol^2 t is linear in time at the strike; outside them the vol is flat.
+    At an expiry the vol is the polynomial in x = N(log(F/K) / s) through the quotes, with s the at-the-money
+    vol times sqrt(t): the parabola of Malz (1997, The Journal of Derivatives 5, eq. 9) for three quotes, of
+    degree four for five. Beyond the quotes the vol stays bounded because x stays in [0, 1]. Between expiries
+    the total variance vol^2 t is linear in time at fixed strike; outside them the vol is flat.
 
     Attributes:
         expiries: The expiries in years, increasing, of shape (expiries,).
         forwards: The forward F of each expiry, of shape (expiries,).
         deviations: s of each expiry, of shape (expiries,).
-        strikes: The strikes, increasing on each expiry, of shape (expiries, quotes).
+        strikes: The strikes, increasing at each expiry, of shape (expiries, quotes).
         vols: The implied vols, of shape (expiries, quotes).
         nodes: x of the strikes, of shape (expiries, quotes).
-        terms: The terms of Newton's form of each polynomial, of the same shape.
+        terms: The coefficients of each polynomial in Newton form, of the same shape.
     """
 
     expiries: Float[Array, " expiries"]
@@ -54,12 +54,12 @@ class DeltaSurface(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the surface has one expiry, and so one vol of each strike at all times."""
+        """Whether the surface has a single expiry, and therefore constant vols in time."""
         return self.expiries.size == 1
 
     @property
     def quotes(self) -> SmileQuotes:
-        """The vols as quotes that a model is fitted to, all of one weight."""
+        """The vols as quotes for a calibration, with equal weights."""
         log_moneyness = jnp.log(self.forwards[:, None] / self.strikes)
         return SmileQuotes(self.expiries, log_moneyness, self.vols, jnp.ones_like(self.vols))
 
@@ -69,33 +69,33 @@ class DeltaSurface(eqx.Module):
         return vol_between(t, self.expiries, self.vol_at(self._place(strike[..., None])))
 
     def struck(self, strike: Num[ArrayLike, ""]) -> "StruckVols":
-        """Return the vols at one strike, for all times."""
+        """Return the vols at one strike as a function of time."""
         return StruckVols(self.expiries, self.vol_at(self._place(as_floats(strike)[None])))
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "DeltaSurface":
-        """Return the surface with every vol up by `vol` (per 1.00), at the same strikes."""
+        """Return the surface with every vol shifted by `vol` (per 1.00), at the same strikes."""
         first = jnp.zeros_like(self.terms).at[:, 0].set(vol)
         moved = self.vols + vol, self.terms + first
         return eqx.tree_at(lambda surface: (surface.vols, surface.terms), self, moved)
 
     def first_fault(self) -> int | None:
-        """Return the first expiry, from 0, with a vol of 0 or below, or calls that are not convex.
+        """Return the index of the first expiry with a vol <= 0 or call prices that are not convex.
 
-        None: there is none.
+        None if there is none.
         """
         moneyness, vols, calls = map(np.asarray, _smiles(self))
         wrong = np.any(~(vols > 0.0), axis=0)
         slopes = np.diff(calls, axis=0) / np.diff(moneyness, axis=0)
-        wrong |= np.any(np.diff(slopes, axis=0) > 1e-6, axis=0)  # strikes fall along the axis
+        wrong |= np.any(np.diff(slopes, axis=0) > 1e-6, axis=0)  # strikes decrease along the axis
         return int(np.argmax(wrong)) if wrong.any() else None
 
     def _place(self, strike: Array) -> Array:
-        """Return x of a strike on each expiry, which is the last axis."""
+        """Return x of a strike at each expiry, on the last axis."""
         row = lambda pillars: jnp.expand_dims(pillars, tuple(range(strike.ndim - 1)))
         return ndtr(jnp.log(row(self.forwards) / strike) / row(self.deviations))
 
     def vol_at(self, x: Float[Array, "... expiries"]) -> Float[Array, "... expiries"]:
-        """Return the vol at x on each expiry, by Horner's scheme."""
+        """Return the vol at x at each expiry, by Horner's scheme."""
         row = lambda pillars: jnp.expand_dims(pillars, tuple(range(x.ndim - 1)))
         found = row(self.terms[:, -1])
         for place in range(self.terms.shape[1] - 2, -1, -1):
@@ -104,7 +104,7 @@ class DeltaSurface(eqx.Module):
 
 
 def _divided(nodes: Array, vols: Array) -> Array:
-    """Return Newton's divided differences of each row: the terms of its polynomial."""
+    """Return Newton's divided differences of each row: the coefficients of its polynomial."""
     terms = list(vols.T)
     for order in range(1, len(terms)):
         for i in range(len(terms) - 1, order - 1, -1):
@@ -117,19 +117,19 @@ class StruckVols(eqx.Module):
 
     Attributes:
         expiries: The expiries in years, of shape (expiries,).
-        vols: The implied vol of each, of the same shape.
+        vols: The implied vol at each expiry, of the same shape.
     """
 
     expiries: Float[Array, " expiries"]
     vols: Float[Array, " expiries"]
 
     def vol(self, t: Num[ArrayLike, "..."], strike: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
-        """Return the implied vol at time `t`, in years; the strike is the one that was read."""
+        """Return the implied vol at time `t`, in years; the argument `strike` is ignored."""
         del strike
         return vol_between(as_floats(t), self.expiries, self.vols)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "StruckVols":
-        """Return the vols all up by `vol` (per 1.00)."""
+        """Return the vols shifted by `vol` (per 1.00)."""
         return StruckVols(self.expiries, self.vols + vol)
 
 
@@ -146,20 +146,20 @@ def _smiles(surface: DeltaSurface) -> tuple[Array, Array, Array]:
 class DeltaQuotes(eqx.Module):
     """Quotes of FX options by delta.
 
-    With the quotes at the money A, the risk reversal R and the butterfly B of a delta, the call of that delta
-    has the vol A + B + R/2, the put A + B - R/2: B is the mean of the two vols less A (the smile strangle), not
-    the broker's market strangle, in which both options have the vol A + B.
+    With the at-the-money vol A, and the risk reversal R and butterfly B of a delta, the call with that delta
+    has the vol A + B + R/2 and the put A + B - R/2. B is the mean of the two vols less A (the smile strangle),
+    not the broker's market strangle, in which both options have the vol A + B.
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, increasing, of shape (expiries,).
-        at_the_money: The vols at the money, above 0, of shape (expiries,).
-        risk_reversals: The vol of the call less that of the put, of deltas 0.25 and 0.10 in this order, of
-            shape (expiries, deltas), with one delta or two.
-        butterflies: The mean of the two vols less that at the money, of the same shape.
-        convention: The convention of the deltas, and of at the money.
+        at_the_money: The at-the-money vols, above 0, of shape (expiries,).
+        risk_reversals: The vol of the call less that of the put, for deltas 0.25 and 0.10 in this order, of
+            shape (expiries, deltas), with one or two deltas.
+        butterflies: The mean of the two vols less the at-the-money vol, of the same shape.
+        convention: The conventions for deltas and at-the-money strikes.
 
     Raises:
-        ValueError: The shapes do not fit, or the expiries do not increase.
+        ValueError: The shapes do not match, or the expiries do not increase.
 
     Examples:
         >>> from pricing.market import DeltaQuotes
@@ -191,7 +191,7 @@ class DeltaQuotes(eqx.Module):
 
     @property
     def quotes(self) -> tuple[Any, ...]:
-        """All quotes in a row; of a gradient, the derivatives in their place."""
+        """All quotes as a tuple; in a gradient, the derivatives to them."""
         leaves = self.at_the_money, self.risk_reversals, self.butterflies
         return tuple(x for leaf in leaves for x in np.ravel(leaf))
 
@@ -200,18 +200,18 @@ class DeltaQuotes(eqx.Module):
         forwards: Num[ArrayLike, " expiries"] | list,
         discounts: Num[ArrayLike, " expiries"] | list,
     ) -> DeltaSurface:
-        """Return the vols at the strikes of the quotes, a differentiable function of all numbers.
+        """Return the surface of vols at the strikes of the quotes, differentiable in all inputs.
 
-        Strikes that do not increase, since the quotes contradict each other, are NaN.
+        Strikes that do not increase, because quotes are inconsistent, become NaN.
 
         Args:
-            forwards: The forward of each expiry.
-            discounts: The foreign discount factor of each expiry.
+            forwards: The forward at each expiry.
+            discounts: The foreign discount factor to each expiry.
         """
         root, money = jnp.sqrt(self.expiries), self.at_the_money
         forwards, discounts = as_floats(forwards), as_floats(discounts)
         at_money = self.convention.money_strike(forwards, money * root)
-        puts, calls = [], []  # from the inner to the outer ones
+        puts, calls = [], []  # from the inner to the outer deltas
         for place, delta in enumerate(DELTAS[: self.butterflies.shape[1]]):
             middle, half = money + self.butterflies[:, place], 0.5 * self.risk_reversals[:, place]
             for side, found in ((-1.0, puts), (1.0, calls)):

@@ -1,4 +1,4 @@
-"""The JSON objects of the instruments that a curve is made of, as pydantic models."""
+"""The JSON objects of curve instruments, as pydantic models."""
 
 import abc
 import itertools
@@ -36,9 +36,9 @@ Months = Annotated[int, whole_number("number of months", 1, 12)]
 
 
 class QuotesRecord(Record, abc.ABC):
-    """Instruments of one kind: names of them, and the quote of each.
+    """Instruments of one kind: their names, and a quote for each.
 
-    kind: the beginning of their quote ids; names, quotes: the fields of the names and of the quotes.
+    kind: the prefix of their quote ids; names, quotes: the fields with the names and the quotes.
     """
 
     kind: ClassVar[str]
@@ -65,7 +65,7 @@ class QuotesRecord(Record, abc.ABC):
 
     @property
     def ids(self) -> list[str]:
-        """The names of the instruments, as they end their quote ids."""
+        """The names of the instruments, which end their quote ids."""
         return [str(name) for name in getattr(self, self.names)]
 
     @property
@@ -83,7 +83,7 @@ class QuotesRecord(Record, abc.ABC):
 
     @abc.abstractmethod
     def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
-        """Return the instruments with their quotes; is_forward: on a curve that another one discounts."""
+        """Return the quoted instruments. is_forward: whether another curve discounts them."""
 
 
 class OnePeriodRecord(QuotesRecord):
@@ -95,7 +95,7 @@ class OnePeriodRecord(QuotesRecord):
 
     @abc.abstractmethod
     def _period(self, spot: date, index: int) -> tuple[date, date]:
-        """Return the first and the last day of one period; spot: `lag` business days after the as-of date."""
+        """Return the first and last day of a period; spot: `lag` business days after the as-of date."""
 
     def _leg(self, asof: date, index: int) -> Leg:
         spot = advance(asof, business_days=self.lag, calendar=self.calendar)
@@ -111,7 +111,7 @@ class OnePeriodRecord(QuotesRecord):
 
 
 class DepositsRecord(OnePeriodRecord):
-    """Deposits from `lag` business days after the as-of date on."""
+    """Deposits that start `lag` business days after the as-of date."""
 
     kind, names, quotes = "MM/RATE", "tenors", "rates"
 
@@ -122,7 +122,7 @@ class DepositsRecord(OnePeriodRecord):
 
 
 class FrasRecord(OnePeriodRecord):
-    """Forward rate agreements; 3x9 is from 3 to 9 months after `lag` business days from the as-of date."""
+    """Forward rate agreements; 3x9 runs from 3 to 9 months after the spot date (`lag` business days)."""
 
     kind, names, quotes = "FRA/RATE", "tenors", "rates"
 
@@ -135,7 +135,7 @@ class FrasRecord(OnePeriodRecord):
 
 
 class FuturesRecord(QuotesRecord):
-    """Futures on the rate of `months` from each start on."""
+    """Futures on the rate over `months` from each start."""
 
     kind, names, quotes = "MM_FUTURE/PRICE", "starts", "prices"
 
@@ -170,9 +170,9 @@ class FuturesRecord(QuotesRecord):
 
 
 class OvernightSwapsRecord(QuotesRecord):
-    """Swaps of a fixed for a compounded overnight rate, from `lag` business days after the as-of date on.
+    """Overnight index swaps that start `lag` business days after the as-of date.
 
-    Both legs pay `payment_lag` business days after each period. Up to a year there is one period.
+    Both legs pay `payment_lag` business days after each period. Swaps of up to one year have one period.
     """
 
     kind, names, quotes = "OIS/RATE", "tenors", "rates"
@@ -185,7 +185,7 @@ class OvernightSwapsRecord(QuotesRecord):
     payment_lag: Lag = 0
 
     def _days(self, asof: date, index: int) -> list[date]:
-        """Return the days between the periods of one swap."""
+        """Return the boundaries of the periods of a swap."""
         start, tenor = (
             advance(asof, business_days=self.lag, calendar=self.calendar),
             self.tenors[index],
@@ -212,7 +212,7 @@ class OvernightSwapsRecord(QuotesRecord):
 
 
 class SwapsRecord(QuotesRecord):
-    """Swaps from `lag` business days after the as-of date on."""
+    """Swaps that start `lag` business days after the as-of date."""
 
     kind, names, quotes = "IR_SWAP/RATE", "tenors", "rates"
 
@@ -231,7 +231,7 @@ class SwapsRecord(QuotesRecord):
 
     def instruments(self, asof: date, *, is_forward: bool) -> CurveInstruments:
         legs = self.legs(asof)
-        if not is_forward:  # the floating leg is worth P(start) - P(end), whatever its periods are
+        if not is_forward:  # the floating leg is worth P(start) - P(end) for any periods
             return ParSwaps.of_legs(legs, self.rates)
         of_rates = (self._leg(asof, index, self.floating_frequency) for index in range(len(legs)))
         floating = [(np.array([x.start, *x.payment_dates]), x.payment_dates) for x in of_rates]
@@ -239,7 +239,7 @@ class SwapsRecord(QuotesRecord):
 
 
 class BasisSwapsRecord(QuotesRecord):
-    """Swaps of two floating legs from `lag` business days after the as-of date on, with a spread on one."""
+    """Basis swaps that start `lag` business days after the as-of date, with a spread on one leg."""
 
     kind, names, quotes = "BASIS_SWAP/BASIS_SPREAD", "tenors", "spreads"
 
@@ -292,6 +292,6 @@ def _years(asof: date, days: Sequence[date]) -> np.ndarray:
 
 
 def _periods(legs: Sequence[Leg]) -> dict[str, Any]:
-    """Return the starts, the ends and the accruals of legs of one payment."""
+    """Return the starts, ends and accruals of legs with a single payment."""
     ends, accruals = zip(*((x.payment_dates[0], x.accruals[0]) for x in legs), strict=True)
     return {"start": [x.start for x in legs], "end": ends, "accruals": accruals}

@@ -1,4 +1,4 @@
-"""The quoted instruments of a curve: deposits, FRAs, futures and swaps; and their pricing errors."""
+"""The quoted instruments of a curve (deposits, FRAs, futures and swaps), and their pricing errors."""
 
 import abc
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .curve import ZeroCurve
 from .dates import Leg
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
@@ -24,11 +24,11 @@ Vector = Float[Array, " instruments"]
 
 
 class CurvesBeside(NamedTuple):
-    """The curves beside the one that is made of quotes.
+    """The other curves that a bootstrapped curve depends on.
 
     Attributes:
-        discount: The curve that discounts; None: the curve itself.
-        basis: The curve of the other floating leg of basis swaps; None: the one that discounts.
+        discount: The discount curve; None for the curve itself.
+        basis: The curve of the other floating leg of basis swaps; None for the discount curve.
     """
 
     discount: ZeroCurve | None = None
@@ -36,14 +36,13 @@ class CurvesBeside(NamedTuple):
 
 
 class CurveInstruments(eqx.Module):
-    """Ability: instruments of one kind, in the order of their ends, whose quotes a curve is made of.
+    """Ability: quoted curve instruments of one kind, in the order of their ends.
 
     Times are years (ACT/365) from today.
 
     Attributes:
-        needs_one_curve: Whether the instruments are only priced on a curve that both discounts and gives the
-            floating rates.
-        rates: The rate that each quote means, as a decimal per year, of shape (instruments,).
+        needs_one_curve: Whether a single curve must both discount and give the floating rates.
+        rates: The rate implied by each quote, as a decimal per year, of shape (instruments,).
     """
 
     needs_one_curve: ClassVar[bool] = False
@@ -52,20 +51,20 @@ class CurveInstruments(eqx.Module):
     @property
     @abc.abstractmethod
     def quotes(self) -> Any:
-        """The leaf of quotes as a market shows them, one for each instrument."""
+        """The leaf of quotes as quoted in the market, one for each instrument."""
 
     @property
     @abc.abstractmethod
     def ends(self) -> Vector:
-        """The last time at which each instrument asks the curve for a discount factor."""
+        """The last time at which each instrument reads a discount factor of the curve."""
 
     @abc.abstractmethod
     def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
-        """Return the pricing error of each quote, in any measure that is 0 at no error.
+        """Return the pricing error of each quote, in any measure that is 0 when it is repriced.
 
         Args:
-            curve: The curve of the floating rates, which the instruments are quotes of.
-            beside: The other curves that the instruments are valued on.
+            curve: The curve that the instruments quote, which gives the floating rates.
+            beside: The other curves for the valuation of the instruments.
         """
 
 
@@ -73,9 +72,9 @@ class Deposits(CurveInstruments):
     """Money lent from a start to an end at a simple rate: P(start) = P(end) (1 + rate accrual).
 
     Attributes:
-        start: When interest begins to accrue, in years, of shape (deposits,).
-        end: When the money is returned, in years, later for each deposit, of shape (deposits,).
-        accruals: The year fraction of each, of shape (deposits,).
+        start: The start of accrual in years, of shape (deposits,).
+        end: The repayment time in years, increasing, of shape (deposits,).
+        accruals: The year fraction of each deposit, of shape (deposits,).
         rates: Simple rates per year, as decimals, of shape (deposits,).
 
     Raises:
@@ -111,16 +110,16 @@ class Deposits(CurveInstruments):
 
 
 class Futures(CurveInstruments):
-    """Futures on a simple rate of a future period: 1 + rate accrual = P(start) / P(end).
+    """Futures on the simple rate of a future period: 1 + rate accrual = P(start) / P(end).
 
     The rate is (100 - price) / 100 - convexity (Hull, *Options, Futures, and Other Derivatives*, section 6.3).
 
     Attributes:
         start: The start of the period, in years, of shape (futures,).
-        end: The end of the period, in years, later for each of the futures, of shape (futures,).
+        end: The end of the period, in years, increasing, of shape (futures,).
         accruals: The year fraction of each period, of shape (futures,).
         prices: 100 less the futures' rate in percent, of shape (futures,).
-        convexity: The futures' rate less the forward rate, as a decimal; one, or one for each.
+        convexity: The futures' rate less the forward rate, as a decimal; one for all, or one for each.
 
     Raises:
         ValueError: Shapes differ, or an instrument does not end after its start.
@@ -164,10 +163,10 @@ class Futures(CurveInstruments):
 
 
 class ParSwaps(CurveInstruments):
-    """Swaps that are worth nothing at their quoted rates: rate sum_i accrual_i P(t_i) = P(start) - P(end).
+    """Swaps with value 0 at their quoted rates: rate sum_i accrual_i P(t_i) = P(start) - P(end).
 
-    One curve discounts and gives the floating rates; `FloatingSwaps` are those of two curves. A shorter leg is
-    padded in front, with payments at its start that accrue nothing. A swap ends with its last payment.
+    One curve discounts and gives the floating rates; see `FloatingSwaps` for two curves. A shorter leg is
+    padded in front with payments of accrual 0 at its start. A swap ends with its last payment.
 
     Attributes:
         start: The time from which interest accrues, in years, of shape (swaps,).
@@ -194,7 +193,7 @@ class ParSwaps(CurveInstruments):
 
     @classmethod
     def of_legs(cls, legs: Sequence[Leg], rates: Any) -> "ParSwaps":
-        """Return the swaps of some fixed legs at their par rates."""
+        """Return swaps with the given fixed legs and par rates."""
         starts = [leg.start for leg in legs]
         dates = filled_in_front([leg.payment_dates for leg in legs], starts)
         accruals = filled_in_front([leg.accruals for leg in legs], [0.0] * len(legs))
@@ -205,7 +204,7 @@ class ParSwaps(CurveInstruments):
         if paid.ndim != 2 or paid.shape != accruals.shape or 0 in paid.shape:
             raise ValueError(
                 f"payment_dates of shape {paid.shape} and accruals of shape {accruals.shape}: give one row for "
-                "each swap, with one accrual for each payment, shorter legs filled up in front"
+                "each swap, with one accrual for each payment, shorter legs padded in front"
             )
         check_periods(self.start, self.ends, jnp.sum(accruals, axis=1), self.rates)
 
@@ -225,7 +224,7 @@ class ParSwaps(CurveInstruments):
 
 
 def filled_in_front(rows: Sequence[np.ndarray], values: Sequence[float]) -> np.ndarray:
-    """Return rows of one length: shorter ones begin with their value, as often as it takes."""
+    """Return rows of equal length: shorter rows are padded in front with their value."""
     most = max(row.size for row in rows)
     pairs = zip(rows, values, strict=True)
     return np.array([np.pad(row, (most - row.size, 0), constant_values=x) for row, x in pairs])
@@ -237,10 +236,10 @@ def _growth(curve: ZeroCurve, start: Vector, end: Vector) -> Vector:
 
 
 def check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> None:
-    """Check that instruments have periods of time.
+    """Check that the periods of instruments are valid.
 
     Raises:
-        ValueError: Shapes differ, or an instrument starts in the past, ends at its start or accrues nothing.
+        ValueError: Shapes differ, or an instrument starts in the past, has no length or an accrual of 0.
     """
     shapes = [values.shape for values in (start, end, accruals, quotes)]
     if len(set(shapes)) > 1 or len(shapes[0]) != 1 or quotes.size == 0:
@@ -256,6 +255,6 @@ def check_periods(start: Array, end: Array, accruals: Array, quotes: Array) -> N
         at = int(np.argmax(bad))
         raise ValueError(
             f"an instrument from {start[at]:g} to {end[at]:g} years accrues {accruals[at]:g}: give a start "
-            "from today on, a later end, and a positive accrual"
+            "from today onwards, a later end, and a positive accrual"
         )
     check_accruals(start, end, accruals)

@@ -16,7 +16,7 @@ def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "...
 
 
 def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
-    """Return an array of floats with a definite precision, to keep in a pytree."""
+    """Return an array of floats with a definite precision, for a pytree leaf."""
     array = as_floats(values)
     return array.astype(array.dtype) if array.weak_type else array
 
@@ -31,11 +31,11 @@ def interpolate(
 
 @jax.jit
 def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Float[Array, "... n"]:
-    """Return the weight of each pillar in the function that is linear between them at `x`, and flat outside.
+    """Return the interpolation weight of each pillar at `x`: linear between pillars, flat outside.
 
-    All but two are 0. They are sums and quotients, not indices: the derivative of a gather would be a scatter,
-    which is a loop on CPUs. At an inner pillar the derivative in `x` is the one to the right: `x` is clipped,
-    not the weight, which would halve it.
+    All but two are 0. They are computed without indexing, because the derivative of a gather is a scatter,
+    which is a loop on CPUs. At an inner pillar the derivative to `x` is that to the right; clipping the weight
+    instead of `x` would halve it.
     """
     x = jnp.clip(as_floats(x), pillars[0], pillars[-1])[..., None]
     passed_at = jnp.append(pillars[1:-1], jnp.inf)[: pillars.size - 1]
@@ -49,10 +49,10 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
 
 
 def check_shape(what: str, name: str, values: Array, **axes: Array) -> None:
-    """Check that `values` have one entry for each pillar of their axes.
+    """Check that `values` has one entry for each pillar of its axes.
 
     Raises:
-        ValueError: They have not.
+        ValueError: The shapes do not match.
     """
     wanted = tuple(axis.size for axis in axes.values())
     if values.shape != wanted or 0 in wanted or any(axis.ndim != 1 for axis in axes.values()):

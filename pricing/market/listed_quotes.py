@@ -1,4 +1,4 @@
-"""Quotes of listed options in a market: the list of an equity in its file, or the rows of a table."""
+"""Listed option quotes of a market: the list of an equity in the market file, or the rows of a table."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ Price = Annotated[float, number("price", **BOUNDS["price"])]
 
 
 class OptionQuoteRecord(Record):
-    """One quote of a list."""
+    """One quote of the list."""
 
     expiry: IsoDate | None = None
     days: Days | None = None
@@ -61,7 +61,7 @@ class OptionQuoteRecord(Record):
 
     @property
     def by_price(self) -> bool | None:
-        """Whether it is a price; None where no number is given."""
+        """Whether the quote is a price; None if it has no number."""
         given = [name for name in LEVELS if getattr(self, name) is not None]
         return given[0] in LEVELS[3:] if given else None
 
@@ -71,12 +71,12 @@ class OptionQuoteRecord(Record):
 
 
 class EquityMarket(NamedTuple):
-    """The market of an equity, on which its options are read.
+    """The market data of an equity for converting its option quotes.
 
     Attributes:
         spot: Its spot.
         dividend_yield: Its dividend yield, a number or a curve.
-        dividends: Its dividends of known dates, or None.
+        dividends: Its dividends on known dates, or None.
         curve: Its discount curve.
     """
 
@@ -98,7 +98,7 @@ class EquityMarket(NamedTuple):
 
 @stored_jit
 def _forward_market(t, spot, dividend_yield, dividends: Dividends | None, curve: ZeroCurve):
-    """Return F(t) = R(t) (S - b(0)) + b(t), R the growth of the asset, b the value of cash paid later."""
+    """Return F(t) = R(t) (S - b(0)) + b(t), with R the growth factor and b the value of later cash."""
 
     def yields(t):
         if isinstance(dividend_yield, ZeroCurve):
@@ -117,9 +117,9 @@ class ListedQuotes(NamedTuple):
     """The surface of an equity from a list of quotes.
 
     Attributes:
-        vols: The sound quotes; None where there is none.
+        vols: The valid quotes; None if there are none.
         names: The name of each row in quote ids: an expiry, and a strike or a delta.
-        problems: The mistakes of the others, with their paths in the list.
+        problems: The mistakes in the other quotes, with their paths in the list.
     """
 
     vols: ListedVols | None
@@ -127,7 +127,7 @@ class ListedQuotes(NamedTuple):
     problems: tuple[ValidationIssue, ...]
 
     def ids(self, kind: str) -> tuple[str, ...]:
-        """Return the ids of the quotes in row-major order, "" where there is none; `kind` comes first."""
+        """Return the ids of the quotes in row-major order, "" where there is no quote; `kind` is the prefix."""
         assert self.vols is not None
         return tuple(f"{kind}/{self.names[i]}" if i >= 0 else "" for i in self.vols.rows.flat)
 
@@ -136,8 +136,8 @@ class EquityQuotes(NamedTuple):
     """The quotes of the options on an equity.
 
     Attributes:
-        surface: The surface; None where no quote is sound.
-        ids: The ids of its quotes in row-major order, "" where there is none.
+        surface: The surface; None if no quote is valid.
+        ids: The ids of its quotes in row-major order, "" where there is no quote.
         problems: The mistakes in the market file.
         errors: The mistakes in a table.
     """
@@ -151,13 +151,13 @@ class EquityQuotes(NamedTuple):
 def quotes_of_equity(
     name: str, record: EquityRecord, table: OptionTable | None, market: EquityMarket, asof: date
 ) -> EquityQuotes:
-    """Return the quotes of an equity: of a table, or else of the market file.
+    """Return the quotes of an equity, from a table or else from the market file.
 
     Args:
         name: The equity.
         record: The equity in the file.
         table: Its rows in a table, or None.
-        market: Its market.
+        market: The market data of the equity.
         asof: The date of the market.
     """
     kind, vols, errors = f"EQUITY_OPTION/RATE_LNVOL/{name}", record.implied_vols, ()
@@ -182,7 +182,7 @@ def quotes_of_equity(
         found = _of_list(quotes, market, asof)
     problems = tuple(replace(each, path=(*path, *each.path)) for each in found.problems)
     if found.vols is None:
-        none = ValidationIssue(path, "", "no quote is sound", "correct one of them")
+        none = ValidationIssue(path, "", "no quote is valid", "correct one of them")
         return EquityQuotes(None, (), (*problems, none), errors)
     return EquityQuotes(found.vols.surface, found.ids(kind), problems, errors)
 
@@ -192,7 +192,7 @@ def _of_list(rows: Iterable[object], market: EquityMarket, asof: date) -> Listed
 
     Args:
         rows: The quotes, each an object.
-        market: The market of the equity.
+        market: The market data of the equity.
         asof: The date of the market.
     """
     records, places, problems = [], [], []
@@ -201,8 +201,8 @@ def _of_list(rows: Iterable[object], market: EquityMarket, asof: date) -> Listed
         problems += [replace(issue, path=(place, *issue.path)) for issue in wrong]
         if record is not None and record.by_price is not None:
             if record.by_price != (records or [record])[0].by_price:
-                message = "prices and vols stand in one list"
-                remedy = "give all quotes of an equity as one of them"
+                message = "the list mixes prices and vols"
+                remedy = "give all quotes of an equity as prices or all as vols"
                 problems.append(ValidationIssue((place,), "", message, remedy))
                 continue
             records.append(record)
@@ -223,7 +223,7 @@ def of_table(table: OptionTable, market: EquityMarket, asof: date) -> ListedQuot
 
     Args:
         table: The rows.
-        market: The market of the equity.
+        market: The market data of the equity.
         asof: The date of the market.
     """
     constant = {"spot": market.spot, "rate": 0.0, "dividend_yield": 0.0}
@@ -254,7 +254,7 @@ def input_errors(found: ListedQuotes, table: OptionTable) -> tuple[InputError, .
 
 
 def _columns(records: list[OptionQuoteRecord], asof: date) -> dict[str, np.ndarray]:
-    """Return the numbers of records as columns, NaN where one is not given."""
+    """Return the numbers of records as columns, NaN where missing."""
     names = ("strike", "delta", *LEVELS, "weight")
     number_of = lambda record, name: (
         np.nan if getattr(record, name) is None else getattr(record, name)
@@ -280,7 +280,7 @@ def _names(days: Iterable[date], columns: Mapping[str, np.ndarray]) -> tuple[str
 
 
 def _plain(value: float) -> str:
-    """Return a strike as one writes it: no exponent, no trailing zeros."""
+    """Return a strike as plain text: no exponent, no trailing zeros."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 
@@ -299,7 +299,7 @@ def _issue(fault: Fault, value: Any) -> ValidationIssue:
 
 
 def _checked(found: ListedQuotes, spot: float) -> ListedQuotes:
-    """Return a surface without its vols if they, or the strikes, are in another unit."""
+    """Return a surface, with its vols dropped if they or the strikes are in another unit."""
     if found.vols is None:
         return found
     slip = slip_of(spot, found.vols.strikes[found.vols.rows >= 0], found.vols.vols)

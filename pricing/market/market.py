@@ -1,4 +1,4 @@
-"""The market: curves, equities and vols of rates of one day, every number a differentiable leaf."""
+"""The market of one day: curves, equities and rate vols, every number a differentiable leaf."""
 
 import itertools
 import os
@@ -41,7 +41,7 @@ from .surface import SwaptionVols
 
 
 def _as_pairs(levels: Any) -> tuple[tuple[tuple[str, date], float], ...]:
-    """Return levels by place as pairs in order, which two markets with the same levels share."""
+    """Return levels as sorted pairs, equal for two markets with the same levels."""
     return tuple(sorted(dict(levels).items()))
 
 
@@ -55,17 +55,17 @@ class Market(eqx.Module):
         equities: Name -> share or index.
         swaption_vols: The matrix of swaption vols, or None.
         asof: The day of the quotes.
-        currency: The ISO code of the values for which no equity gives a currency, and of totals.
+        currency: The ISO code of totals, and of values whose equity gives no currency.
         labels: Path of a leaf -> the quote ids of its numbers, in row-major order.
         errors: The parts of the file that were left out, with the reasons.
         correlations: Pair of equities, such as ("DAX", "SX5E"), in either order -> correlation.
         curve_currencies: Pairs of a curve's name and the ISO code of the payments on it.
-        discount_curves: Pairs of a forward curve's name, which gives floating rates and discounts nothing, and
-            the name of the curve that discounts its instruments.
-        fixings: Pairs of a place, the name of an equity or a curve with a day up to `asof`, and the level that
-            was fixed there; `Fixings(market.fixings)` finds them by place.
-        fx: Name of a pair, such as "EURUSD" -> its spot, and the quotes of its options.
-        cap_vols: Curve of floating rates -> the quotes of caps on them, or their caplet vols.
+        discount_curves: Pairs of the name of a forward curve, which only gives floating rates, and the name of
+            the curve that discounts its instruments.
+        fixings: Pairs of (name of an equity or a curve, day up to `asof`) and the fixing;
+            `Fixings(market.fixings)` looks them up.
+        fx: Name of an FX pair, such as "EURUSD" -> its spot, and the quotes of its options.
+        cap_vols: Curve of floating rates -> cap quotes, or caplet vols.
 
     Examples:
         >>> from pricing import Market
@@ -94,14 +94,14 @@ class Market(eqx.Module):
     def read(cls, path: str | os.PathLike, *, option_quotes: Any = None) -> "Market":
         """Return the market in a JSON file (format: docs/data.md).
 
-        A bad part is left out and reported in `errors`. Where nothing can be used, `UnreadableFile` is
-        raised: no such file, not UTF-8, not JSON, not an object, no `asof`.
+        A bad part is left out and reported in `errors`. A file without any usable part raises `UnreadableFile`:
+        missing, not UTF-8, not JSON, not an object, or without `asof`.
 
         Args:
             path: The file.
-            option_quotes: A table of option quotes, which takes the place of the equities' own: the path of a
-                CSV or Parquet file, or a frame of pandas (2.2 or later), polars, pyarrow or another that
-                exports Arrow's streams.
+            option_quotes: A table of option quotes that replaces those of the equities: the path of a CSV or
+                Parquet file, or a frame of pandas (2.2 or later), polars, pyarrow or any library that exports
+                Arrow streams.
         """
         return cls.from_text(read_text(path), os.fspath(path), option_quotes=option_quotes)
 
@@ -109,12 +109,12 @@ class Market(eqx.Module):
     def from_text(
         cls, text: str, file: str = "market.json", *, option_quotes: Any = None
     ) -> "Market":
-        """Return the market in a JSON text.
+        """Return the market in JSON text.
 
         Args:
             text: The text.
             file: The name of the text in error messages.
-            option_quotes: A table of option quotes, as of `read`.
+            option_quotes: A table of option quotes, as in `read`.
         """
         found = read_contents(text, file, option_quotes)
         static = {
@@ -128,17 +128,17 @@ class Market(eqx.Module):
 
     @property
     def option_table(self) -> Any:
-        """The option quotes of all equities as a `pyarrow.Table`, which `read` takes as `option_quotes`.
+        """The option quotes of all equities as a `pyarrow.Table`, for `option_quotes` of `read`.
 
-        A quote is a row with its strike, vol, bid, ask and weight.
+        Each row is a quote with its strike, vol, bid, ask and weight.
         """
         return option_table(self.equities, self.asof)
 
     def currency_of(self, name: str, *, in_rates: bool = False) -> str:
-        """Return the ISO code of the payments of trades on an equity; the market's if the equity has none.
+        """Return the ISO code of the currency of trades on an underlying, by default the market's.
 
         Args:
-            name: The name of the equity, of a pair of currencies, or of a curve.
+            name: The name of an equity, an FX pair or a curve.
             in_rates: Whether it is the name of a curve.
         """
         if in_rates:
@@ -151,18 +151,18 @@ class Market(eqx.Module):
 
     @property
     def underlyings(self) -> tuple[str, ...]:
-        """The names of what options are on: the equities, and the pairs of currencies with vols."""
+        """The names of option underlyings: equities, and FX pairs with vols."""
         pairs = (name for name, pair in self.fx.items() if pair.vols is not None)
         return *self.equities, *pairs
 
     def parts_of(self, name: str) -> tuple[str, ...]:
-        """Return the names of the market's parts that the underlying of a trade is made of.
+        """Return the names of the market data that the underlying of a trade needs.
 
         Args:
-            name: An equity, a pair of currencies, or an equity in another currency, as "SX5E quanto USD".
+            name: An equity, an FX pair, or an equity in another currency, such as "SX5E quanto USD".
 
         Returns:
-            The name itself, or those of the equity and of the pair.
+            The name itself, or those of the equity and the FX pair.
         """
         found = self.conversion(name)
         if found is None:
@@ -171,7 +171,7 @@ class Market(eqx.Module):
         return (found.asset, pair) if pair else (found.asset,)
 
     def missing_of(self, name: str) -> tuple[str, str] | None:
-        """Return the quote that the market lacks for an equity in another currency, and the remedy, or None.
+        """Return the quote missing for an equity in another currency, and the remedy, or None.
 
         Args:
             name: The underlying of a trade, whose equity the market has.
@@ -183,7 +183,7 @@ class Market(eqx.Module):
         return missing_part(found, own, asset, self.fx, self.correlations)
 
     def conversion(self, name: str) -> Conversion | None:
-        """Return the parts of the name of an equity in another currency; None of another name.
+        """Return the parts of the name of an equity in another currency; None for other names.
 
         Args:
             name: The underlying of a trade.
@@ -199,7 +199,7 @@ class Market(eqx.Module):
         return self.fx[name].domestic_curve if name in self.fx else self.equities[name].curve
 
     def is_forward_curve(self, name: str) -> bool:
-        """Return True if a curve gives floating rates alone, and discounts nothing."""
+        """Return True if a curve gives only floating rates and does not discount."""
         return name in dict(self.discount_curves)
 
     def curve(self, name: str, *, throw: bool = True) -> ZeroCurve:
@@ -207,15 +207,15 @@ class Market(eqx.Module):
 
         Args:
             name: The name of the curve.
-            throw: Whether to raise RuntimeError where no zero rates reprice its quotes, or those of the curve
-                that discounts them, and that is known. Otherwise, and under a trace, they are NaN.
+            throw: Whether to raise RuntimeError if no zero rates reprice its quotes, or those of the curve that
+                discounts them. Otherwise, and under a trace, they are NaN.
         """
         return zero_curve(name, self.curves, throw=throw)
 
     def first_unmet(self, name: str) -> int | None:
-        """Return the first instrument of a curve of quotes, from 0, that no zero rate reprices.
+        """Return the index of the first instrument of a curve that no zero rate reprices.
 
-        None: all are repriced, or that is not known under a trace, or the curve has no quotes of instruments.
+        None if all are repriced, under a trace, or if the curve has no instruments.
 
         Args:
             name: The name of the curve.
@@ -226,7 +226,7 @@ class Market(eqx.Module):
         return curve.first_unmet(curves_beside(curve, self.curves, throw=False))
 
     def spot(self, name: str) -> Float[Array, ""]:
-        """Return the spot of an equity, in the currency of a compo's payments, or the rate of a pair."""
+        """Return the spot of an equity (for a compo, in the payment currency), or the rate of an FX pair."""
         if found := self.conversion(name):
             spot = self.equities[found.asset].spot
             if found.kind == "quanto":
@@ -237,7 +237,7 @@ class Market(eqx.Module):
         return self.fx_rate(self.fx[name].foreign, self.fx[name].domestic)
 
     def asset(self, name: str) -> Equity | DerivedEquity:
-        """Return the market data of an underlying: an equity, in its currency or another, or a pair."""
+        """Return the market data of an underlying: an equity, in its own or another currency, or an FX pair."""
         if found := self.conversion(name):
             pair = self.parts_of(name)[1]
             own = self.equities[found.asset], (pair, self.fx[pair]), self.spot(pair)
@@ -247,9 +247,9 @@ class Market(eqx.Module):
         return self.fx[name].asset(self.spot(name), self.curves)
 
     def fx_rate(self, source: str, target: str) -> Float[Array, ""]:
-        """Return the units of one currency that a unit of another costs, by the pairs that link them.
+        """Return the units of `target` that one unit of `source` costs, by chaining quoted pairs.
 
-        Where no chain of quoted pairs does, it raises MissingRate, a ValueError.
+        If no chain of quoted pairs links them, MissingRate, a ValueError, is raised.
 
         Args:
             source: The ISO code of the currency to convert from.
@@ -262,7 +262,7 @@ class Market(eqx.Module):
         return (day - self.asof).days / DAYS_PER_YEAR
 
     def dates(self, times: Float[Array, " times"]) -> tuple[date, ...]:
-        """Return the days at some times, in years (ACT/365) from the as-of date."""
+        """Return the days at times in years (ACT/365) from the as-of date."""
         today = self.asof.toordinal()
         return tuple(date.fromordinal(today + round(DAYS_PER_YEAR * t)) for t in times.tolist())
 
@@ -271,12 +271,12 @@ class Market(eqx.Module):
         return matrix(names, self.correlations)
 
     def caplet_vols(self, name: str, *, throw: bool = True) -> CapletVols:
-        """Return the caplet vols at which the caps on a curve's rates have their quoted prices.
+        """Return the caplet vols that reprice the quoted caps on a curve's rates.
 
         Args:
             name: The name of the curve; one without quotes of caps raises KeyError.
-            throw: Whether to raise RuntimeError where it is known that no vol gives a quote. Otherwise, and
-                under a trace, it is NaN.
+            throw: Whether to raise RuntimeError if no vol reprices a quote. Otherwise, and under a trace, it is
+                NaN.
         """
         quotes = self.cap_vols[name]
         if isinstance(quotes, CapletVols):
@@ -286,11 +286,11 @@ class Market(eqx.Module):
         return strip_caps(quotes, *curves, throw=throw)
 
     def bootstrapped(self, *, throw: bool = True) -> "Market":
-        """Return this market with every curve as zero rates, and every quote of a cap as caplet vols.
+        """Return this market with every curve as zero rates, and cap quotes as caplet vols.
 
         Args:
-            throw: Whether to raise RuntimeError where no zero rates reprice the quotes of a curve, or no vols
-                those of caps, and that is known. Otherwise, and under a trace, they are NaN.
+            throw: Whether to raise RuntimeError if no zero rates reprice the quotes of a curve, or no vols
+                those of caps. Otherwise, and under a trace, they are NaN.
         """
         found = self.curves
         for name in in_order(self.curves):
@@ -300,12 +300,12 @@ class Market(eqx.Module):
         return replace(market, cap_vols=vols)
 
     def with_fixings(self, fixings: Fixings) -> "Market":
-        """Return this market with more fixings; where both have one, its own stays.
+        """Return this market with more fixings; its own take precedence.
 
         Args:
-            fixings: The levels; names that the market does not have, and days after `asof`, are not read. Its
-                errors become the market's. So does a spot or a rate that is probably in another unit, unless it
-                is confirmed, and a name that is one of the market's but for case and blanks.
+            fixings: The levels. Names that the market does not have, and days after `asof`, are ignored. Errors
+                are added to the market's: those of the fixings, those of a spot or a rate that is probably in
+                another unit, unless confirmed, and those of a name that matches only up to case and blanks.
         """
         bounds = LevelBounds(self.equities, self.fx, self.curves, self.asof)
         wrong = {
@@ -328,7 +328,7 @@ class Market(eqx.Module):
         return replace(self, fixings={**own, **dict(self.fixings)}, errors=errors)
 
     def quote_ids(self) -> "Market":
-        """Return a tree like this market whose leaves are arrays of quote ids, "" at times and strikes."""
+        """Return the tree of quote ids: arrays of ids at the leaves of quotes, "" at times and strikes."""
         labels = dict(self.labels)
 
         def name(path, leaf):
@@ -339,29 +339,29 @@ class Market(eqx.Module):
         return jax.tree_util.tree_map_with_path(name, self)
 
     def by_quote(self, values: "Market") -> dict[str, float]:
-        """Return quote id -> number, for a tree like this market, such as a gradient with respect to it.
+        """Return quote id -> number for a tree with the structure of this market, such as a gradient.
 
         Raises:
             ValueError: The tree has another structure.
         """
         if jax.tree.structure(values) != jax.tree.structure(self):
             raise ValueError(
-                "the values are no tree like this market: give, for example, a gradient"
+                "the values do not have the structure of this market: give, for example, a gradient"
             )
         flat = lambda tree: itertools.chain.from_iterable(map(np.ravel, jax.tree.leaves(tree)))
         pairs = zip(flat(self.quote_ids()), flat(jax.device_get(values)), strict=True)
         return {quote: float(x) for quote, x in pairs if quote}
 
     def flat_quotes(self) -> list[tuple[str, float]]:
-        """Return every quote, its id and its value, in the order of the leaves."""
+        """Return the id and value of every quote, in the order of the leaves."""
         return list(self.by_quote(self).items())
 
     def with_quotes(self, values: Mapping[str, float]) -> "Market":
         """Return this market with some quotes replaced, by id.
 
         Raises:
-            KeyError: The market has no quote of an id.
-            ValueError: A number is beyond the bounds that it has in a market file.
+            KeyError: The market has no quote with such an id.
+            ValueError: A number violates the bounds of market files.
         """
         known = dict(self.flat_quotes())
         for quote, value in values.items():

@@ -1,4 +1,4 @@
-"""Quotes that move: new numbers by quote id, each checked as a market file's are, taken together or not."""
+"""Moves of quotes: new numbers by quote id, checked like a market file's, accepted all or none."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,12 +29,12 @@ _SCALES = {
     "MM_FUTURE/PRICE": (10.0, (1.0, "points")),
     "CORRELATION": (1.0, (1.0, "of correlation")),
 }
-"""Kinds of quotes whose moves are not relative -> the unit scale of such a move, and the unit in words.
+"""Kinds of quotes with absolute moves -> the unit scale of a move, and the unit in words.
 
-Moves of cash dividends are taken as shares of the spot.
+Moves of cash dividends are measured relative to the spot.
 """
 
-_HINTED = 20  # errors with a hint at the closest quote, which takes a while to find
+_HINTED = 20  # errors with a hint at the closest quote, which is slow to find
 
 
 def moved(
@@ -43,22 +43,22 @@ def moved(
     file: str = "quotes.json",
     most: float | None = None,
 ) -> tuple[Market, tuple[InputError, ...]]:
-    """Return the market with some quotes moved; or the unchanged market, and every error of the move.
+    """Return the market with some quotes moved, or the unchanged market and every error of the move.
 
-    A quote has the bounds that it has in a market file. Zero rates and caplet vols must still reprice the quotes of
-    curves and caps, and the matrix of correlations must stay positive definite.
+    A quote must satisfy the bounds of market files. Zero rates and caplet vols must still reprice the quotes of
+    curves and caps, and the correlation matrix must stay positive definite.
 
     Args:
         market: The market.
         values: Quote id -> its new number.
         file: The name of the values in error messages.
-        most: The largest move of a quote: as a fraction of a price or a vol (0.5: to half as much again, or
-            back from there), as a fraction of 0.1 (1,000 basis points) of a rate, of 10 % of the spot of a
-            dividend, of 10 points of a future's price, and of 1 of a correlation. None: any move within the
-            bounds.
+        most: The largest move of a quote. For a price or a vol it is relative (0.5: up by a factor of 1.5, or
+            down by the same factor); for other quotes it is in units of 0.1 (1,000 basis points) for a rate, 10
+            % of the spot for a dividend, 10 points for a futures price and 1 for a correlation. None: any move
+            within the bounds.
 
     Returns:
-        The market, and the errors; a single error leaves every quote unchanged.
+        The market, and the errors. A single error leaves every quote unchanged.
 
     Examples:
         >>> from pricing import Market
@@ -102,9 +102,9 @@ def _spot_of(quote: str, market: Market) -> float:
 
 
 def _too_far(kind: str, before: float, after: float, most: float, one: float = 1.0) -> str:
-    """Return the reason why a move is beyond the bound, or an empty text.
+    """Return the reason why a move exceeds the bound, or "".
 
-    one: the size of one unit of a move that is not relative.
+    one: the unit of an absolute move.
     """
     if kind in _SCALES:
         scale, unit = _SCALES[kind]
@@ -119,7 +119,7 @@ def _too_far(kind: str, before: float, after: float, most: float, one: float = 1
 
 
 def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return the quotes that contradict each other after a move: each with a message and a remedy."""
+    """Return the quotes that are inconsistent after a move, each with a message and a remedy."""
     found, ids, moving = [], market.quote_ids(), set(moved_ids)
     own = {
         name: [q for kind in ids.curves[name].quotes for q in kind]

@@ -1,4 +1,4 @@
-"""Levels on days that have passed: fixings, or a market's own quotes on its day."""
+"""Observed levels on past days: fixings, or a market's own quotes on its day."""
 
 import itertools
 from datetime import date
@@ -10,10 +10,10 @@ from .market import Market
 
 
 class UnknownPast(LookupError):
-    """A fact of the past that a trade depends on and the fixings do not give.
+    """A trade depends on a past level that the fixings lack.
 
     Attributes:
-        message: The fact that is not known.
+        message: The missing level, in words.
         remedy: The row or cell to give.
 
     Examples:
@@ -28,10 +28,10 @@ class UnknownPast(LookupError):
 
 
 class Observed:
-    """Levels on days up to a market's own: its fixings, and its quotes on its day.
+    """Levels on days up to the market's: its fixings, and its quotes on its own day.
 
-    A day after `since` that has no fixing takes the market's own quote, and `assumed` records it; a day up to
-    `since` raises `UnknownPast`.
+    If a fixing is missing after `since`, the market's own quote replaces it and `assumed` records it; if it is
+    missing on or before `since`, `UnknownPast` is raised.
 
     Args:
         since: The day up to which all fixings must be known: that of an earlier market, or the market's own.
@@ -40,8 +40,8 @@ class Observed:
     Attributes:
         since: The day up to which all fixings must be known.
         until: The day of the market.
-        assumed: Descriptions of the fixings of earlier days that the market's quotes have replaced.
-        quoted: The names whose quotes replaced the fixings of the market's own day.
+        assumed: Descriptions of missing fixings of earlier days that the market's quotes replaced.
+        quoted: The names whose quotes served as fixings of the market's own day.
 
     Examples:
         >>> from datetime import date
@@ -61,11 +61,11 @@ class Observed:
         self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:
-        """Return the spot of an underlying on a day; a day without a fixing that is not after `since` raises.
+        """Return the spot of an underlying on a day; a missing fixing on or before `since` raises.
 
         Args:
-            name: The underlying. Of one in another currency the fixings are those of its equity, and of a
-                compo those of the pair, too.
+            name: The underlying. An equity in another currency uses the fixings of the equity and, for a compo,
+                also those of the FX pair.
             day: The day, not after the market's.
         """
         if (name, day) in self._fixings:
@@ -82,14 +82,14 @@ class Observed:
         return float(self._market.spot(name))
 
     def rate(self, name: str, months: int, start: date, end: date, accrual: float) -> float:
-        """Return the simple rate of a curve that was fixed for a period, per year; it raises as `spot` does.
+        """Return the simple rate per year that was fixed for a period of a curve; it raises like `spot`.
 
-        Its name in the fixings is that of the curve with the months, as "EUR 6M".
+        Its name in the fixings is the curve and the tenor, such as "EUR 6M".
 
         Args:
             name: The curve.
-            months: The months of the period.
-            start: The day of the fixing, on which the period begins; not after the market's.
+            months: The length of the period in months.
+            start: The fixing day, on which the period begins; not after the market's day.
             end: The end of the period.
             accrual: The year fraction of the period.
         """
@@ -100,17 +100,17 @@ class Observed:
         return (1.0 / self.discount(name, end) - 1.0) / accrual
 
     def is_fixed(self, name: str, months: int, start: date) -> bool:
-        """Return True if the rate of a period is known: its first day is past, or is today and has a fixing.
+        """Return True if the rate of a period is known: it starts in the past, or today with a fixing.
 
         Args:
             name: The curve.
-            months: The months of the period.
+            months: The length of the period in months.
             start: The first day of the period.
         """
         return start < self.until or (f"{name} {months}M", start) in self._fixings
 
     def has_cap_vols(self, name: str) -> bool:
-        """Return True if the market has quotes of caps on the rates of a curve.
+        """Return True if the market quotes caps on the rates of a curve.
 
         Args:
             name: The curve.
@@ -118,22 +118,22 @@ class Observed:
         return name in self._market.cap_vols
 
     def compounded(self, name: str, start: date, end: date, calendar: str, day_count: str) -> float:
-        """Return the growth of 1 at a curve's overnight rates between two days; it raises as `spot` does.
+        """Return the growth of 1 at a curve's overnight rates between two days; it raises like `spot`.
 
-        prod_i (1 + r_i accrual_i) over the business days from the first to the one before the last. Their name
-        in the fixings is that of the curve with 1D, as "EUR 1D". A rate after `since` that has no fixing is the
-        market's own.
+        It is prod_i (1 + r_i accrual_i) over the business days from `start` to the one before `end`. Their name
+        in the fixings is the curve and 1D, such as "EUR 1D". A missing rate after `since` is taken from the
+        market.
 
         Args:
             name: The curve.
-            start: The first day; from the last one on, nothing has grown.
-            end: The last day, not after the market's.
+            start: The first day; the growth is 1 if it is not before `end`.
+            end: The last day, not after the market's day.
             calendar: The calendar of the business days.
             day_count: The day count of each accrual.
         """
         found = 1.0
         days = business_days(start, end, calendar) if start < end else []
-        if days and days[-1] < end:  # the rate of the last business day holds up to the end
+        if days and days[-1] < end:  # the rate of the last business day applies up to the end
             days.append(end)
         for day, after in itertools.pairwise(days):
             if (fixing := self._fixings.get((f"{name} 1D", day))) is not None:
@@ -147,7 +147,7 @@ class Observed:
         """Record that a quote replaces a fixing.
 
         Raises:
-            UnknownPast: It may not: the day is past.
+            UnknownPast: It may not, because the day is not after `since`.
         """
         if day == self.until:
             self.quoted.add(name)
@@ -158,7 +158,7 @@ class Observed:
             raise UnknownPast(f"there is no fixing of {name} on {day}", remedy)
 
     def days(self, name: str) -> tuple[date, ...]:
-        """Return the days with a known spot of an equity, in order; the last is the market's.
+        """Return the days with a known spot of an equity, in order; the last is the market's day.
 
         Args:
             name: The equity.
@@ -170,7 +170,7 @@ class Observed:
         return (*sorted(fixed), self.until)
 
     def discount(self, name: str, day: date) -> float:
-        """Return the discount factor of a curve from the market's day on; 1 for days up to it.
+        """Return the discount factor of a curve from the market's day to `day`; 1 for days up to it.
 
         Args:
             name: The curve.

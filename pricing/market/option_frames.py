@@ -17,7 +17,7 @@ from .quote_tables import ASOF, NAME
 from .surface import VolSurface
 
 _DAYS_PER_YEAR = 365.0
-_ANY_DAY = date(2000, 1, 1)  # of quote ids that nobody reads
+_ANY_DAY = date(2000, 1, 1)  # for quote ids that are not used
 _COLUMNS = {
     NAME: "",
     "expiry": "",
@@ -27,7 +27,7 @@ _COLUMNS = {
     "ask": "asks",
     "weight": "weights",
 }
-"""The columns of a written table, and the fields of a surface that hold some of them."""
+"""The columns of a written table, and the surface fields of some of them."""
 
 
 def option_quotes(
@@ -41,27 +41,26 @@ def option_quotes(
 ) -> VolSurface:
     """Return the surface of a list of option quotes, whose strikes may differ by expiry.
 
-    The columns are `expiry`, in years, or a date with `asof`; `strike` or `delta`; `vol`, `bid` and `ask`, or
-    as prices `price`, `bid_price` and `ask_price` with `option` (call or put). The mid of a bid and an ask is
-    their mean, unless it is given. A column `weight` has the weights; without it they come from the spreads, as
-    of `listed_vols`. Prices of European options become vols, and spot deltas strikes, on the market that is
-    given.
+    The columns are `expiry` (in years, or as dates with `asof`); `strike` or `delta`; and `vol`, `bid` and
+    `ask`, or for prices `price`, `bid_price` and `ask_price` with `option` (call or put). A missing mid is the
+    mean of bid and ask. Weights come from a column `weight`, or else from the spreads (see `listed_vols`).
+    Prices of European options are converted to vols, and spot deltas to strikes, with the given market data.
 
     Args:
-        quotes: The path of a CSV or Parquet file; or a frame of pandas (2.2 or later), polars, pyarrow or
-            another that exports Arrow's streams.
+        quotes: The path of a CSV or Parquet file, or a frame of pandas (2.2 or later), polars, pyarrow or any
+            library that exports Arrow streams.
         spot: The spot.
-        rate: The interest rate per year, continuous, a number or a curve.
+        rate: The continuously compounded interest rate per year, a number or a curve.
         dividend_yield: The dividend yield, likewise.
-        name: The surface to read, where the column `surface` names several.
-        asof: The date from which expiries count, where they are dates.
+        name: The surface to read if the column `surface` names several.
+        asof: The as-of date, if expiries are dates.
 
     Returns:
-        The surface, which has a row of strikes for each expiry.
+        The surface, with a row of strikes for each expiry.
 
     Raises:
-        ValueError: There is no such surface, or a quote is crossed, given twice, without a bid, or otherwise
-            wrong: the message names each, up to ten of them.
+        ValueError: There is no such surface, or quotes are crossed, duplicate, without a bid, or otherwise
+            wrong. The message names up to ten of them.
 
     Examples:
         >>> import pyarrow
@@ -90,7 +89,7 @@ def option_quotes(
 
 
 def option_table(equities: Mapping[str, Equity], asof: date) -> Any:
-    """Return the option quotes of equities as an Arrow table, a row a quote, as `Market.read` takes them.
+    """Return the option quotes of equities as an Arrow table for `Market.read`, one row per quote.
 
     Args:
         equities: Name -> equity.

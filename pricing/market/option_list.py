@@ -1,4 +1,4 @@
-"""From a list of option quotes to a surface: mids, strikes, weights, and what is wrong with a quote."""
+"""Conversion of a list of option quotes to a surface: mids, strikes, weights, and faulty quotes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,24 +17,24 @@ Column = Float[np.ndarray, " quotes"]
 Matrix = Float[np.ndarray, "expiries strikes"]
 
 LEAST_SPREAD = 0.1
-"""Of the median spread: a quote with a tighter one weighs no more."""
+"""The smallest spread that affects weights, as a fraction of the median spread."""
 
 _PAIRS = (("vol", "bid", "ask"), ("price", "bid_price", "ask_price"))
 
 
 class OptionList(NamedTuple):
-    """Quotes of options in no order, NaN where a number is not given: arrays of shape (quotes,).
+    """Unordered option quotes, NaN where a number is missing: arrays of shape (quotes,).
 
     Attributes:
         expiries: The expiries in years.
-        strikes: The strikes, in units of the spot; or NaN beside a delta.
-        deltas: The spot deltas, in place of strikes: above 0 of a call, below 0 of a put.
-        mids: The mids, where they are not the means of bids and asks.
+        strikes: The strikes, in units of the spot; NaN if a delta is given.
+        deltas: The spot deltas, in place of strikes: positive for calls, negative for puts.
+        mids: The mids, if they are not the means of bids and asks.
         bids: The bids.
         asks: The asks.
-        weights: The factors of the quotes' errors in a fit, where they do not come from the spreads.
+        weights: The factors of the quotes' errors in a fit, if they do not come from the spreads.
         sides: +1 for calls, -1 for puts, 0 where not given.
-        by_price: Whether mids, bids and asks are prices in place of vols.
+        by_price: Whether mids, bids and asks are prices instead of vols.
     """
 
     expiries: Column
@@ -49,7 +49,7 @@ class OptionList(NamedTuple):
 
     @property
     def is_there(self) -> np.ndarray:
-        """Mask of the rows with a number: the others are no quotes."""
+        """The mask of rows with a number; the others are not quotes."""
         return ~(np.isnan(self.mids) & np.isnan(self.bids) & np.isnan(self.asks))
 
     @property
@@ -59,11 +59,11 @@ class OptionList(NamedTuple):
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, np.ndarray]) -> "OptionList":
-        """Return the quotes in the columns of a table, such as those of `runs_of`.
+        """Return the quotes in the columns of a table, such as one of `runs_of`.
 
         Args:
-            columns: The column `expiry` in years, and others by their names in tables; one that is not there
-                is not given.
+            columns: The column `expiry` in years, and others by their names in tables; absent columns are
+                missing.
         """
         nothing = np.full(columns["expiry"].size, np.nan)
         at = lambda name: np.asarray(columns.get(name, nothing), float)
@@ -76,10 +76,10 @@ class OptionList(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A mistake of a quote.
+    """A mistake in a quote.
 
     Attributes:
-        row: Its place in the list, from 0.
+        row: The index of the quote in the list.
         field: The name of the wrong number in files.
         message: A description of the mistake.
         remedy: The way to correct it.
@@ -92,7 +92,7 @@ class Fault(NamedTuple):
 
 
 class ForwardMarket(NamedTuple):
-    """The market on which prices and deltas are read, each at the expiries of the quotes.
+    """The market data that convert prices and deltas, at the expiries of the quotes.
 
     Attributes:
         forwards: The forwards.
@@ -106,16 +106,16 @@ class ForwardMarket(NamedTuple):
 
 
 class ListedVols(NamedTuple):
-    """A surface in NumPy's arrays of shape (expiries, strikes), NaN after the last quote of an expiry.
+    """A surface in NumPy arrays of shape (expiries, strikes), NaN after the last quote of an expiry.
 
     Attributes:
         expiries: The expiries, increasing, of shape (expiries,).
-        strikes: The strikes of each, increasing; after the last quote numbers above it.
+        strikes: The strikes of each expiry, increasing, also in the padding after the last quote.
         vols: The mids as vols.
         weights: The weights, 0 after the last quote.
-        bids: The bids as vols, NaN where not known; None: of no quote.
+        bids: The bids as vols, NaN where unknown; None if all are unknown.
         asks: The asks, likewise.
-        rows: The place of each quote in the list, -1 after the last one.
+        rows: The index of each quote in the list, -1 for padding.
     """
 
     expiries: np.ndarray
@@ -135,18 +135,18 @@ class ListedVols(NamedTuple):
 def listed_vols(
     quotes: OptionList, market_at: Callable[[Column], ForwardMarket]
 ) -> tuple[ListedVols | None, list[Fault]]:
-    """Return the vols of those quotes that are sound, and the faults of the others.
+    """Return the vols of the valid quotes, and the faults of the others.
 
-    Prices are those of European options. They become vols, and deltas strikes, on the market of the quotes; of
-    a call and a put at one strike the one out of the money counts. A weight that is not given is m / max(s,
-    m / 10), s the spread of the quote's vols and m the median spread; it is 1 where there is no spread.
+    Prices are those of European options. They are converted to vols, and deltas to strikes, with the market of
+    the quotes. Of a call and a put at the same strike, the out-of-the-money option is used. A missing weight is
+    m / max(s, m / 10), with s the bid-ask spread in vol and m the median spread, or 1 without a spread.
 
     Args:
         quotes: The quotes.
-        market_at: Function of expiries in years that returns the market there.
+        market_at: A function that returns the market data at given expiries in years.
 
     Returns:
-        The vols, None where no quote is sound; and the faults, in the order of the quotes.
+        The vols, None if no quote is valid; and the faults, in the order of the quotes.
     """
     faults, nothing = _faults(quotes), np.full(quotes.expiries.size, np.nan)
     reads_market = quotes.by_price or bool(np.any(~np.isnan(quotes.deltas)))
@@ -172,7 +172,7 @@ def listed_vols(
     for row, before in _twins(quotes.expiries, strikes, order):
         later = max(row, before)
         at = f"expiry {quotes.expiries[row]:.6g} at strike {strikes[row]:.10g}"
-        faults.append(Fault(later, "", f"the quote of {at} stands twice", "keep one of them"))
+        faults.append(Fault(later, "", f"the quote of {at} appears twice", "keep one of them"))
         order = order[order != later]
     while fault := odd_vol(quotes.expiries, strikes, vols[0], order):
         field = quotes.names[1 if np.isnan(quotes.mids[fault.row]) else 0]
@@ -182,7 +182,7 @@ def listed_vols(
 
 
 def _faults(quotes: OptionList) -> list[Fault]:
-    """Return the first fault of each quote that its own numbers show."""
+    """Return the first fault of each quote that is visible in its own numbers."""
     found: dict[int, Fault] = {}
     is_there = quotes.is_there
     for field, wrong, message, remedy in (*_tests_of_levels(quotes), *_tests_of_places(quotes)):
@@ -192,29 +192,30 @@ def _faults(quotes: OptionList) -> list[Fault]:
 
 
 def _tests_of_levels(quotes: OptionList) -> Iterator[tuple[str, np.ndarray, str, str]]:
-    """Yield the field, a mask of the quotes that are wrong, the message and the remedy of each test."""
+    """Yield the field, the mask of wrong quotes, the message and the remedy of each test of levels."""
     mid, bid, ask = quotes.names
     no_bid, no_ask = np.isnan(quotes.bids), np.isnan(quotes.asks)
     alone = f"give both {bid} and {ask}, or the {mid} alone"
     yield bid, no_bid & ~no_ask, f"is missing beside the {ask}", alone
     yield ask, no_ask & ~no_bid, f"is missing beside the {bid}", alone
-    yield bid, quotes.bids <= 0.0, "a bid of 0 is none", f"leave the quote out, or give {mid} alone"
+    remedy = f"leave the quote out, or give {mid} alone"
+    yield bid, quotes.bids <= 0.0, "a bid of 0 is not a quote", remedy
     crossed = "is crossed: the bid is above the ask"
     yield bid, quotes.bids > quotes.asks, crossed, "correct one of them, or leave the quote out"
-    yield mid, quotes.mids <= 0.0, "a quote of 0 is none", "leave it out"
+    yield mid, quotes.mids <= 0.0, "a price or vol of 0 is not a quote", "leave it out"
     is_beyond = (quotes.mids < quotes.bids) | (quotes.mids > quotes.asks)
-    yield mid, is_beyond, "is not between bid and ask", "leave it out: it is their mean then"
+    yield mid, is_beyond, "is not between bid and ask", "leave it out: it defaults to their mean"
 
 
 def _tests_of_places(quotes: OptionList) -> Iterator[tuple[str, np.ndarray, str, str]]:
-    """Yield the same of the tests of strikes, deltas and options."""
+    """Yield the same for the tests of strikes, deltas and options."""
     strikes, deltas = quotes.strikes, quotes.deltas
     message = "a quote has a strike or a delta, and not both"
     yield "strike", np.isnan(strikes) == np.isnan(deltas), message, "give one of them"
-    remedy = "give one between -1 and 1, below 0 of a put"
+    remedy = "give one between -1 and 1, negative for a put"
     yield "delta", (np.abs(deltas) >= 1.0) | (deltas == 0.0), "no strike has this delta", remedy
-    remedy = "give one above 0 of a call, below 0 of a put"
-    yield "delta", quotes.sides * deltas < 0.0, "has not the sign of its option", remedy
+    remedy = "give a positive one for a call, a negative one for a put"
+    yield "delta", quotes.sides * deltas < 0.0, "does not have the sign of its option", remedy
     if quotes.by_price:
         is_open, needs = (quotes.sides == 0.0) | np.isnan(strikes), "option and strike"
         yield "option", is_open, f"a price needs its {needs}", "give call or put, and a strike"
@@ -223,9 +224,9 @@ def _tests_of_places(quotes: OptionList) -> Iterator[tuple[str, np.ndarray, str,
 def _vols_of_prices(
     quotes: OptionList, prices: tuple, market: ForwardMarket, rows: np.ndarray
 ) -> tuple[tuple[Column, Column, Column], list[Fault]]:
-    """Return the vols of mids, bids and asks at some rows, and the faults of those without.
+    """Return the vols of mids, bids and asks at some rows, and the faults of rows without a vol.
 
-    A bid at or below the value that is left without volatility has the vol 0.
+    A bid at or below the intrinsic value has a vol of 0.
     """
     found, faults = np.full((3, quotes.strikes.size), np.nan), {}
     if rows.size:
@@ -251,7 +252,7 @@ def _vols_of_prices(
 def _implied(
     values: np.ndarray, forwards: Column, strikes: Column, expiries: Column, sides: Column
 ) -> np.ndarray:
-    """Return implied vols, NaN where there is none, by one program for all lists of up to a power of two."""
+    """Return implied vols, NaN where there is none; lists are padded to powers of two to share programs."""
     size = 2 ** (strikes.size - 1).bit_length()
     wide = lambda x: np.concatenate([x, np.repeat(x[..., -1:], size - strikes.size, axis=-1)], -1)
     numbers = (wide(x) for x in (values, forwards, strikes, expiries, sides))
@@ -264,7 +265,7 @@ def _implied_vols(values, forwards, strikes, expiries, sides):
 
 
 def _strikes(quotes: OptionList, vols: Column, market: ForwardMarket) -> np.ndarray:
-    """Return the strikes of the quotes that have a delta, NaN of the others."""
+    """Return the strikes of the quotes with a delta, NaN for the others."""
     found, rows = np.full(vols.size, np.nan), np.flatnonzero(~np.isnan(quotes.deltas) & (vols > 0))
     if rows.size:
         deltas, std = quotes.deltas[rows], vols[rows] * np.sqrt(quotes.expiries[rows])
@@ -276,7 +277,7 @@ def _strikes(quotes: OptionList, vols: Column, market: ForwardMarket) -> np.ndar
 def _in_the_money_twins(
     quotes: OptionList, strikes: Column, forwards: Column, sound: np.ndarray
 ) -> np.ndarray:
-    """Return a mask of the options in the money beside one that is out of it, of the same strike."""
+    """Return the mask of in-the-money options with an out-of-the-money quote at the same strike."""
     is_out = np.where(quotes.sides > 0.0, strikes >= forwards, strikes < forwards)
     pairs = list(zip(quotes.expiries.tolist(), strikes.tolist(), strict=True))
     out = {pairs[row] for row in np.flatnonzero(is_out & sound)}
@@ -284,7 +285,7 @@ def _in_the_money_twins(
 
 
 def _twins(expiries: Column, strikes: Column, order: np.ndarray) -> list[tuple[int, int]]:
-    """Return the neighbours, in order, of one expiry and one strike."""
+    """Return adjacent pairs, in order, with the same expiry and strike."""
     in_order = strikes[order]
     is_close = np.abs(np.diff(in_order)) <= 1e-9 * in_order[1:]
     places = np.flatnonzero((np.diff(expiries[order]) == 0.0) & is_close) + 1
@@ -292,7 +293,7 @@ def _twins(expiries: Column, strikes: Column, order: np.ndarray) -> list[tuple[i
 
 
 def _weights(given: Column, spreads: Column) -> Column:
-    """Return the weights of quotes: given, or from their spreads, or 1."""
+    """Return the weights of quotes: given, from their spreads, or 1."""
     known = spreads[~np.isnan(spreads)]
     usual = float(np.median(known)) if known.size else 0.0
     spreads = np.where(np.isnan(spreads), usual, spreads)
@@ -322,7 +323,7 @@ def odd_vol(
 def _in_rows(
     quotes: OptionList, strikes: Column, vols: Sequence[Column], order: np.ndarray
 ) -> ListedVols:
-    """Return quotes in order of expiry and strike as rows of a power of two of strikes."""
+    """Return sorted quotes as one row per expiry, padded to a power of two of strikes."""
     expiries, which = np.unique(quotes.expiries[order], return_inverse=True)
     counts = np.bincount(which)
     places = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -32,14 +32,14 @@ def read_option_tables(source: Any, asof: date) -> dict[str, OptionTable]:
     Expiries are dates.
 
     Args:
-        source: The path of a CSV or Parquet file, or a frame that exports Arrow's streams.
+        source: The path of a CSV or Parquet file, or a frame that exports Arrow streams.
         asof: The date of the market.
     """
     return tables_in(source, {ASOF: asof.isoformat()})
 
 
 def tables_in(source: Any, given: Mapping[str, str]) -> dict[str, OptionTable]:
-    """Return the rows of a table by surface; given: columns of one value, where it does not have them."""
+    """Return the rows of a table by surface; given: constant columns to add if the table lacks them."""
     if isinstance(source, str | os.PathLike):
         file, runs = os.fspath(source), runs_of(place_of(source), given, ())
     else:

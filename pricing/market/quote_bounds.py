@@ -1,4 +1,4 @@
-"""The bounds of quotes in files of every kind, and slips of unit that no single number shows."""
+"""The bounds of quotes in files, and unit mistakes that only several numbers together reveal."""
 
 from typing import Any, NamedTuple
 
@@ -25,16 +25,16 @@ BOUNDS: dict[str, dict[str, float]] = {
     "weight": {"least": 0.0},
     "expiry": {"above": 0.0, "most": 30.0},
 }
-"""Name of a column or a field -> the bounds of its numbers, as `pricing.ingestion.fields.number` takes them."""
+"""Name of a column or field -> the bounds of its numbers, as arguments of `pricing.ingestion.fields.number`."""
 
 MOST_NORMAL_VOL = 0.1
-"""Of a rate, per square root of a year: 1,000 bp."""
+"""The largest normal vol of a rate, per square root of a year: 1,000 bp."""
 
 LEAST_LOGNORMAL_VOL = 0.02
-"""Of a rate, per square root of a year: a normal vol of 60 bp where rates are at 3 %."""
+"""A lognormal vol of a rate, per square root of a year: a normal vol of 60 bp at a rate of 3 %."""
 
-_LEAST_OF_ALL = 1.5  # no surface has all of its vols above; 1.5 % is a low vol of a currency pair
-_FACTOR = 10.0  # within which of the spot a surface has a strike
+_LEAST_OF_ALL = 1.5  # no surface has all vols above 1.5, while 1.5 % is a low vol of an FX pair
+_FACTOR = 10.0  # a surface has a strike within this factor of the spot
 _YEARS = (
     1,
     2,
@@ -48,7 +48,7 @@ _YEARS = (
     10,
     12,
     15,
-)  # whole numbers of years that options are quoted for
+)  # common expiries in whole years
 _FEWEST_DAYS = 7
 
 
@@ -67,7 +67,7 @@ class Slip(NamedTuple):
 
 
 def outside(name: str, values: Numbers) -> np.ndarray:
-    """Return a mask of the numbers outside the bounds of their kind; NaN counts as inside."""
+    """Return the mask of numbers outside the bounds of their kind; NaN counts as inside."""
     bounds = BOUNDS[name]
     above, least = bounds.get("above", -np.inf), bounds.get("least", -np.inf)
     most = min(bounds.get("likely", np.inf), bounds.get("most", np.inf), LARGEST)
@@ -76,7 +76,7 @@ def outside(name: str, values: Numbers) -> np.ndarray:
 
 
 def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
-    """Return the reason that the vols of a surface cannot be decimals, or its strikes prices, or None.
+    """Return a slip if the vols of a surface cannot be decimals or its strikes prices, or None.
 
     Args:
         spot: The spot.
@@ -101,7 +101,7 @@ def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
 
 
 def days_slip(expiries: Any) -> Slip | None:
-    """Return a slip if the expiries of a surface look like days (whole numbers, too large), or None."""
+    """Return a slip if the expiries of a surface look like days (large whole numbers), or None."""
     found = np.unique(expiries)
     if not found.size or np.any(found != np.round(found)):
         return None
@@ -114,6 +114,6 @@ def days_slip(expiries: Any) -> Slip | None:
 def far_from(spot: float, level: float) -> bool:
     """Return True if a price is so far from the spot that it must be in another unit.
 
-    One below a millionth of the spot means 0, as in a call that is a forward.
+    A price below a millionth of the spot means 0, as for a forward written as a call.
     """
     return 1e-6 * spot < level < 1e-2 * spot or level > 1e2 * spot

@@ -1,4 +1,4 @@
-"""Checks of the columns of a surface in a table: numbers, bounds, and slips of unit."""
+"""Checks of the columns of a surface in a table: numbers, bounds, and units."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ _MARKET = ("spot", "rate", "dividend_yield")
 
 
 def first_fault(columns: Columns) -> Fault | None:
-    """Return the first mistake of a surface that its numbers show as they stand; None if all is well.
+    """Return the first mistake that is visible in the raw numbers of a surface, or None.
 
-    Of a table with bids and asks, prices or deltas, `listed_vols` has others.
+    Tables with bids and asks, prices or deltas are also checked by `listed_vols`.
     """
     if not columns[NAME][0].strip():
         return Fault(0, NAME, "is empty", "give each surface a name")
@@ -23,7 +23,7 @@ def first_fault(columns: Columns) -> Fault | None:
 
 
 def _out_of_bounds(columns: Columns) -> Fault | None:
-    """Return the first row with a number that its kind cannot have, or with a strike far from the spot."""
+    """Return the first row with a number out of bounds, or with a strike far from the spot."""
     spot, found = float(columns["spot"][0]), []
     for name in (name for name in BOUNDS if name in columns):
         values = columns[name] if name not in _MARKET else columns[name][:1]
@@ -45,9 +45,10 @@ def _out_of_bounds(columns: Columns) -> Fault | None:
 
 
 def _ambiguous(columns: Columns) -> Fault | None:
-    """Return the first row whose strike or spot has a point that may stand between thousands.
+    """Return the first row whose strike or spot has a point that may be a thousands separator.
 
-    A price with another number of decimals says what a point is. Where all have three, no unit matters.
+    A price with another number of decimals resolves the ambiguity. If all have three, the scale does not
+    matter.
     """
     names = [name for name in PRICES if f"{name} as text" in columns]
     if not names:
@@ -63,7 +64,7 @@ def _ambiguous(columns: Columns) -> Fault | None:
 
 
 def _doubled(columns: Columns) -> Fault | None:
-    """Return the first row that has the expiry and the strike of one before it."""
+    """Return the first row with the expiry and strike of an earlier row."""
     pairs = np.stack([columns[EXPIRY], columns["strike"]], axis=1)
     _, first, which = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     rows = np.flatnonzero(first[which.ravel()] != np.arange(len(pairs)))
@@ -71,12 +72,12 @@ def _doubled(columns: Columns) -> Fault | None:
         return None
     row = int(rows[0])
     expiry, strike = pairs[row]
-    message = f"the quote of expiry {expiry:g} at strike {strike:g} stands twice"
+    message = f"the quote of expiry {expiry:g} at strike {strike:g} appears twice"
     return Fault(row, "", message, "keep one of them")
 
 
 def _slip(columns: Columns) -> Fault | None:
-    """Return a mistake that the quotes of a surface make together, at its first row, or None."""
+    """Return a mistake visible only in all quotes of a surface, at its first row, or None."""
     slip = slip_of(float(columns["spot"][0]), columns["strike"], columns["vol"])
     return (
         _days_slip(columns)
@@ -91,7 +92,7 @@ def _days_slip(columns: Columns) -> Fault | None:
 
 
 def _no_number(columns: Columns) -> Fault | None:
-    """Return the first row with a cell that is no number, and what is wrong with it; None if all are well."""
+    """Return the fault of the first row with a cell that is not a number, or None."""
     needed = (EXPIRY, "strike", "weight") if is_plain_table(columns) else (EXPIRY,)
     others = ("strike", "delta", "weight", *LEVELS, OPTION)
     bad = {name: ~np.isfinite(columns[name]) for name in needed}

@@ -1,4 +1,4 @@
-"""The kinds of quotes, and the bounds that their numbers have in market files."""
+"""The kinds of quotes, and the bounds of their numbers in market files."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def kind_of(quote: str) -> str:
 
 
 def read_quote(quote: str, value: object) -> tuple[float | None, tuple[ValidationIssue, ...]]:
-    """Return the number of a quote as a market file's is read, or None and the problems.
+    """Return the number of a quote, read like one of a market file, or None and the problems.
 
     Args:
         quote: The id of the quote.

@@ -1,4 +1,4 @@
-"""Tables of option quotes, in CSV, Parquet or Arrow: a row a quote, those of a surface one after the other."""
+"""Tables of option quotes in CSV, Parquet or Arrow: one row per quote, grouped by surface."""
 
 import datetime as dt
 import itertools
@@ -21,7 +21,7 @@ LEVELS = ("vol", "bid", "ask", "price", "bid_price", "ask_price")
 _NUMBERS = ("spot", "rate", "dividend_yield", "strike", "delta", *LEVELS, "weight")
 _DEFAULTS = {"dividend_yield": 0.0, "weight": 1.0}
 _SIDES = {"call": 1.0, "c": 1.0, "put": -1.0, "p": -1.0, "": 0.0, "nan": 0.0}
-_MOST_SLIPS = 1000  # columns that are compared with known ones
+_MOST_SLIPS = 1000  # number of columns compared with known names
 _DAYS_A_YEAR = 365.0
 _AMBIGUOUS = r"^\s*[+-]?[1-9][0-9]{0,2}\.[0-9]{3}\s*$"
 _WITH_POINT = r"\."
@@ -32,14 +32,14 @@ DATED = "expiry is a date"
 def runs_of(
     file: Place, given: Mapping[str, str], needed: Sequence[str]
 ) -> Iterator[tuple[str, Columns, int]]:
-    """Yield the name, the columns and the first line of each surface of a table, read as they are needed.
+    """Yield the name, columns and first line of each surface of a table, read lazily.
 
     Args:
         file: The table, in CSV or Parquet.
-        given: Columns of one value, such as those that the folders of the file name.
-        needed: The columns that the table must have, beside those of its quotes.
+        given: Constant columns, such as those named by the folders of the file.
+        needed: The columns that the table must have in addition to those of its quotes.
 
-    A file that is no such table raises `UnreadableFile`, an object store that cannot be reached
+    A file that is not such a table raises `UnreadableFile`; an unreachable object store raises
     `ConnectionError`.
     """
     return _runs(_pieces(file, given, needed))
@@ -48,7 +48,7 @@ def runs_of(
 def runs_in(
     table: Any, source: str, needed: Sequence[str], given: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, Columns, int]]:
-    """Yield them of an Arrow table; `source` names it in errors."""
+    """Yield them from an Arrow table; `source` names it in errors."""
     more = {name: value for name, value in (given or {}).items() if name not in table.schema.names}
     known = _known([*table.schema.names, *more], source, needed)
     there = [name for name in known if name not in more]
@@ -61,18 +61,18 @@ def runs_in(
 def _pieces(
     file: Place, given: Mapping[str, str], needed: Sequence[str]
 ) -> Iterator[tuple[Columns, int]]:
-    """Yield the columns of a table piece by piece, as numbers, each with the line of its first row.
+    """Yield the columns of a table in pieces, as numbers, each with the line of its first row.
 
     Raises:
-        unreadable: It is no such table, or lacks columns; it is an `UnreadableFile`.
-        ConnectionError: It is in an object store that cannot be reached.
+        unreadable: It is not such a table, or lacks columns (an `UnreadableFile`).
+        ConnectionError: The object store cannot be reached.
     """
     try:
         with local_copy(file) as copy:
             yield from _numbers_in(copy, str(file), given, needed)
     except ConnectionError:
         raise
-    except UnicodeDecodeError as error:  # of a name of a column
+    except UnicodeDecodeError as error:  # in a column name
         byte = error.object[error.start]
         message = f"byte {byte:#04x} is not UTF-8 text"
         raise unreadable(str(file), message, "save the file as UTF-8") from None
@@ -83,7 +83,7 @@ def _pieces(
 def _numbers_in(
     file: Path, source: str, given: Mapping[str, str], needed: Sequence[str]
 ) -> Iterator[tuple[Columns, int]]:
-    """Yield the columns of a table on this machine; `source` names it in errors."""
+    """Yield the columns of a local table; `source` names it in errors."""
     is_csv = file.suffix.lower() == ".csv"
     reader = None if is_csv else arrow("pyarrow.parquet").ParquetFile(file)
     schema = reader.schema_arrow if reader else arrow("pyarrow.csv").open_csv(file).schema
@@ -108,10 +108,10 @@ def _numbers_in(
 
 
 def _known(names: Sequence[str], file: str, needed: Sequence[str]) -> list[str]:
-    """Return the columns of a table that are read, each of which it has once.
+    """Return the known columns of a table, each of which must occur once.
 
     Raises:
-        unreadable: It lacks one, has one twice, or one that is a slip of the pen; it is an `UnreadableFile`.
+        unreadable: A column is missing, duplicate or misspelt (an `UnreadableFile`).
     """
     counts = Counter(names)
     places = () if counts["delta"] else ("strike",)
@@ -146,7 +146,7 @@ def _require_flat(schema: Any, known: Sequence[str], file: str) -> None:
     """Check that the columns of a Parquet file hold one number or text for each row.
 
     Raises:
-        unreadable: One holds lists or records; it is an `UnreadableFile`.
+        unreadable: A column holds lists or records (an `UnreadableFile`).
     """
     for name in known:
         kind = schema.field(name).type
@@ -158,7 +158,7 @@ def _require_flat(schema: Any, known: Sequence[str], file: str) -> None:
 def _runs(
     pieces: Iterator[tuple[Columns, int]],
 ) -> Iterator[tuple[str, Columns, int]]:
-    """Yield the name, the columns and the first line of each run of rows of one surface."""
+    """Yield the name, columns and first line of each run of rows of one surface."""
     held: list[Columns] = []
     name, first = "", 0
     for columns, row in pieces:
@@ -182,12 +182,13 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _numbers(arrays: Mapping[str, Any]) -> Columns:
-    """Return Arrow's columns as numbers; NaN for an empty cell, and infinity for one that is no number.
+    """Return Arrow columns as numbers; NaN for an empty cell, infinity for one that is not a number.
 
-    A column of numbers that a plain table lacks has its default; in others it is NaN, and so is a weight.
+    In a plain table a missing column of numbers has its default; in other tables it is NaN, like a missing
+    weight.
     """
     cells = {name: array.to_numpy(False) for name, array in arrays.items()}
-    of_any_type = cells[NAME].astype(object)  # dates, too
+    of_any_type = cells[NAME].astype(object)  # may be dates
     names = np.where(arrays[NAME].is_null().to_numpy(False), "", of_any_type).astype(str)
     is_plain = is_plain_table(cells)
     absent = _DEFAULTS if is_plain else dict.fromkeys(_NUMBERS, np.nan) | {"dividend_yield": 0.0}
@@ -200,7 +201,7 @@ def _numbers(arrays: Mapping[str, Any]) -> Columns:
 
 
 def is_plain_table(columns: Iterable[str]) -> bool:
-    """Return True if a table has no other columns of quotes than strikes, vols and weights."""
+    """Return True if strikes, vols and weights are the only columns of quotes."""
     return not {"delta", OPTION, *LEVELS[1:]} & {*columns}
 
 
@@ -212,7 +213,7 @@ def _sides(column: np.ndarray | None, count: int) -> np.ndarray:
 
 
 def _readings(array: Any) -> np.ndarray:
-    """Return 1 for a text such as 4.500, which may be 4,500, and -1 for one whose point must be a decimal's."""
+    """Return 1 for text such as 4.500, which may mean 4,500, and -1 if the point must be a decimal point."""
     if not arrow("pyarrow").types.is_string(array.type):
         return np.zeros(len(array))
     matches = arrow("pyarrow.compute").match_substring_regex
@@ -240,7 +241,7 @@ def _float(cell: Any) -> float:
 
 
 def _years(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the expiries in years, ACT/365; infinity where one is neither a number nor a date after a date."""
+    """Return the expiries in years (ACT/365); infinity if neither a number nor a date with an as-of date."""
     if ASOF not in columns:
         return _floats(columns[EXPIRY])
     days = [_date(column) for column in (columns[EXPIRY], columns[ASOF])]

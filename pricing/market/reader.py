@@ -1,4 +1,4 @@
-"""From the text of a market file to curves, equities, vols of rates, quote ids and errors."""
+"""The reader of market files: from text to curves, equities, rate vols, quote ids and errors."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,7 @@ class _Header(BaseModel):
 
 @dataclass
 class Contents:
-    """The contents of a market file: parts of its document, or their errors, are added one by one.
+    """The contents of a market file, to which parts of the document, or their errors, are added.
 
     `labels`: path of an array of quotes in the market -> the ids of its numbers, in row-major order.
     """
@@ -87,7 +87,7 @@ class Contents:
     errors: list[InputError] = field(default_factory=list)
 
     def report(self, problems: tuple[ValidationIssue, ...], *prefix: str):
-        """Record the problems found in the value at the path `prefix`."""
+        """Record the problems of the value at the path `prefix`."""
         for problem in problems:
             path = (*prefix, *problem.path)
             place, label = self.locator.place(path), ".".join(map(str, path))
@@ -95,11 +95,11 @@ class Contents:
             self.errors.append(InputError(self.file, *place, label, *said))
 
     def read_names(self):
-        """Check the names at the top level."""
+        """Check the names of top-level fields."""
         for name in self.document:
             if name not in _KNOWN:
                 remedy = f"{closest(name, _KNOWN)}the fields are {', '.join(_KNOWN)}"
-                self.report((ValidationIssue((name,), "", "is not a field known here", remedy),))
+                self.report((ValidationIssue((name,), "", "is not a known field", remedy),))
         currency = self.document.get("currency", "")
         if not isinstance(currency, str):
             message = f"{show(currency)} is not a currency"
@@ -109,13 +109,13 @@ class Contents:
             self.currency = currency.strip()
 
     def _is_name(self, *path: str, value: str) -> bool:
-        """Return True if a text may be a name; otherwise record the reason."""
+        """Return True if a text is a valid name; otherwise record the reason."""
         _, problems = validate(RootModel[Name], value)
         self.report(problems, *path)
         return not problems
 
     def section(self, key: str) -> list[tuple[str, object]]:
-        """Return the named objects under a key of the top level, those left out whose names cannot be names."""
+        """Return the named objects under a top-level key, without those with invalid names."""
         section = self.document.get(key, {})
         if isinstance(section, dict):
             return [item for item in section.items() if self._is_name(key, item[0], value=item[0])]
@@ -187,7 +187,7 @@ class Contents:
         }
 
     def _other_currency(self, path: str, curve: str, currency: str) -> tuple[ValidationIssue, ...]:
-        """Return the problem of a side of a pair whose curve is of another currency."""
+        """Return the problem of a side of an FX pair whose curve is in another currency."""
         of_curve = self.curve_currencies.get(curve, "")
         if curve not in self.sure_currencies or of_curve == currency:
             return ()
@@ -215,7 +215,7 @@ class Contents:
     def _pair(
         self, record: FxRecord, foreign: str, domestic: str
     ) -> tuple[FxPair, tuple[ValidationIssue, ...]]:
-        """Return a pair of currencies, and what is wrong with it beside the rest of the market."""
+        """Return an FX pair, and its problems given the rest of the market."""
         of_foreign, of_domestic = record.foreign_curve or foreign, record.domestic_curve or domestic
         curves = {"foreign_curve": of_foreign, "domestic_curve": of_domestic}
         of_pair: dict[str, Any] = {"foreign": foreign, "domestic": domestic, **curves}
@@ -317,7 +317,7 @@ class Contents:
             self.labels[f".correlations[{(one, other)!r}]"] = (f"CORRELATION/{one}/{other}",)
 
     def _no_pair(self, name: str) -> tuple[ValidationIssue, ...]:
-        """Return the reason that a name is not a new pair of equities or FX rates, or no problems."""
+        """Return the problem of a name that is not a new pair of equities or FX rates, if it is not."""
         names = name.split("|")
         if len(names) != 2 or names[0] == names[1]:
             message, remedy = "is not a pair of equities", "name two equities, such as DAX|SX5E"
@@ -329,7 +329,7 @@ class Contents:
         return tuple(self._absent("equities", name, self.equities) for name in absent[:1])
 
     def check_correlations(self):
-        """Leave out correlations that no equities can have."""
+        """Leave out correlations whose matrix is not positive definite."""
         pairs = self.correlations
         names = sorted(set(itertools.chain(*pairs)))
         if not pairs or missing_pairs(names, pairs):
@@ -341,13 +341,13 @@ class Contents:
             pairs.clear()
 
     def check_option_tables(self):
-        """Report tables of option quotes whose equity the file does not have."""
+        """Report tables of option quotes whose equity is not in the file."""
         given = self.document.get("equities", {})
         for name, table in self.option_tables.items():
             if name not in given:
                 remedy = f"{closest(name, given)}the equities are {listed(given)}"
                 place = table.file, int(table.lines[0]), None, NAME, show(name)
-                self.errors.append(InputError(*place, "is no equity of the market", remedy))
+                self.errors.append(InputError(*place, "is not an equity of the market", remedy))
 
     def _absent(self, section: str, name: str, known: Iterable[str], *path: str) -> ValidationIssue:
         """Return the problem of a name that is not among the curves or equities that were read."""
@@ -361,7 +361,7 @@ class Contents:
         return ValidationIssue(path, show(name), message, remedy)
 
     def _not_discounting(self, field_name: str, curve: str) -> tuple[ValidationIssue, ...]:
-        """Return the reason that a name is not that of a curve that discounts, or no problems."""
+        """Return the problem of a name that is not that of a discount curve, if it is not."""
         if curve not in self.curves:
             return (self._absent("curves", curve, self.curves, field_name),)
         if curve not in self.discount_curves:
@@ -371,7 +371,7 @@ class Contents:
         return (ValidationIssue((field_name,), show(curve), message, remedy),)
 
     def _not_basis(self, curve: str, discount: str | None) -> tuple[ValidationIssue, ...]:
-        """Return the reason that a curve cannot be that of the other leg of basis swaps, or no problems."""
+        """Return the problem of a curve that cannot be that of the other leg of basis swaps, if it cannot."""
         place = "basis_swaps", "other_curve"
         if curve not in self.curves:
             return (self._absent("curves", curve, self.curves, *place),)
@@ -402,16 +402,16 @@ class Contents:
 
 
 def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
-    """Return everything usable in a market file, and the errors of the rest.
+    """Return the usable parts of a market file, and the errors of the rest.
 
-    option_quotes: a table of quotes of equities, which take the place of those in the file.
+    option_quotes: a table of option quotes, which replace those in the file.
 
     Raises:
-        unreadable: Nothing can be used; it is an `UnreadableFile`.
+        unreadable: No part is usable (an `UnreadableFile`).
     """
     document, locator = parse_json(text, file), Locator(text)
     if not isinstance(document, dict):
-        message = f"a market is not {show(document)}"
+        message = f"{show(document)} is not a market"
         raise unreadable(file, message, "give an object with asof, curves and equities")
     header, problems = validate(_Header, document)
     if header is None:
@@ -428,7 +428,7 @@ def read_contents(text: str, file: str, option_quotes: Any = None) -> Contents:
     sections |= {"fixings": contents.read_fixings}
     for section, read in sections.items():
         given = contents.section(section)
-        # a forward curve comes after the curves that its instruments are valued on
+        # a forward curve comes after the curves that it depends on
         depths = reading_depths(dict(given)) if section == "curves" else {}
         for name, value in sorted(given, key=lambda item: depths.get(item[0], 0)):
             read(name, value)

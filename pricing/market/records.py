@@ -35,20 +35,20 @@ Positive = Annotated[float, number("vol", above=0.0)]
 NormalVol = Annotated[float, number("normal vol", above=0.0, most=MOST_NORMAL_VOL)]
 Years = Annotated[float, number("number of years", above=0.0, most=100.0)]
 Tenor = Annotated[float, number("number of years", above=0.0, most=60.0)]
-"""The most payments of a swap that a calibration has room for, at a payment a year."""
+"""The largest number of payments of a swap in a calibration, at one payment per year."""
 Days = Annotated[int, days]
 IsoDate = Annotated[date, iso_date]
 Name = Annotated[str, name]
 
 
 class Record(BaseModel):
-    """An object of a file: no other fields, and never changed."""
+    """An object of a file: immutable, and without other fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ImpliedVolsRecord(Record):
-    """A matrix of implied vols, one row an expiry, one column a strike."""
+    """A matrix of implied vols, one row per expiry, one column per strike."""
 
     expiries: list[IsoDate] | None = None
     days: list[Days] | None = None
@@ -71,7 +71,7 @@ class ImpliedVolsRecord(Record):
 
     @property
     def vols(self) -> list[float]:
-        """The vols that are quoted."""
+        """The quoted vols."""
         return [vol for row in self.vols_by_expiry for vol in row if vol is not None]
 
     def pillars(self, asof: date) -> tuple[date, ...]:
@@ -115,7 +115,7 @@ class DividendYieldRecord(Record):
 
 
 class DividendsRecord(Record):
-    """Dividends on ex-dates, in cash, as shares of the spot, or both."""
+    """Dividends on ex-dates: cash, proportions of the spot, or both."""
 
     dates: list[IsoDate] | None = None
     days: list[Days] | None = None
@@ -134,7 +134,7 @@ class DividendsRecord(Record):
         return self
 
     def owed(self, asof: date) -> float:
-        """Return the sum of the cash that is still to be paid."""
+        """Return the sum of the cash still to be paid."""
         paid = zip(self.ex_dates(asof), self.cash or [0.0] * len(self.ex_dates(asof)), strict=True)
         return sum((cash for day, cash in paid if day > asof), 0.0)
 
@@ -163,7 +163,9 @@ class EquityRecord(Record):
             remedy = "give implied_vols, an object with expiries, strikes and vols_by_expiry, or option_quotes"
             raise problem("is missing", remedy, "implied_vols")
         if quotes is not None and self.option_quotes is not None:
-            raise problem("stands beside implied_vols", "keep one of them", "option_quotes")
+            raise problem(
+                "is given together with implied_vols", "keep one of them", "option_quotes"
+            )
         if quotes is not None:
             slip = slip_of(self.spot, quotes.strikes, quotes.vols)
             field = "strikes" if slip and slip.field == "strike" else "vols_by_expiry"
@@ -178,7 +180,7 @@ class EquityRecord(Record):
 
 
 class SwaptionVolsRecord(Record):
-    """A matrix of at-the-money swaption vols, one row an expiry, one column a tenor."""
+    """A matrix of at-the-money swaption vols, one row per expiry, one column per tenor."""
 
     type: Annotated[str, choice("lognormal", "normal")] = "lognormal"
     curve: Name | None = None
@@ -208,7 +210,7 @@ class SwaptionVolsRecord(Record):
 
 
 def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
-    """Check that normal vols are decimals, and that lognormal ones are no percentages and no normal vols.
+    """Check that normal vols are decimals, and lognormal vols are neither percentages nor normal vols.
 
     Raises:
         problem: They are not.
@@ -229,7 +231,7 @@ def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
 
 
 def check_slip(slip: Slip | None, *path: str) -> None:
-    """Raise a slip of unit as the problem of a record.
+    """Raise a slip, if there is one, as the problem of a record.
 
     Raises:
         problem: There is one.
@@ -241,10 +243,10 @@ def check_slip(slip: Slip | None, *path: str) -> None:
 def pillar_dates(
     asof: date, label: str, dates: list[date] | None, offsets: list[int] | None, *, first: int
 ) -> tuple[date, ...]:
-    """Return the dates, given as dates or as days from `asof`, increasing from day `first`.
+    """Return the dates, given as dates or as days from `asof`, increasing and at least day `first`.
 
     Raises:
-        problem: They are not given, contradict each other, or do not increase.
+        problem: They are missing, inconsistent, or do not increase.
     """
     if dates is None and offsets is None:
         raise problem(f"needs {label} or days", f"give {label} (dates) or days from the as-of date")
@@ -279,7 +281,7 @@ def increasing(values: Sequence, label: str):
     """
     if not values:
         raise problem("the list is empty", f"give at least one of {label}", label)
-    remedy = f"sort {label} (and what belongs to them) in increasing order"
+    remedy = f"sort {label} (and the numbers that belong to them) in increasing order"
     check_increasing(values, remedy, label)
 
 
@@ -290,10 +292,10 @@ def check_matrix(
     column: str,
     label: str = "vols_by_expiry",
 ):
-    """Check that a matrix has the shape of its pillars; label: such as vols_by_expiry, its field.
+    """Check that a matrix has the shape of its pillars; label: its field, such as vols_by_expiry.
 
     Raises:
-        problem: It has not.
+        problem: The shapes differ.
     """
     what, _, pillar = label.split("_")
     pillars = {"expiry": "expiries", "maturity": "maturities"}[pillar]
@@ -317,7 +319,7 @@ def check_same_length(values: Sequence, pillars: Sequence, label: str, value: st
     """Check that there is one value for each pillar.
 
     Raises:
-        problem: There is not.
+        problem: The counts differ.
     """
     if len(values) != len(pillars):
         raise problem(
@@ -328,7 +330,7 @@ def check_same_length(values: Sequence, pillars: Sequence, label: str, value: st
 
 
 def plain_number(value: float) -> str:
-    """Return a strike as one writes it: no exponent, no trailing zeros."""
+    """Return a strike as plain text: no exponent, no trailing zeros."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

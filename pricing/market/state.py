@@ -1,4 +1,4 @@
-"""The state of the market at a later time, as a contract reads it."""
+"""The state of the market at a future time, for payoffs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,13 +7,12 @@ from jaxtyping import Array, Float
 
 
 class MarketState(NamedTuple):
-    """The market at one time, in one state of it; a model fills the fields that it knows.
+    """The market at one time in one state; a model fills the fields that it provides.
 
     Attributes:
-        spot: The spot of the one asset, or the spots of several, of shape (assets,); None under a model
-            of rates.
-        bonds: A function of maturities in years, of any shape, that returns the prices P(t, maturity) of
-            zero-coupon bonds; None under a model of equities.
+        spot: The spot of one asset, or the spots of several, of shape (assets,); None under a rate model.
+        bonds: A function from maturities in years, of any shape, to the prices P(t, maturity) of zero-coupon
+            bonds; None under an equity model.
 
     Examples:
         >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Implied vols: of equity options by expiry and strike, of swaptions by tenor, or by time alone."""
+"""Implied vols of equity options by expiry and strike, of swaptions by expiry and tenor, or by time only."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,25 +17,26 @@ from .interpolation import as_floats, check_shape, interpolate, pillar_weights
 class VolSurface(eqx.Module):
     """Black–Scholes implied vols at pillar expiries and strikes.
 
-    The vol is linear in strike on each expiry. Between expiries the total variance vol^2 t is linear in time
-    at the strike. The vol is flat outside the pillars. Strikes that differ by expiry, as those of listed
-    options do, fill a row for each expiry; `option_quotes` makes such a surface from a list of quotes.
+    The vol is linear in strike at each expiry. Between expiries the total variance vol^2 t is linear in time at
+    fixed strike. The vol is flat outside the pillars. If strikes differ by expiry, like those of listed
+    options, there is a row of strikes for each expiry; `option_quotes` builds such a surface from a list of
+    quotes.
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, strictly increasing, of shape (expiries,).
         strikes: The strikes in the currency of the spot, above 0, strictly increasing, of shape (strikes,); or
-            of each expiry, of shape (expiries, strikes).
+            by expiry, of shape (expiries, strikes).
         vols: Implied vols, decimals per square root of a year (0.2 is 20 %), above 0, of shape (expiries,
-            strikes). NaN is a missing quote. With one row of strikes a calibration leaves it out, and a model
-            that reads the surface refuses it. With a row for each expiry, NaN follows the last quote of an
-            expiry, and the strikes there are not read.
-        weights: The factors of the quotes' errors in a fit, of the shape of the vols; None: 1.
-        bids: The vols that are bid, of the shape of the vols, NaN where not known; None: of no quote.
-        asks: The vols that are asked, likewise.
+            strikes). NaN is a missing quote. With one row of strikes, a calibration ignores it and a model that
+            reads the surface refuses it. With a row for each expiry, NaN pads the row after the last quote, and
+            the strikes there are ignored.
+        weights: The factors of the quotes' errors in a fit, of the shape of the vols; None for 1.
+        bids: The bid vols, of the shape of the vols, NaN where unknown; None if all are unknown.
+        asks: The ask vols, likewise.
 
     Raises:
-        ValueError: The shapes do not fit, expiries or strikes do not increase, a vol is not above 0, or of
-            strikes by expiry an expiry has no quote, or one after a gap.
+        ValueError: The shapes do not match, expiries or strikes do not increase, a vol is not above 0, or, with
+            strikes by expiry, an expiry has no quote, or one after a gap.
 
     Examples:
         >>> from pricing import VolSurface
@@ -68,18 +69,18 @@ class VolSurface(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the surface has one expiry, and so one vol of each strike at all times."""
+        """Whether the surface has a single expiry, and therefore constant vols in time."""
         return self.expiries.size == 1
 
     @property
     def as_read(self) -> "VolSurface":
-        """The vols as a model reads them: those of an expiry stay flat beyond its last quote."""
+        """The surface for models: the vols of an expiry are flat beyond its last quote."""
         vols = self.rows[1] if self.strikes.ndim == 2 else self.vols
         return VolSurface(self.expiries, self.strikes, vols)
 
     @property
     def rows(self) -> tuple[Float[Array, "expiries strikes"], Float[Array, "expiries strikes"]]:
-        """The strikes and the vols of each expiry; after its last quote both are repeated."""
+        """The strikes and vols of each expiry, padded by repeating its last quote."""
         strikes = jnp.broadcast_to(self.strikes, self.vols.shape)
         if self.strikes.ndim == 1:
             return strikes, self.vols
@@ -94,17 +95,17 @@ class VolSurface(eqx.Module):
 
     @property
     def all_strikes(self) -> np.ndarray:
-        """The strikes of all expiries, each once, in increasing order."""
+        """The distinct strikes of all expiries, in increasing order."""
         if self.strikes.ndim == 1:
             return np.asarray(self.strikes)
         return np.unique(np.asarray(self.strikes)[~np.isnan(np.asarray(self.vols))])
 
     def by_strike(self, numbers: Any, missing: Any = np.nan) -> np.ndarray:
-        """Return numbers of the quotes as a table, an expiry a row, one of `all_strikes` a column.
+        """Return numbers of the quotes as a table with one row per expiry and one column per `all_strikes`.
 
         Args:
             numbers: One for each quote, of the shape of the vols.
-            missing: The entry where an expiry has no quote.
+            missing: The entry for a missing quote.
         """
         numbers, columns = np.asarray(numbers), self.all_strikes
         if self.strikes.ndim == 1:
@@ -123,11 +124,11 @@ class VolSurface(eqx.Module):
             by_expiry = jax.vmap(interpolate, (None, 0, 0), -1)
             smile = by_expiry(strike, self.strikes, self.rows[1])
         else:
-            smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, of each expiry
+            smile = interpolate(strike, self.strikes, self.vols.T)  # at the strike, for each expiry
         return vol_between(t, self.expiries, smile)
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolSurface":
-        """Return the surface with every vol up by `vol` (per 1.00), and bids and asks with them."""
+        """Return the surface with every vol, bid and ask shifted by `vol` (per 1.00)."""
         moved = {
             name: getattr(self, name) + vol
             for name in ("vols", "bids", "asks")
@@ -161,10 +162,10 @@ def _check_rows(surface: VolSurface) -> None:
 
 
 def check_beside_vols(quotes: Any, *names: str) -> None:
-    """Check that fields have the shape of the vols, where they are given.
+    """Check that fields, where given, have the shape of the vols.
 
     Raises:
-        ValueError: One has another shape.
+        ValueError: A field has another shape.
     """
     for name in names:
         numbers = getattr(quotes, name)
@@ -175,20 +176,20 @@ def check_beside_vols(quotes: Any, *names: str) -> None:
 
 
 class SmileQuotes(eqx.Module):
-    """Implied vols of options whose strikes differ by expiry, some of which may be missing.
+    """Implied vols of options whose strikes differ by expiry; quotes may be missing.
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, strictly increasing, of shape (expiries,).
-        log_moneyness: k = log(F / K) with the forward F of the expiry and the strike K, of shape (expiries,
+        log_moneyness: k = log(F / K) with the forward F at the expiry and the strike K, of shape (expiries,
             strikes).
         vols: Implied vols, decimals per square root of a year, above 0, NaN where a quote is missing, of shape
             (expiries, strikes).
         weights: The factors of the quotes' errors in a fit, 0 for a missing quote, of the same shape.
-        bids: The vols that are bid, of the same shape, NaN where not known; None: of no quote.
-        asks: The vols that are asked, likewise.
+        bids: The bid vols, of the same shape, NaN where unknown; None if all are unknown.
+        asks: The ask vols, likewise.
 
     Raises:
-        ValueError: The shapes do not fit, the expiries do not increase, a vol is not above 0, a weight is
+        ValueError: The shapes do not match, the expiries do not increase, a vol is not above 0, a weight is
             negative, or another number is not finite.
 
     Examples:
@@ -229,10 +230,10 @@ class SwaptionVols(eqx.Module):
         vols: Implied vols, decimals per square root of a year, above 0, NaN where a quote is missing, of shape
             (expiries, tenors).
         kind: "lognormal" (Black) or "normal" (Bachelier).
-        curve: The name of the curve that the swaps are on.
+        curve: The name of the curve of the swaps.
 
     Raises:
-        ValueError: The shapes do not fit, expiries or tenors do not increase, or a vol is not above 0.
+        ValueError: The shapes do not match, expiries or tenors do not increase, or a vol is not above 0.
 
     Examples:
         >>> from pricing.market import SwaptionVols
@@ -253,7 +254,7 @@ class SwaptionVols(eqx.Module):
 
 
 class VolCurve(eqx.Module):
-    """Implied vols at pillar times, the same for every strike.
+    """A term structure of implied vols at pillar times, the same for every strike.
 
     The total variance vol^2 t is linear in time between the pillars and from zero today; beyond the last
     pillar the vol is flat.
@@ -263,8 +264,8 @@ class VolCurve(eqx.Module):
         vols: Implied vols, decimals per square root of a year, above 0, of shape (pillars,).
 
     Raises:
-        ValueError: The shapes do not fit, the times do not increase, a vol is not above 0, or the total
-            variance falls: no volatility between two dates has a negative square.
+        ValueError: The shapes do not match, the times do not increase, a vol is not above 0, or the total
+            variance decreases, which is an arbitrage.
 
     Examples:
         >>> from pricing import VolCurve
@@ -290,7 +291,7 @@ class VolCurve(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the term structure has one pillar, and so one vol at all times."""
+        """Whether the term structure has a single pillar, and therefore a constant vol."""
         return self.times.size == 1
 
     def total_variance(self, t: Num[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -303,14 +304,14 @@ class VolCurve(eqx.Module):
         return between + self.vols[-1] ** 2 * beyond
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
-        """Return the term structure with every vol up by `vol` (per 1.00)."""
+        """Return the term structure with every vol shifted by `vol` (per 1.00)."""
         return VolCurve(self.times, self.vols + vol)
 
 
 def vol_between(
     t: Float[Array, "..."], expiries: Float[Array, " expiries"], vols: Float[Array, "... expiries"]
 ) -> Float[Array, "..."]:
-    """Return the vol at `t` years: total variance linear between the expiries, the vol flat outside."""
+    """Return the vol at `t` years: linear total variance between expiries, flat vol outside."""
     t = jnp.clip(t, expiries[0], expiries[-1])
     in_time = pillar_weights(t, expiries)
     variance = jnp.tensordot(in_time * vols**2, expiries, 1, precision="highest")

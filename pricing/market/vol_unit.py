@@ -1,10 +1,10 @@
-"""The unit in which differences of vols are shown: vol points, or basis points of normal vols."""
+"""The display unit of vol differences: vol points, or basis points for normal vols."""
 
 from typing import Any, NamedTuple
 
 
 class VolUnit(NamedTuple):
-    """A unit of differences of vols.
+    """A unit for vol differences.
 
     Attributes:
         key: Its name in files, such as "vol_points".
@@ -22,5 +22,5 @@ BASIS_POINTS = VolUnit("bp", "bp", 1e4)
 
 
 def vol_unit(quotes: Any) -> VolUnit:
-    """Return the unit of residuals of quotes: basis points where the vols are normal."""
+    """Return the unit of residuals of quotes: basis points if the vols are normal."""
     return BASIS_POINTS if getattr(quotes, "kind", None) == "normal" else VOL_POINTS

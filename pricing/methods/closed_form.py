@@ -1,4 +1,4 @@
-"""Closed forms: claims on one spot at one time, continuous barriers and geometric averages; swaptions."""
+"""Closed forms: terminal claims, continuous barriers, geometric averages, and swaptions."""
 
 from typing import Any, ClassVar
 
@@ -38,16 +38,15 @@ from .method import AbstractMethod, missing_ability
 
 
 class ClosedForm(AbstractMethod):
-    """Closed forms: Black's for terminal claims and averages, Reiner and Rubinstein's for barriers, swaptions.
+    """Closed forms: Black for terminal claims and averages, Reiner-Rubinstein for barriers; swaptions.
 
-    What reads one spot at one time alone (terminal claims; barriers, averages and notes of one date) is valued
-    under the law that the smile implies, with its slope where the payoff jumps (`pricing.formulas.terminal`).
-    That and averages see the total variance and the discount factor alone, so that curves and term structures
-    are exact; a barrier needs a rate and a vol that are constant (`FiniteDifference` prices the
-    others). Swaps are discounted on one curve, `FloatingPayments` on the curves of the model; under any model,
-    so are known payments and forwards on averages. A European
-    swaption under a Gaussian short rate is Jamshidian's sum of bond options, under G2++ an integral of it over
-    one factor.
+    A payoff of one spot at one time (terminal claims; barriers, averages and notes with one date) is valued
+    under the distribution implied by the smile, including its slope where the payoff jumps
+    (`pricing.formulas.terminal`). These payoffs and averages depend only on total variance and the discount
+    factor, so curves and term structures are exact; a barrier needs constant rate and vol (`FiniteDifference`
+    prices the others). Swaps are discounted on one curve, `FloatingPayments` on the curves of the model; known
+    payments and forwards on averages are valued under any model. A European swaption under a Gaussian short
+    rate is Jamshidian's sum of bond options; under G2++, the integral of this sum over one factor.
 
     Attributes:
         is_random: False.
@@ -104,7 +103,7 @@ class ClosedForm(AbstractMethod):
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
         if reads_spot_once(product.canonical, model):
-            return RESULTS.successful  # there is a law of one spot, whatever that of paths is
+            return RESULTS.successful  # one spot has a law even if paths do not
         falls = super().result(product, model)
         if not isinstance(product, SingleBarrier):
             return falls
@@ -144,7 +143,7 @@ def _is_complex(product: SingleBarrier, model: Any) -> Bool[Array, "..."]:
 
 
 def _constants(product: SingleBarrier, model: Any) -> tuple[Array, Array, Array]:
-    """Return the rate, the dividend yield and the vol to a contract's expiry; of a batch, arrays."""
+    """Return the rate, dividend yield and vol to a contract's expiry; arrays for a batch."""
 
     def at(t: Array, strike: Array) -> tuple[Array, Array, Array]:
         factors = model.discount(t), model.dividend_discount(t)

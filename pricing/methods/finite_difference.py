@@ -50,35 +50,35 @@ from .method import AbstractMethod, Tiling, at_least, missing_ability
 
 Scalar = Float[Array, ""]
 
-_FINER = 4  # the nodes and steps of a barrier in one dimension, over those in two
+_FINER = 4  # ratio of nodes and steps in one dimension to those in two
 
 
 class FiniteDifference(AbstractMethod):
-    """Deterministic values on a grid, Delta and Gamma included.
+    """Deterministic values on a grid, with Delta and Gamma.
 
-    Lognormal spots, their rate and vol as functions of time: one or two continuous barriers by
-    `lognormal_barrier_value`, in one dimension, on four times the nodes and steps. Local volatility: terminal
+    Lognormal spots with time-dependent rate and vol: one or two continuous barriers by
+    `lognormal_barrier_value`, in one dimension, with four times the nodes and steps. Local volatility: terminal
     claims by `local_vol_value`, on num_spots nodes of the log-spot.
 
-    Heston: continuous barriers, American and Bermudan options. Its equation (`alternating_directions`) is
-    solved in the log-distance of the spot, from a barrier on its living side or from the strike on both, at
-    the curve's forward rates; payoffs are averaged over cells, grids are finest at barrier, strike and zero
-    variance. A knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by
-    `Fourier`, plus the solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff)
-    at its dates; an American one solves u_tau = A u + lambda, u >= payoff, lambda >= 0 and 0 where u >
-    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015). Both may be
-    on an asset that pays dividends on known dates (`variance_exercise`).
+    Heston: continuous barriers, American and Bermudan options. The PDE (`alternating_directions`) is solved in
+    the log-distance of the spot from the barrier (on the side that is alive) or from the strike (on both
+    sides), with the curve's forward rates. Payoffs are averaged over cells; grids are finest at barrier, strike
+    and zero variance. A knock-out is worth its rebate at the barrier; a knock-in is the vanilla option, by
+    `Fourier`, plus the solution for the payoff rebate - vanilla. A Bermudan option is worth max(u, payoff) at
+    its dates. An American option solves u_tau = A u + lambda, u >= payoff, with lambda >= 0, and 0 where u >
+    payoff, by the splitting of Ikonen and Toivanen (2009), as in Haentjens and in 't Hout (2015). In both cases
+    the asset may pay dividends on known dates (`variance_exercise`).
 
     Attributes:
         is_random: False.
         num_spots: The nodes along the log-spot, at least 5.
         num_variances: The nodes along the variance, at least 4.
-        num_steps: The time steps; a barrier's error falls with the square of each of the three.
+        num_steps: The time steps; the error of a barrier is second order in each of the three counts.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
-        dimensions: The number of dimensions of the grid for which `tiling` is computed; `prepared` sets it.
+        dimensions: The number of grid dimensions for `tiling`; set by `prepared`.
 
     Raises:
-        ValueError: If a count is below its least.
+        ValueError: A count is too small.
     """
 
     is_random: ClassVar[bool] = False
@@ -91,7 +91,7 @@ class FiniteDifference(AbstractMethod):
     dimensions: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
-        at_least(5, self, "num_spots")  # the value is read off a polynomial of 5 by 4 nodes
+        at_least(5, self, "num_spots")  # the value is interpolated by a polynomial on 5 by 4 nodes
         at_least(4, self, "num_variances")
         at_least(1, self, "num_steps")
 
@@ -100,14 +100,15 @@ class FiniteDifference(AbstractMethod):
         if self.dimensions == 1:
             return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_spots, 64)
         trade_bytes = 8 * (self.num_steps + 100) * self.num_spots * self.num_variances
-        # the states of a few stay in the cache; a core takes one after the other, as nothing is moved then
+        # the states of a few fit the cache; a CPU core takes one after the other, which moves no
+        # data
         side_by_side = 1 if "cpu" in platforms_in_use() else 4
         return Tiling(trade_bytes, side_by_side, rows=4 // side_by_side)
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method with tiles of more trades where the grid has one dimension."""
+        """Return the method with larger tiles if the grid has one dimension."""
         del products, mesh
         process = model.base if isinstance(model, WithDividends) else model
         flat = isinstance(process, LognormalSpots)
@@ -125,7 +126,7 @@ class FiniteDifference(AbstractMethod):
         return replace(self, **counts)
 
     def judged(self, product: AbstractProduct) -> AbstractProduct:
-        """Return the knock-out: of a knock-in that is what the grid solves."""
+        """Return the knock-out, which is what the grid solves for a knock-in."""
         return product.knocked_out if isinstance(product, SingleBarrier) else product
 
     def reads_dividends(self, model: AbstractModel) -> bool:
@@ -220,7 +221,7 @@ class FiniteDifference(AbstractMethod):
         return jnp.where(alive, living_value, touched_value)
 
     def _inside(self, product: SingleBarrier, model: StochasticVariance) -> Scalar:
-        """Return the solution on the living side, at today's spot and variance."""
+        """Return the solution inside the region at today's spot and variance."""
         side = product.barrier_direction
         distance = side * jnp.log(model.spot / product.barrier)
         y = _distances(self.num_spots, product, model, distance)
@@ -242,9 +243,9 @@ class FiniteDifference(AbstractMethod):
 def _distances(
     nodes: int, product: SingleBarrier, model: StochasticVariance, distance: Scalar
 ) -> Array:
-    """Return nodes out to where nothing matters, finest at the barrier, or at the spot where it is far away.
+    """Return nodes up to a negligible region, finest at the barrier, or at the spot if that is far away.
 
-    The first node is the barrier, 0, unless that is out of reach.
+    The first node is the barrier, at 0, unless it is out of reach.
     """
     std = jax.lax.stop_gradient(jnp.sqrt(model.total_variance(product.expiry)))
     distance = jax.lax.stop_gradient(distance)
@@ -262,7 +263,7 @@ def _distances(
 
 @jaxtape.no_inline
 def _terminal(product: SingleBarrier, y: Array) -> Array:
-    """Return the payoff averaged over each node's cell; the rebate or nothing on a barrier that is a node."""
+    """Return the payoff averaged over each node's cell; the rebate or 0 at a barrier node."""
     vanilla = averaged_payoff(product, y)
     payoff = jnp.where(product.knocks_in, product.rebate - vanilla, vanilla)
     touched = jnp.where(product.knocks_in, 0.0, product.rebate)

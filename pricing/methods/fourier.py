@@ -28,16 +28,16 @@ class Fourier(AbstractMethod):
 
         C = F - sqrt(F K) / pi * int_0^inf Re[exp(i u k) phi(u - i/2)] / (u^2 + 1/4) du
 
-    (Lewis 2001, eq. 3.11). The same integral with the lognormal phi of equal variance is known in closed
-    form and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so the integrand is small and smooth.
-    Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width
-    1/sqrt(variance), and an exponential tail that may be a hundred times longer. The path of integration is
-    turned to the side where exp(i u k) decays instead of oscillating (Andersen and Lake 2018, sec. 4): all
-    contracts of an expiry on one side of the forward share phi on its nodes.
+    (Lewis 2001, eq. 3.11). The same integral for a lognormal phi with equal variance is known in closed form
+    and is subtracted (Andersen and Piterbarg 2010, sec. 8.4.3), so that the integrand is small and smooth.
+    Nodes are Gauss-Legendre in t with u = c sinh(t), which resolves both the bulk, of width 1/sqrt(variance),
+    and an exponential tail that may be a hundred times longer. The integration path is rotated to the side
+    where exp(i u k) decays instead of oscillating (Andersen and Lake 2018, sec. 4): all contracts of an expiry
+    on one side of the forward share phi at its nodes.
 
     Attributes:
         is_random: False.
-        num_nodes: The nodes of the integral.
+        num_nodes: The number of nodes of the integral.
     """
 
     is_random: ClassVar[bool] = False
@@ -67,7 +67,7 @@ class Fourier(AbstractMethod):
     ) -> tuple[PyTree, PyTree]:
         places = jax.vmap(lambda product: _Place.of(product, model))(products)
         nearest, farthest = (pick(places.distance) for pick in (jnp.argmin, jnp.argmax))
-        side = places.side[farthest]  # of the nearest one rounding may decide it
+        side = places.side[farthest]  # rounding may decide the side of the nearest
         stretch = jnp.where(places.is_slow[0], _SLOW_STRETCH, _MAX_STRETCH)
         about, expiry = places.k[nearest], products.expiry[0]
         spectrum = Spectrum.of(
@@ -102,8 +102,8 @@ class Fourier(AbstractMethod):
 class _Place(NamedTuple):
     """The position of a contract among those of its expiry.
 
-    k: log(F / K). drift: The additional rate at which the phase of the integrand grows in u. is_slow: Whether
-    the characteristic function decays too slowly for a straight path (as exp(-sqrt u) at a correlation of one).
+    k: log(F / K). drift: the additional growth rate of the integrand's phase in u. is_slow: whether the
+    characteristic function decays too slowly for a straight path (like exp(-sqrt u) at a correlation of one).
     """
 
     k: Float[Array, "..."]
@@ -116,12 +116,12 @@ class _Place(NamedTuple):
         std = jnp.sqrt(model.total_variance(product.expiry))
         k, std, (decay, drift) = jax.lax.stop_gradient((k, std, model.tail_rate(product.expiry)))
         is_slow = _MAX_STRETCH * decay < _LOG_TRUNCATION * std
-        # turned, the integrand grows first: by little where the drift is small
+        # on a rotated path the integrand grows at first, but little if the drift is small
         return cls(k, drift, is_slow & (jnp.abs(drift) < 3.0 * std))
 
     @property
     def side(self) -> Float[Array, "..."]:
-        """The side to which the path turns; 0 where the integrand would grow there, unless it is slow."""
+        """The side to which the path is rotated; 0 if the integrand would grow there, unless it is slow."""
         phase = self.k + self.drift
         turns = self.is_slow | (self.k * phase > 0.0)
         return jnp.where(turns, jnp.sign(phase), 0.0)
@@ -133,7 +133,7 @@ class _Place(NamedTuple):
 
 
 class Spectrum(eqx.Module):
-    """The weighted (phi - lognormal's phi) exp(i u about) on the nodes of an expiry: it serves many strikes."""
+    """The weighted (phi - lognormal phi) exp(i u about) at the nodes of an expiry, for many strikes."""
 
     nodes: Complex[Array, " nodes"]
     weighted: Complex[Array, "*spectra nodes"]
@@ -151,11 +151,11 @@ class Spectrum(eqx.Module):
         about: Scalar | float = 0.0,
         stretch: Scalar | float | None = None,
     ) -> "Spectrum":
-        """Evaluate the characteristic function once a node.
+        """Evaluate the characteristic function once per node.
 
-        side: to which the path turns by 15 degrees, the sign of k + drift with the drift of `tail_rate`; 0: it
-        is straight. about: where the factor is 1, the k of a strike between -drift and all others. stretch:
-        the longest path, in units of 1 / std; None: `_MAX_STRETCH`.
+        side: the direction of the path's rotation by 15 degrees, the sign of k + drift with the drift of
+        `tail_rate`; 0 for a straight path. about: the k at which the factor is 1, between -drift and those of
+        all strikes. stretch: the length of the path in units of 1 / std; None for `_MAX_STRETCH`.
         """
         std, decay, drift = jax.lax.stop_gradient(
             (jnp.sqrt(model.total_variance(expiry)), *model.tail_rate(expiry))
@@ -169,7 +169,7 @@ class Spectrum(eqx.Module):
         nodes = distance.astype(ray.dtype) * ray
         i = jnp.asarray(1j, ray.dtype)
         weights = weights.astype(ray.dtype) * ray / (nodes * nodes + 0.25)
-        # in the exponent: apart, phi may overflow where their product is small
+        # combined in the exponent: phi alone may overflow where the product is small
         wave = i * nodes * about.astype(ray.dtype)
         log_phi = model.log_characteristic(nodes - 0.5 * i, expiry)
         log_lognormal = -0.5 * (std**2).astype(ray.dtype) * (nodes * nodes + 0.25)
@@ -177,15 +177,15 @@ class Spectrum(eqx.Module):
         return cls(nodes, difference * weights, std, about)
 
     def corrections(self, k: Scalar) -> Float[Array, " spectra"]:
-        """Return the model's undiscounted call less the lognormal one, over sqrt(F K), at k = log(F / K).
+        """Return the model's undiscounted call less the lognormal call, over sqrt(F K), at k = log(F / K).
 
-        One for each of several spectra, of which the one that was made on these nodes is right. All of them are
-        taken: over strikes that is a product of matrices, which costs less than to pick the right one before.
+        There is one for each of several spectra, only one of which belongs to the strike. Computing all of them
+        is a matrix product over strikes, which is cheaper than selecting the right one first.
         """
         return -self._integrals(k, *self.weighted) / jnp.pi
 
     def _integrals(self, k: Scalar, *columns: Complex[Array, " nodes"]) -> Float[Array, " columns"]:
-        """Return the integrals of each of the columns times exp(i u (k - about))."""
+        """Return the integrals of the columns times exp(i u (k - about))."""
         iu = self.nodes * jnp.asarray(1j, self.nodes.dtype)
         wave = jax.lax.stop_gradient(exp(iu * (k - self.about).astype(iu.dtype)))
         return _integrals(k, jnp.stack(columns, axis=1), wave, iu)
@@ -210,15 +210,15 @@ class Spectrum(eqx.Module):
 
 @jax.custom_jvp
 def _integrals(k: Scalar, columns: Array, wave: Array, iu: Array) -> Float[Array, " columns"]:
-    """Return the real parts of the integrals of columns exp(i u k), where `wave` is the exponential."""
+    """Return the real parts of the integrals of columns exp(i u k), with `wave` the exponential."""
     del k, iu
-    # products, not sums of products: over strikes and tangents they are matrix products
+    # products become matrix products over strikes and tangents
     return jnp.real(wave) @ jnp.real(columns) - jnp.imag(wave) @ jnp.imag(columns)
 
 
 @functools.partial(_integrals.defjvp, symbolic_zeros=True)
 def _integrals_jvp(primals, tangents):
-    """Take every derivative in k by the same wave."""
+    """Differentiate in k with the same wave."""
     (k, columns, wave, iu), (k_dot, columns_dot, *_) = primals, tangents
     value = _integrals(k, columns, wave, iu)
     slope = jnp.zeros_like(value)
@@ -230,14 +230,14 @@ def _integrals_jvp(primals, tangents):
 
 
 _TURN = np.pi / 12.0
-_LOG_TRUNCATION = 38.0  # exp(-38) = 3e-17: nothing of a float64 is left beyond
-_MAX_STRETCH = 400.0  # longest tail resolved, in units of 1 / std
-_SLOW_STRETCH = 1e6  # the same where the characteristic function decays slowly
+_LOG_TRUNCATION = 38.0  # exp(-38) = 3e-17, below float64 precision
+_MAX_STRETCH = 400.0  # longest resolved tail, in units of 1 / std
+_SLOW_STRETCH = 1e6  # the same for slowly decaying characteristic functions
 
 
 @jaxtape.no_inline(static_argnames="num_nodes")
 def _sinh_nodes(std: Scalar, tail_rate: Scalar, stretch: Scalar, num_nodes: int):
-    """Return nodes and weights on (0, U), U where the Gaussian bulk and the exponential tail have ended."""
+    """Return nodes and weights on (0, U), where U covers the Gaussian bulk and the exponential tail."""
     abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))
     scale = 1.0 / std
     gaussian = np.sqrt(2.0 * _LOG_TRUNCATION) * scale

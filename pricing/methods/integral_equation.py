@@ -1,4 +1,4 @@
-"""American options under Black and Scholes, without a grid and without paths."""
+"""American options under Black-Scholes by an integral equation, without grids or paths."""
 
 from typing import Any, ClassVar
 
@@ -19,19 +19,19 @@ from .method import AbstractMethod, Tiling, at_least, missing_ability
 class IntegralEquation(AbstractMethod):
     """American options: the exercise boundary from its integral equation, the value from the boundary.
 
-    Rate and vol are constants (else: `Quadrature`), or curves and surfaces of one pillar. Puts with
-    dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: they are left to
-    `Quadrature` if the numbers are known, and are NaN here if they are not (`RESULTS.two_boundaries`). The
-    formulas are in `american_value`.
+    Rate and vol must be constant, or curves and surfaces with one pillar (otherwise use `Quadrature`). Puts
+    with dividend_yield < rate < 0 and calls with rate < dividend_yield < 0 have two boundaries: they are left
+    to `Quadrature` if the numbers are known, and are NaN under a trace (`RESULTS.two_boundaries`). See
+    `american_value` for the formulas.
 
     Attributes:
         is_random: False.
-        num_dates: The number of dates at which the boundary is computed, at least 2.
-        num_nodes: The nodes of the integral in its equation, at least 2.
-        num_points: The nodes of the integral in the value, at least 2.
+        num_dates: The number of times at which the boundary is computed, at least 2.
+        num_nodes: The number of nodes of the integral in the boundary equation, at least 2.
+        num_points: The number of nodes of the integral for the value, at least 2.
 
     Raises:
-        ValueError: If a count is below 2.
+        ValueError: A count is below 2.
     """
 
     is_random: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class IntegralEquation(AbstractMethod):
 
 
 def _rates(model: BlackVol, t: Array) -> tuple[Array, Array]:
-    """Return the interest rate and the dividend yield, which are constant."""
+    """Return the constant interest rate and dividend yield."""
     rate, dividend_yield = (
         -jnp.log(factor(t)) / t for factor in (model.discount, model.dividend_discount)
     )
@@ -92,7 +92,7 @@ def _rates(model: BlackVol, t: Array) -> tuple[Array, Array]:
 
 
 def _is_known_to_have_two_boundaries(product: SpotOption, model: BlackVol) -> bool:
-    """Return True if a contract of a batch has two; False if the numbers are traced, or only shapes."""
+    """Return True if a contract of a batch has two boundaries; False if the numbers are not concrete."""
     if not are_known((product, model)):
         return False
     rate, dividend_yield = map(np.asarray, _rates(model, jnp.ones_like(model.spot)))

@@ -1,4 +1,4 @@
-"""Early exercise by regression: a lower bound from a rule that is fitted first, an upper from a martingale."""
+"""Early exercise by regression: a lower bound from a fitted rule, an upper bound from a martingale."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,47 +30,49 @@ from ..sampling import AbstractSampler, PseudoRandom
 from .method import AbstractMethod, Tiling, at_least, samples_by_blocks
 
 _WHY_ONCE = (
-    "Samples under a rule of exercise jump where it changes its mind: their second derivative is wrong. "
-    "Differentiate once, or take Quadrature() or IntegralEquation() for Gamma, where they apply."
+    "Samples under an exercise rule jump where its decision changes: their second derivative is "
+    "wrong. Differentiate once, or use Quadrature() or IntegralEquation() for Gamma, where they "
+    "apply."
 )
 
 
 class LeastSquares(AbstractMethod):
-    """Longstaff and Schwartz (2001): fit an exercise rule by backward regression, apply it to fresh paths.
+    """Longstaff and Schwartz (2001): fit an exercise rule by backward regression, apply it to new paths.
 
     Bermudan and American options under Black-Scholes (one asset or several) and Heston, Bermudan swaptions
-    under Hull-White and G2++. An American option is valued as one with `num_steps` equal dates, and today; its
-    upper bound holds for exercise at any time.
+    under Hull-White and G2++. An American option is valued with `num_steps` equally spaced exercise dates and
+    today; its upper bound holds for exercise at any time.
 
-    The rule and a martingale M come from `num_fit_paths` paths of their own (`pricing/regression`). On
-    `num_paths` other paths a sample is the rule's payoff less M, both over the numeraire (bound "lower"): its
-    mean is the rule's value, so at most the true value, and M removes most of the noise. With bound "upper" a
-    sample is max_t (payoff_t - M_t), whose mean is above the value (Rogers 2002; Haugh and Kogan 2004).
-    `bounds` gives both. M consists of functions whose means over a step are known and, for an upper bound with
-    `num_inner_paths`, of the fitted value less its mean over that number of inner steps (Andersen and Broadie
-    2004).
+    The rule and a martingale M are fitted on `num_fit_paths` separate paths (`pricing/regression`). With bound
+    "lower", a sample on one of `num_paths` new paths is the rule's payoff less M, both divided by the
+    numeraire: its mean is the rule's value, which is at most the true value, and M removes most of the noise.
+    With bound "upper", a sample is max_t (payoff_t - M_t), whose mean is above the true value (Rogers 2002;
+    Haugh and Kogan 2004). `bounds` computes both. M consists of functions with known means over a step and, for
+    an upper bound with `num_inner_paths`, of the fitted value less its mean over that number of inner steps
+    (Andersen and Broadie 2004).
 
-    Derivatives hold the rule and the martingale fixed: at the best rule, its own derivative does not count. A
-    sample's derivative is an unbiased sample of the fixed rule's derivative; a second derivative raises.
+    Derivatives keep the rule and the martingale fixed: at the optimal rule, its own derivative has no effect. A
+    sample's derivative is an unbiased sample of the derivative under the fixed rule; a second derivative
+    raises.
 
     Attributes:
         is_random: True.
-        num_paths: The paths of the bound.
-        num_fit_paths: The paths of the fit.
-        num_steps: The dates of an American option; also the least number of steps of a path of Heston's
-            variance.
-        degree: The degree of the regression's polynomials; None for one that suits the number of factors.
-        num_inner_paths: The inner steps at each date of each path of `bounds` and of bound "upper", 0 or a
+        num_paths: The number of paths of the bound.
+        num_fit_paths: The number of paths of the fit.
+        num_steps: The number of dates of an American option; also the smallest number of steps of a Heston
+            variance path.
+        degree: The degree of the regression's polynomials; None for a degree chosen by the number of factors.
+        num_inner_paths: The inner steps at each date of each path, for `bounds` and for bound "upper", 0 or a
             power of two; None for 16 on the best or worst of several assets, else 0.
-        bound: The word "lower" or "upper".
+        bound: "lower" or "upper".
         block: The number of paths simulated at once.
         sampler: The sampler of the random numbers: `PseudoRandom()`, `PseudoRandom(antithetic=True)` or
             `Sobol()`.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
-        rule: A fixed rule, as `fitted` fits it; None to fit one at each call.
+        rule: A fixed rule from `fitted`; None to fit one at each call.
 
     Raises:
-        ValueError: If a count is below 1, or num_inner_paths is neither 0 nor a power of two.
+        ValueError: A count is below 1, or num_inner_paths is neither 0 nor a power of two.
     """
 
     is_random: ClassVar[bool] = True
@@ -123,7 +125,7 @@ class LeastSquares(AbstractMethod):
     def setup(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> ExercisePolicy | None:
-        """Return the rule, unless it is held."""
+        """Return the rule, unless it is fixed."""
         if self.rule is not None:
             return None
         return jax.lax.stop_gradient(self._rule(product, model, key))
@@ -192,10 +194,10 @@ class LeastSquares(AbstractMethod):
     def _rule(
         self, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
     ) -> ExercisePolicy:
-        """Return the rule that is held, or one that is fitted now.
+        """Return the fixed rule, or fit one.
 
         Raises:
-            ValueError: If a rule must be fitted and there is no key.
+            ValueError: A rule must be fitted and there is no key.
         """
         if self.rule is not None:
             return self.rule
@@ -209,7 +211,7 @@ class LeastSquares(AbstractMethod):
     ) -> ExercisePolicy:
         product, model = jax.lax.stop_gradient((product, model))
         canonical = product.canonical
-        assert isinstance(canonical, EarlyExercise)  # `unsupported_reason` has asked
+        assert isinstance(canonical, EarlyExercise)  # checked by `unsupported_reason`
         chain = exercise_problem_of(canonical, model, self.num_steps)
         degree = chain.steps.usual_degree if self.degree is None else self.degree
         return fit(chain, self.num_fit_paths, degree, key=jax.random.fold_in(key, 0))

@@ -1,4 +1,4 @@
-"""The abstract method: the reason that it does not apply, and a product and a model as samples of the value."""
+"""The abstract numerical method: whether it applies, and samples of the value."""
 
 import abc
 from collections.abc import Callable
@@ -19,13 +19,13 @@ SECOND_ORDER = frozenset({"gamma", "vanna", "volga"})
 
 
 class Tiling(NamedTuple):
-    """The division of a batch of trades into tiles, and of a tile into rows, which are valued in turn.
+    """The division of a batch of trades into tiles, and of a tile into rows that are valued in turn.
 
     Attributes:
-        trade_bytes: The most bytes of memory that one trade takes, including its derivatives.
-        trades: The number of trades that run best side by side, in one row.
-        rows: The most rows of a tile. Rows share what their trades share; of the last tile, only rows with
-            trades are valued.
+        trade_bytes: The peak bytes of memory of one trade, including its derivatives.
+        trades: The number of trades that run best in parallel, in one row.
+        rows: The largest number of rows of a tile. Rows share what their trades share; in the last tile, only
+            rows with trades are valued.
     """
 
     trade_bytes: int = 2**14
@@ -34,19 +34,19 @@ class Tiling(NamedTuple):
 
 
 class AbstractMethod(eqx.Module):
-    """A numerical method: `unsupported_reason` is asked first, and `samples` may then rely on the answer None.
+    """A numerical method. `samples` is called only if `unsupported_reason` returns None.
 
-    A method has two members of its own, `unsupported_reason` and `samples`. The others have defaults, which a
-    method overrides if its contracts share something, if it has a finer grid, if it is fitted to a contract,
-    or if its samples come in blocks of paths.
+    A method must define `unsupported_reason` and `samples`. The other members have defaults, which a method
+    overrides if its contracts share values, if it has a grid, if it is fitted to a contract, or if its samples
+    come in blocks of paths.
 
     Attributes:
         is_random: Whether `samples` needs a key.
         is_fitted: Whether `fitted` fits something to each contract.
-        group_size: The contracts of a group that share the values of `shared`, a power of two; None if
-            contracts share none.
-        program_size: The size of its programs relative to those of others. Of the programs that a book needs
-            the largest are compiled first.
+        group_size: The number of contracts that share the values of `shared`, a power of two; None if they
+            share none.
+        program_size: The size of its programs relative to those of other methods. The largest programs of a
+            book are compiled first.
 
     Examples:
         >>> from pricing import BlackScholes, European, LeastSquares
@@ -65,30 +65,30 @@ class AbstractMethod(eqx.Module):
         return type(self).__name__
 
     def reads_dividends(self, model: AbstractModel) -> bool:
-        """Return True if the method takes the dividends of such a model itself; else it has none."""
+        """Return True if the method itself handles the dividends of such a model."""
         del model
         return False
 
     @abc.abstractmethod
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
-        """Return the ability that this method needs and the pair lacks, in words; None if it applies."""
+        """Return the ability that the method needs and the pair lacks, in words; None if it applies."""
 
     @abc.abstractmethod
     def samples(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " samples"] | Float[Array, ""]:
-        """Return independent samples of today's value (currency); a scalar from a deterministic method.
+        """Return independent samples of today's value (currency); a scalar for a deterministic method.
 
-        The derivative of a sample in any number of the product and the model is a sample of the
-        derivative, and so are the second derivatives that `second_order` names.
+        The derivative of a sample to any number of the product and the model is an unbiased sample of the
+        derivative, and so are the second derivatives named by `second_order`.
         """
 
     def result(self, product: AbstractProduct, model: AbstractModel) -> RESULTS:
-        """Return the run-time reason that the method fails for one contract; `samples` are then NaN."""
+        """Return the run-time reason why the method fails for a contract; `samples` are then NaN."""
         return variance_result(product, model)
 
     def second_order(self, product: AbstractProduct, model: AbstractModel) -> frozenset[str]:
-        """Return those of gamma, vanna, volga that second derivatives of `samples` give without bias."""
+        """Return the subset of gamma, vanna, volga that second derivatives of `samples` give without bias."""
         del product, model
         return SECOND_ORDER
 
@@ -96,32 +96,32 @@ class AbstractMethod(eqx.Module):
 
     @property
     def tiling(self) -> Tiling:
-        """The memory of a trade, the best number of trades side by side, and the rows that share a tile."""
+        """The memory of a trade, the best number of trades in parallel, and the rows of a tile."""
         return Tiling()
 
     def canonical(self, product: AbstractProduct) -> AbstractProduct:
-        """Return a contract, or a batch, in the form that `samples` values: one program for several kinds."""
+        """Return a contract, or a batch, in the form that `samples` takes, so that kinds share a program."""
         return product
 
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method for a batch of contracts, with what they can share, such as a grid of dates."""
+        """Return the method prepared for a batch of contracts, for instance with a shared grid of dates."""
         del products, model, mesh
         return self
 
     def shared_key(
         self, product: AbstractProduct, model: AbstractModel
     ) -> tuple[Float[Array, ""], ...]:
-        """Return the numbers in which contracts must agree to be in one group."""
+        """Return the numbers on which the contracts of a group must agree."""
         del product, model
         return ()
 
     def shared(self, products: AbstractProduct, model: AbstractModel) -> tuple[PyTree, PyTree]:
-        """Return the values that a group shares, [contracts]; they do not depend on the underlying.
+        """Return the values shared by a group of [contracts]; they do not depend on the underlying.
 
         Returns:
-            A pair: values to differentiate, and others, such as nodes.
+            A pair: values to differentiate, and other values, such as nodes.
         """
         del products, model
         return None, None
@@ -141,14 +141,14 @@ class AbstractMethod(eqx.Module):
     def fitted(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> Any:
-        """Return the method with its fit to a contract: fixed for others like it, and in no derivative."""
+        """Return the method fitted to a contract; the fit is fixed for similar ones and in derivatives."""
         del product, model, key
         return self
 
     # --- errors of a grid -------------------------------------------------------------------------------
 
     def coarser(self) -> "AbstractMethod | None":
-        """Return the method with half its counts, from which the error is estimated; None if it has no grid."""
+        """Return the method with half its counts, to estimate the error; None if it has no grid."""
         return None
 
     def finer(self) -> "AbstractMethod":
@@ -156,18 +156,19 @@ class AbstractMethod(eqx.Module):
         return self
 
     def judged(self, product: AbstractProduct) -> AbstractProduct:
-        """Return the contract beside whose figures an error is large or small, the product itself by default.
+        """Return the contract whose figures set the scale for errors, by default the product itself.
 
-        Contracts that add up to an exact value have one in common, so that both have the same grid.
+        Contracts that add up to an exact value share it, so that both use the same grid.
         """
         return product
 
-    # --- blocks of paths, each of which can be differentiated alone -------------------------------------
+    # --- blocks of paths, each of which can be differentiated alone
+    # -------------------------------------
 
     def setup(
         self, product: AbstractProduct, model: AbstractModel, *, key: PRNGKeyArray | None = None
     ) -> PyTree:
-        """Return the values that all blocks of a contract share, computed once and differentiated."""
+        """Return the values shared by all blocks of a contract, computed and differentiated once."""
         del product, model, key
 
     def paths(
@@ -179,10 +180,10 @@ class AbstractMethod(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> tuple[PyTree, PyTree]:
-        """Return the values of one block that all contracts of a batch share, computed from any one of them.
+        """Return the values of a block shared by all contracts of a batch, computed from any of them.
 
         Returns:
-            A pair: values to differentiate, and others, such as random numbers.
+            A pair: values to differentiate, and other values, such as random numbers.
         """
         del product, model, setup, key
         return None, index
@@ -196,19 +197,19 @@ class AbstractMethod(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Any:
-        """Return the samples of a block; by default there is one block, of all samples."""
+        """Return the samples of a block; by default a single block holds all samples."""
         del setup, paths
         return self.samples(product, model, key=key)
 
     def over_blocks(self, function: Callable[[Array], PyTree]) -> PyTree:
-        """Return `function` of the index of every block, stacked: one after the other on each device."""
+        """Return `function` of every block's index, stacked; blocks run one after another on each device."""
         return jax.tree.map(lambda x: x[None], function(jnp.zeros((), jnp.int32)))
 
 
 def samples_by_blocks(
     method: AbstractMethod, product: AbstractProduct, model: AbstractModel, key: PRNGKeyArray | None
 ) -> Float[Array, " samples"]:
-    """Return the samples of all blocks of a method; a block's own are computed again in a reverse sweep."""
+    """Return the samples of all blocks of a method; a reverse sweep recomputes each block."""
     setup = method.setup(product, model, key=key)
 
     @jax.checkpoint
@@ -220,7 +221,7 @@ def samples_by_blocks(
 
 
 def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
-    """Return `falling_variance` if, under a surface, the variance of a contract's paths falls in time."""
+    """Return `falling_variance` if, under a surface, the total variance of a contract decreases in time."""
     read = model.at_smile_point(product.smile_point)
     of_path = product.smile_point is not None and not isinstance(product, TerminalClaim)
     if read is model or not isinstance(read, LognormalSpots) or not of_path:
@@ -233,10 +234,11 @@ def variance_result(product: AbstractProduct, model: AbstractModel) -> RESULTS:
 
 
 def has_law_of_its_own(product: AbstractProduct, model: AbstractModel) -> bool:
-    """Return True if a contract's law of the spot is no other contract's, since it reads one vol of a surface.
+    """Return True if a contract has its own distribution of paths because it reads one vol of a surface.
 
-    Under a surface, Black-Scholes reads the vols of a path at the contract's strike, those of a basket's assets
-    at their forwards. A payoff of one spot at one time is valued under the law that all strikes imply.
+    Under a surface, Black-Scholes reads the vols of a path at the contract's strike, and those of a basket's
+    assets at their forwards. A payoff of one spot at one time is valued under the distribution implied by all
+    strikes.
     """
     vol = getattr(model, "vol", None)
     if isinstance(vol, ForwardMoneyVols):
@@ -248,10 +250,10 @@ def has_law_of_its_own(product: AbstractProduct, model: AbstractModel) -> bool:
 
 
 def at_least(least: int, method: AbstractMethod, *counts: str) -> None:
-    """Check counts of the method; None is left alone.
+    """Check that counts of a method are large enough; None is not checked.
 
     Raises:
-        ValueError: If one of them is below the least.
+        ValueError: A count is below `least`.
     """
     for name in counts:
         count = getattr(method, name)

@@ -1,4 +1,4 @@
-"""Monte Carlo: sample the variance path, and integrate the Gaussian rest as far as possible."""
+"""Monte Carlo: sample the variance path, and integrate the Gaussian remainder where possible."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -38,24 +38,24 @@ _PATHS = "paths"
 class MonteCarlo(AbstractMethod):
     """Sample means over `num_paths` paths of about `num_steps` steps from today to expiry.
 
-    The steps end on the dates on which the product reads the spot, with enough steps between them to make up
-    `num_steps`; if the variance is not random there are no others. The estimators (`pricing/estimators`, table
-    in docs/pricing.md) turn payoffs into samples with unbiased derivatives.
+    Steps end on the dates on which the product reads the spot. If the variance is random, there are additional
+    steps between them, about `num_steps` in total. The estimators (`pricing/estimators`, table in
+    docs/pricing.md) turn payoffs into samples with unbiased derivatives.
 
     Attributes:
         is_random: True.
         num_paths: The number of paths, rounded up to whole blocks.
         num_steps: The number of steps, at least 1.
-        block: The paths of a block, whose random numbers depend on the key and its index alone.
-        sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)`, or `Sobol()`, which cuts its own blocks.
-        control_variate: Whether to take the control variate, if there is one.
+        block: The number of paths of a block, whose random numbers depend only on the key and its index.
+        sampler: `PseudoRandom()`, `PseudoRandom(antithetic=True)`, or `Sobol()`, which sets its own blocks.
+        control_variate: Whether to use the control variate, if there is one.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
         mesh: Devices that share the blocks (axis "paths"); None for one device.
-        grid: Times in years that hold all dates of all contracts of a batch, so that they share one set of
-            variance paths (`prepared`); None if each contract has its own.
+        grid: Times in years that include all dates of all contracts of a batch, so that they share variance
+            paths (`prepared`); None if each contract has its own.
 
     Raises:
-        ValueError: If a count is below 1.
+        ValueError: A count is below 1.
     """
 
     is_random: ClassVar[bool] = True
@@ -82,17 +82,17 @@ class MonteCarlo(AbstractMethod):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method with a grid of all dates of the batch, no step above last date / num_steps."""
+        """Return the method with a grid of all dates of the batch and steps <= last date / num_steps."""
         if mesh is not None and _PATHS in mesh.axis_names:
             return replace(self, mesh=mesh).prepared(products, model)
         return self.on_dates_of((products,), model)
 
     def on_dates_of(self, batches: Sequence[AbstractProduct], model: AbstractModel) -> "MonteCarlo":
-        """Return the method with one grid for batches of several kinds, whose variance paths are then the same.
+        """Return the method with one grid for several batches, which then share variance paths.
 
-        The method as it is where a batch does not declare its dates, or the paths depend on the contract.
+        The method is unchanged if a batch does not declare its dates, or if paths depend on the contract.
         """
-        shares = (  # where only the last step is open each contract needs its own
+        shares = (  # if only the last step is integrated, each contract needs its own grid
             isinstance(model, ConditionallyGaussian)
             and not isinstance(model, LognormalSpots | LocalVolatility)
             and type(model).at_smile_point
@@ -105,7 +105,7 @@ class MonteCarlo(AbstractMethod):
         return replace(self, grid=grid_through(np.concatenate(dates), self.num_steps))
 
     def _declared_dates(self, products: AbstractProduct) -> np.ndarray | None:
-        """Return all dates of a batch in one row, or None where they depend on num_steps."""
+        """Return all dates of a batch as one row, or None if they depend on num_steps."""
         canonical = products.broadcast().canonical
         estimator = _estimator(canonical)
         if estimator is None or not estimator.dates_are_declared:
@@ -152,7 +152,7 @@ class MonteCarlo(AbstractMethod):
         """Return the estimator of the product, with its control variate.
 
         Raises:
-            TypeError: If no estimator applies.
+            TypeError: No estimator applies.
         """
         del key
         product = product.canonical
@@ -175,8 +175,8 @@ class MonteCarlo(AbstractMethod):
         *,
         key: PRNGKeyArray | None = None,
     ) -> tuple[LogSpotSteps | None, Noise]:
-        """Return the walk on the grid, if the batch has one, and the noise of a block."""
-        assert key is not None  # `select_method` has asked
+        """Return the walk on the grid (if the batch has a grid) and the noise of a block."""
+        assert key is not None  # checked by `select_method`
         product = product.canonical
         dates = setup.dates(product, self.num_steps)
         needs = setup.needs(product, model, dates.size)
@@ -217,7 +217,7 @@ class MonteCarlo(AbstractMethod):
         setup: AbstractEstimator,
         paths: tuple[LogSpotSteps | None, Noise],
     ) -> Draw:
-        """Return the steps between the dates that an estimator reads, and its noise, of a block of `paths`."""
+        """Return, for a block of `paths`, the steps between the dates of an estimator, and its noise."""
         on_grid, noise = paths
         dates = setup.dates(product, self.num_steps)
         if self.grid is None or on_grid is None:
@@ -239,7 +239,7 @@ class MonteCarlo(AbstractMethod):
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:blocks], found)
 
     def _substeps(self, model: ConditionallyGaussian, dates: Dates) -> int:
-        """Return the steps between two dates of a contract that has its own: more where noise moves them."""
+        """Return the steps between two dates of a contract with its own grid; more for random variance."""
         return 1 if isinstance(model, LognormalSpots) else -(-self.num_steps // dates.size)
 
     def _walk(self, model: ConditionallyGaussian, dates: Dates, noise: Noise) -> LogSpotSteps:

@@ -1,4 +1,4 @@
-"""Backward induction over dates by quadrature, under a market that one Gaussian state explains."""
+"""Backward induction over dates by quadrature, for models with one Gaussian state."""
 
 import math
 from dataclasses import replace
@@ -30,31 +30,32 @@ from ..products import (
 from ..results import RESULTS
 from .method import AbstractMethod, Tiling, at_least, missing_ability
 
-_ROOM = 1.15  # more nodes than dates that are equally far apart need
-_MOST_VARIANCE = 4.0  # beyond, values on Chebyshev points lose too many digits
+_ROOM = 1.15  # margin over the nodes for equally spaced dates
+_MOST_VARIANCE = 4.0  # above it, values at Chebyshev points lose too many digits
 
 
 class Quadrature(AbstractMethod):
     """Early exercise and barriers on dates, to about ten digits, as a chain of Gaussian quadratures.
 
-    From the last date back, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), values divided by the
-    numeraire. A value function is kept as nodes, cut where the decision changes, and weighted values there;
-    the expectation is a sum of normal densities over them (Nystrom's method), so nothing is interpolated,
-    and derivatives are as good as the value. A contract of your own has an `exercise_value` that is smooth in
-    the state: it is read at 40 Chebyshev points. The chain is a `jaxtape.Tape` (`pricing.induction.exercise`).
+    Backward from the last date, V_k(x) = decision(x, E[V_{k+1}(x_{k+1}) | x_k = x]), with values divided by the
+    numeraire. A value function is stored as weighted values at nodes, with panels split where the decision
+    changes. The expectation is a sum of normal densities over the nodes (Nystrom's method), so nothing is
+    interpolated and derivatives are as accurate as the value. A custom contract needs an `exercise_value` that
+    is smooth in the state: it is evaluated at 40 Chebyshev points. The chain is a `jaxtape.Tape`
+    (`pricing.induction.exercise`).
 
     Attributes:
         is_random: False.
-        num_nodes: The number of nodes on 16 standard deviations of the state. A product needs 24 sqrt(v / dv),
-            v the state's variance at a date and dv the variance of the step to it from the date before; too few
-            nodes are refused. None takes enough nodes for equally spaced dates.
-        num_dates: The number of exercise dates of an American option, a multiple of 4, from which the value is
-            extrapolated to exercise at all times, to 1e-5 of the strike (docs/accuracy.md has the Greeks).
-        schedule: The checkpointing schedule of the states at dates; the work within a date is recomputed in any
-            case.
+        num_nodes: The number of nodes over 16 standard deviations of the state. A product needs 24 sqrt(v /
+            dv), with v the state's variance at a date and dv the variance of the step to it; too few nodes are
+            refused. None uses enough nodes for equally spaced dates.
+        num_dates: The number of exercise dates of an American option, a multiple of 4. The value is
+            extrapolated to continuous exercise, with an error of 1e-5 of the strike (see docs/accuracy.md for
+            Greeks).
+        schedule: The checkpointing schedule of the states at dates; work within a date is always recomputed.
 
     Raises:
-        ValueError: If num_nodes is below 1, or num_dates no multiple of 4.
+        ValueError: num_nodes is below 1, or num_dates is not a multiple of 4.
     """
 
     is_random: ClassVar[bool] = False
@@ -73,7 +74,7 @@ class Quadrature(AbstractMethod):
     @property
     def tiling(self) -> Tiling:
         nodes = 300 if self.num_nodes is None else self.num_nodes
-        # one trade's nodes fill the vectors; the last tile is padded
+        # the nodes of one trade fill the vector units; the last tile is padded
         return Tiling(8 * (8 * nodes**2 + 128 * nodes), 16)
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
@@ -88,13 +89,13 @@ class Quadrature(AbstractMethod):
     def prepared(
         self, products: AbstractProduct, model: AbstractModel, mesh: Mesh | None = None
     ) -> Any:
-        """Return the method with enough nodes for the closest dates of the batch."""
+        """Return the method with enough nodes for the closest dates of a batch."""
         del mesh
         if self.num_nodes is not None:
             return self
 
         most = max(32.0, float(_most_nodes_needed(self, _rounded_up(products), model)))
-        halves = math.ceil(2.0 * math.log2(most / 32.0))  # few sizes, so few programs
+        halves = math.ceil(2.0 * math.log2(most / 32.0))  # few sizes, hence few programs
         return replace(self, num_nodes=math.ceil(32.0 * 2.0 ** (0.5 * halves)))
 
     def samples(
@@ -128,7 +129,7 @@ class Quadrature(AbstractMethod):
         return RESULTS.where(falls == RESULTS.successful, near, falls)
 
     def _setting(self, product: Any, model: Any) -> tuple[Any, Any, Float[Array, " dates"], int]:
-        """Return the product, the model as it sees it, its dates and the number of nodes."""
+        """Return the product, the model for it, its dates and the number of nodes."""
         product = product.canonical
         dates, num_nodes = self.dates(product), self.num_nodes
         if num_nodes is None:
@@ -150,16 +151,16 @@ class Quadrature(AbstractMethod):
 
 
 def _most_equal_steps(product: Exercisable | DiscreteBarrier, num_dates: int) -> float:
-    """Return the largest ratio of the time to a date to the step before it, for typical dates."""
+    """Return the largest ratio of a date to the step before it, for typical dates."""
     crowded = isinstance(product, Exercisable) and product.any_time
     return num_dates / (CROWDING if crowded else 1)
 
 
 @stored_jit
 def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[Array, ""]:
-    """Return the largest number of nodes that a contract of the batch needs, at least that of equal steps.
+    """Return the largest number of nodes that a contract of a batch needs, at least that of equal steps.
 
-    So it seldom changes, and another program is compiled, as dates pass.
+    It therefore seldom changes as dates pass, which saves compilations.
     """
 
     def need(product):
@@ -175,7 +176,7 @@ def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[A
 
 
 def _rounded_up(products: AbstractProduct) -> AbstractProduct:
-    """Return the batch with its last row repeated up to a power of two, or 128: few sizes, so few programs."""
+    """Return the batch padded with its last row to a power of two of at least 128, for few programs."""
     products = products.broadcast()
     if not products.batch_shape:
         return products
@@ -185,14 +186,14 @@ def _rounded_up(products: AbstractProduct) -> AbstractProduct:
 
 
 def _nodes_needed(model: GaussianState, dates: Float[Array, " dates"]) -> Float[Array, ""]:
-    """Return the number of nodes that the narrowest step needs on the state's whole range."""
+    """Return the number of nodes that the narrowest step needs over the whole range of the state."""
     variance = model.state_variance(jax.lax.stop_gradient(dates))
     step = jnp.diff(variance)
-    moves = (step > 0.0) & (jnp.diff(dates) > 0.0)  # a date that is repeated takes no step
+    moves = (step > 0.0) & (jnp.diff(dates) > 0.0)  # a repeated date takes no step
     ratio = jnp.where(moves, variance[1:] / jnp.where(moves, step, 1.0), 1.0)
     return _needed(jnp.sqrt(jnp.max(ratio, initial=1.0)))
 
 
 def _needed(ratio: Any) -> Any:
-    """Return the number of nodes for a step whose standard deviation is the state's divided by `ratio`."""
+    """Return the number of nodes for a step with the state's standard deviation divided by `ratio`."""
     return NODES_A_STD * 2.0 * STDS * ratio

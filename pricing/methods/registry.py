@@ -1,4 +1,4 @@
-"""The methods that are tried where the user names none, the best first."""
+"""The methods that are tried if the user names none, best first."""
 
 from ..sampling import Sobol
 from .closed_form import ClosedForm
@@ -18,4 +18,4 @@ METHODS = (
     MonteCarlo(16384, sampler=Sobol()),
     LeastSquares(),
 )
-"""The methods that are tried where the user names none, the best first."""
+"""The methods that are tried if the user names none, best first."""

@@ -1,4 +1,4 @@
-"""A method on the part of the spot above its cash dividends: any other method, on contracts written on that."""
+"""An adapter that applies any method to the part of the spot above its cash dividends."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,16 +19,16 @@ from .method import AbstractMethod, Tiling
 
 
 class UnderDividends(AbstractMethod):
-    """Another method under a `WithDividends` model.
+    """An adapter of another method for `WithDividends` models.
 
-    Under escrowed dynamics S_t = X_t + b(t), and a payoff of S at known times is one of X there, whose model
-    has no cash dividends: strikes and levels are less b (`pricing.products.above_cash`). Accuracy and batches
-    are the method's own, and derivatives go to the raw spot and to each dividend. A method that reads
-    dividends itself is given contract and model as they are.
+    Under escrowed dynamics S_t = X_t + b(t), a payoff of S at known times is a payoff of X, whose model has no
+    cash dividends: strikes and levels are reduced by b (`pricing.products.above_cash`). Accuracy and batching
+    are those of the method; derivatives are to the raw spot and each dividend. A method that handles dividends
+    itself receives contract and model unchanged.
 
     Attributes:
         method: The other method.
-        age: Minus the years that have passed, by which ex-dates are nearer; it is 0 but for Theta.
+        age: Minus the years that have passed, which bring ex-dates closer; 0 except for theta.
 
     Examples:
         >>> from pricing import BlackScholes, Dividends, European, WithDividends, price
@@ -70,7 +70,7 @@ class UnderDividends(AbstractMethod):
         if self.method.reads_dividends(model):
             return self.method.unsupported_reason(product, model)
         if not isinstance(model, WithDividends) or model.dynamics != "escrowed":
-            return "spot dynamics of dividends are for FiniteDifference alone"
+            return "spot dynamics of dividends need FiniteDifference"
         found = above_cash(product, model.cash)
         if found is None:
             return (
@@ -79,10 +79,10 @@ class UnderDividends(AbstractMethod):
         return self.method.unsupported_reason(found, stock_model(model))
 
     def _pair(self, product: AbstractProduct, model: Any) -> tuple[Any, Any]:
-        """Return the contract on X, and its model; or both as they are, for a method that reads dividends.
+        """Return the contract on X and its model, or both unchanged for a method that handles dividends.
 
         Raises:
-            TypeError: There is no such contract.
+            TypeError: The contract cannot be written on X.
         """
         model = model.nearer(-self.age)
         if self.method.reads_dividends(model):
@@ -177,7 +177,7 @@ class UnderDividends(AbstractMethod):
 
 
 def for_model(method: AbstractMethod, model: AbstractModel) -> AbstractMethod:
-    """Return the method as a model needs it: on the spot above its dividends, where the model has some.
+    """Return the method for a model, adapted if the model pays dividends that it does not handle.
 
     Args:
         method: The method.

@@ -1,4 +1,4 @@
-"""Vols at the money, from which a search for a model's parameters starts."""
+"""At-the-money vols, from which a calibration derives its starting point."""
 
 from typing import Any, NamedTuple
 
@@ -15,11 +15,12 @@ from .model import AbstractEquityModel, AbstractModel
 
 
 class AtTheMoney(NamedTuple):
-    """The vol at the money of each expiry that has a quote.
+    """The at-the-money vol at each quoted expiry.
 
     Attributes:
         expiries: The expiries in years, increasing.
-        vols: The vols per 1.00, linear in log-moneyness between the two quotes about the forward.
+        vols: The vols per 1.00, interpolated linearly in log-moneyness between the two quotes around the
+            forward.
     """
 
     expiries: np.ndarray
@@ -29,7 +30,7 @@ class AtTheMoney(NamedTuple):
     def of(
         cls, quotes: VolSurface | SmileQuotes, model: AbstractEquityModel
     ) -> "AtTheMoney | None":
-        """Return the vols of quotes on the market of a model; None where no quote is usable."""
+        """Return the vols of quotes with the market data of a model; None if no quote is usable."""
         vols, expiries = np.asarray(quotes.vols), np.asarray(quotes.expiries)
         if isinstance(quotes, SmileQuotes):
             k, counts = np.asarray(quotes.log_moneyness), np.asarray(quotes.weights) != 0.0
@@ -54,9 +55,9 @@ class AtTheMoney(NamedTuple):
 
 
 def normal_vol(quotes: SwaptionVols, model: AbstractModel) -> float | None:
-    """Return the median vol of swaptions per year of the rate itself; None where no quote is usable.
+    """Return the median normal vol of swaptions; None if no quote is usable.
 
-    A lognormal vol counts times the forward rate over its swap, continuous.
+    A lognormal vol is multiplied by the continuously compounded forward rate over the swap.
     """
     vols = np.asarray(quotes.vols)
     if vols.ndim != 2:
@@ -68,7 +69,7 @@ def normal_vol(quotes: SwaptionVols, model: AbstractModel) -> float | None:
 
 
 def with_parameters(model: Any, **parameters: Any) -> Any:
-    """Return a model with other parameters, as arrays of the kind and the type that are there."""
+    """Return a model with new parameters, as arrays of the same kind and type as the old."""
     old = [getattr(model, name) for name in parameters]
     new = [
         np.asarray(x, was.dtype) if isinstance(was, np.ndarray) else jnp.asarray(x, was.dtype)

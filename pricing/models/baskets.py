@@ -1,4 +1,4 @@
-"""Models of several assets, joined from models of one."""
+"""Models of several assets, joined from single-asset models."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from .shapes import Correlation
 def joined(
     models: Sequence[AbstractEquityModel], asset_correlation: Correlation
 ) -> AbstractEquityModel:
-    """Return one model of several assets from models of one asset each, all of one type, on one curve.
+    """Return one model of several assets from single-asset models of one type, on one curve.
 
     Args:
-        models: The models, all of one type with the ability `Joinable`.
-        asset_correlation: The correlation of the log-spots, of shape (assets, assets); under Heston, of their
-            residual drivers.
+        models: The models, of a single `Joinable` type.
+        asset_correlation: The correlation of the log-spots, of shape (assets, assets); under Heston, that of
+            their residual drivers.
 
     Returns:
         A model of that type.

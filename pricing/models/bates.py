@@ -1,4 +1,4 @@
-"""Bates: Heston with lognormal jumps of the spot at random times."""
+"""The Bates model: Heston with lognormal jumps of the spot at random times."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,24 +35,24 @@ from .shapes import Frequencies
 
 
 class Bates(CharacteristicFunction, Calibratable):
-    """Stochastic variance, mean reverting, and jumps that multiply the spot by exp(J), J ~ N(mu, delta^2).
+    """Mean-reverting stochastic variance, and jumps that multiply the spot by exp(J), J ~ N(mu, delta^2).
 
     dS / S = (r - q - lambda m) dt + sqrt(v) dW + (e^J - 1) dN, dv = kappa (theta - v) dt + xi sqrt(v) dB,
-    d<W, B> = rho dt, N a Poisson process of intensity lambda, m = E[e^J] - 1 = exp(mu + delta^2 / 2) - 1.
-    Without jumps it is `Heston`; with a variance that stands still it is Merton's (1976) model. European
-    claims are priced, and calibrated to surfaces, by Fourier inversion.
+    d<W, B> = rho dt, with N a Poisson process of intensity lambda and m = E[e^J] - 1 = exp(mu + delta^2 / 2) -
+    1. Without jumps it is `Heston`; with constant variance it is the model of Merton (1976). European claims
+    are priced, and calibrated to surfaces, by Fourier inversion.
 
     Bates (1996), eq. 1 and 2.
 
     Attributes:
         spot: The price of the asset, in currency.
         rate: r per year, continuous, a number or a curve.
-        initial_variance: v0 per year, of the diffusion alone.
+        initial_variance: v0 per year, of the diffusion only.
         mean_reversion: kappa per year.
         long_run_variance: theta per year.
         vol_of_vol: xi per year.
         correlation: rho, in [-1, 1].
-        jump_intensity: lambda, the mean number of jumps a year.
+        jump_intensity: lambda, the mean number of jumps per year.
         jump_mean: mu, the mean of a jump of the log-spot.
         jump_vol: delta, its standard deviation.
         dividend_yield: q per year, continuous: the yield less the cost of borrow, a number or a curve.
@@ -85,7 +85,7 @@ class Bates(CharacteristicFunction, Calibratable):
     }
 
     def log_characteristic(self, u: Frequencies, t: Scalar) -> Frequencies:
-        """Return Heston's, plus lambda t (exp(i u mu - u^2 delta^2 / 2) - 1 - i u m)."""
+        """Return that of Heston plus lambda t (exp(i u mu - u^2 delta^2 / 2) - 1 - i u m)."""
         numbers = self.jump_intensity * t, self.jump_mean, self.jump_vol, self._mean_relative_jump
         jumps = _compensated_jumps(u, *(x.astype(u.dtype) for x in numbers))
         return self.diffusion_part.log_characteristic(u, t) + jumps
@@ -96,18 +96,18 @@ class Bates(CharacteristicFunction, Calibratable):
         return self.diffusion_part.total_variance(t) + jumps
 
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
-        """Return Heston's, whose phase the compensator of the jumps turns by -lambda t m."""
+        """Return that of Heston, with the phase changed by the jump compensator, -lambda t m."""
         decay, drift = self.diffusion_part.tail_rate(t)
         return decay, drift - self.jump_intensity * t * self._mean_relative_jump
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        """Return the model with sqrt(v0) and sqrt(theta) up by `vol`; the jumps stay."""
+        """Return the model with sqrt(v0) and sqrt(theta) shifted by `vol`; the jumps are unchanged."""
         levels = self.initial_variance, self.long_run_variance
         start, long_run = (not_below_zero("vol", jnp.sqrt(level) + vol) ** 2 for level in levels)
         return replace(self, initial_variance=start, long_run_variance=long_run)
 
     def starting_for(self, quotes: Quotes) -> "Bates":
-        """Return the model with variances at the money, of which jumps to the scale of the vol take a part."""
+        """Return the model with at-the-money variances, of which jumps scaled to the vol take a part."""
         starts = starts_at_the_money(self, quotes)
         if not starts:
             return self
@@ -119,7 +119,7 @@ class Bates(CharacteristicFunction, Calibratable):
 
     @property
     def diffusion_part(self) -> Heston:
-        """The same market without jumps."""
+        """The same model without jumps."""
         return Heston(
             self.spot, self.rate, self.initial_variance, self.mean_reversion, self.long_run_variance,
             self.vol_of_vol, self.correlation, self.dividend_yield,
@@ -131,7 +131,7 @@ class Bates(CharacteristicFunction, Calibratable):
         return jnp.expm1(self.jump_mean + 0.5 * self.jump_vol**2)
 
 
-_JUMP = 0.5  # of the vol of a year: the mean of a jump, downwards, and its deviation
+_JUMP = 0.5  # relative to the annual vol: the (negative) mean and the standard deviation of a jump
 
 
 @jaxtape.no_inline

@@ -1,4 +1,4 @@
-"""Black and Scholes: dS = (r - q) S dt + sigma S dW, one asset or several."""
+"""The Black-Scholes model: dS = (r - q) S dt + sigma S dW, for one or several assets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,12 +27,12 @@ from .model import (
 from .parameters import Calibratable, ForwardVols, FreeParameter
 from .shapes import Correlation, Numbers
 
-_SMALL_VOL = 1e-3  # below it methods of early exercise, and derivatives, may divide by nothing
+_SMALL_VOL = 1e-3  # below it early-exercise methods, and derivatives, may divide by 0
 
 
 @runtime_checkable
 class ImpliedVols(Protocol):
-    """A surface: an implied volatility for each expiry and strike."""
+    """A surface with an implied volatility for each expiry and strike."""
 
     def vol(self, t: Scalar, strike: Scalar) -> Scalar: ...
 
@@ -41,7 +41,7 @@ class ImpliedVols(Protocol):
 
 @runtime_checkable
 class VolTerms(Protocol):
-    """A term structure: the variance of the log-spot from today to each time."""
+    """A term structure of the variance of the log-spot from today to each time."""
 
     def total_variance(self, t: Numbers) -> Numbers: ...
 
@@ -49,29 +49,28 @@ class VolTerms(Protocol):
 
 
 class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
-    """Lognormal spots; a surface of volatilities is read at each contract's strike.
+    """Lognormal spots; a volatility surface is read at each contract's strike.
 
     dS = (r - q) S dt + sigma S dW. Black and Scholes (1973), eq. 13; Merton (1973) for the dividend yield. Rate
-    and vol may depend on time. They cannot depend on the spot, so under a surface each contract has a law of
-    its own: sigma(t)^2 is the derivative in t of vol(t, K)^2 t at the contract's strike K. This reprices
-    European options of that strike at every expiry, and ignores the smile at other levels (a barrier, say).
-    `LocalVol` and `Heston` have one law for all strikes.
+    and vol may depend on time. They cannot depend on the spot, so under a surface each contract has its own
+    dynamics: sigma(t)^2 is the time derivative of vol(t, K)^2 t at the contract's strike K. This reprices
+    European options with that strike at every expiry, and ignores the smile at other levels, such as a barrier.
+    `LocalVol` and `Heston` have the same dynamics for all strikes.
 
-    A payoff of the spot at one time only, such as a digital, is valued under the law of that spot implied by
-    the vols of all strikes.
+    A payoff of the spot at a single time, such as a digital, is valued under the distribution implied by the
+    vols of all strikes.
 
-    A calibration changes the vol, or the vols of a `VolCurve` with a rising total variance; a surface needs no
-    calibration.
+    A calibration changes the vol, or the vols of a `VolCurve` with increasing total variance; a surface needs
+    no calibration.
 
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
         rate: r per year, continuous, a number or a curve.
-        vol: sigma per square root of a year, not below 0: a number (or one for each asset), a term structure
+        vol: sigma per square root of a year, at least 0: a number (or one for each asset), a term structure
             (`VolCurve`) or a surface.
         dividend_yield: q per year, continuous: the yield of each asset less its cost of borrow, a number or a
             curve.
-        asset_correlation: The correlations of several assets, of shape (assets, assets); None for
-            independent ones.
+        asset_correlation: The correlations of several assets, of shape (assets, assets); None if independent.
 
     Examples:
         >>> from pricing import BlackScholes, European, price
@@ -113,10 +112,10 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
         return eqx.tree_at(lambda model: model.vol, self, AtStrike(surface, strike))
 
     def state_variance(self, t: Numbers) -> Numbers:
-        """Return the variance of the log-spot at t; for several assets their axis comes last.
+        """Return the variance of the log-spot at t; several assets are on the last axis.
 
         Raises:
-            TypeError: The vol is a surface that has not been read yet (`at_smile_point`).
+            TypeError: The vol is a surface that has not yet been read (`at_smile_point`).
         """
         if isinstance(self.vol, ImpliedVols):
             raise TypeError(
@@ -135,7 +134,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     @property
     def alone(self) -> "BlackScholes":
-        """The model of the one asset of an array of assets, or the model itself."""
+        """The single-asset model of an array with one asset, or the model itself."""
         if self.spot.ndim == 0:
             return self
         first = lambda x: jnp.ravel(x)[0]
@@ -149,7 +148,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
     @property
     def _first_yield(self) -> Any:
-        """The dividend yield of the first asset of several."""
+        """The dividend yield of the first asset."""
         if isinstance(self.dividend_yield, YieldCurves):
             return self.dividend_yield.yields[0]
         return (
@@ -166,7 +165,7 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
     def joined(
         cls, models: Sequence["BlackScholes"], asset_correlation: Correlation
     ) -> "BlackScholes":
-        """Return one model; a surface among several is read at the forward of each time."""
+        """Return one model; for several assets, surfaces are read at the forward for each time."""
         if len(models) == 1 and isinstance(models[0].vol, ImpliedVols):
             return stacked(models, asset_correlation=asset_correlation, vol=models[0].vol)
         if all(isinstance(model.vol, Array) for model in models):
@@ -177,9 +176,9 @@ class BlackScholes(BlackVol, LognormalSpots, Joinable, Calibratable):
 
 
 class AtStrike(eqx.Module):
-    """The term structure of a surface's vols at one strike.
+    """The term structure of vols of a surface at one strike.
 
-    No path has a variance that falls: from the first quoted expiry on at which it falls it is NaN.
+    Total variance cannot decrease: from the first quoted expiry at which it does, it is NaN.
     """
 
     surface: ImpliedVols
@@ -193,7 +192,7 @@ class AtStrike(eqx.Module):
         return jnp.where(jnp.vectorize(self._has_fallen)(t, total), jnp.nan, total)
 
     def _has_fallen(self, t: Scalar, total: Scalar) -> Bool[Array, ""]:
-        """Return True if the variance of an expiry up to `t`, or of t itself, is below an earlier one."""
+        """Return True if the total variance at `t`, or at an expiry up to `t`, is below an earlier one."""
         surface: Any = self.surface
         expiries, total = jax.lax.stop_gradient((surface.expiries, total))
         pillars = jax.lax.stop_gradient(surface.vol(expiries, self.strike)) ** 2 * expiries
@@ -203,15 +202,15 @@ class AtStrike(eqx.Module):
         return jnp.any(falls & jnp.append(expiries <= t, True))
 
     def shifted(self, vol: Number) -> "AtStrike":
-        """Return the same with every vol up by `vol`."""
+        """Return the same with every vol shifted by `vol`."""
         return AtStrike(self.surface.shifted(vol), self.strike)
 
 
 class ForwardMoneyVols(eqx.Module):
-    """The variances of several assets, each from the vol of its own model at the forward of the time asked for.
+    """The variances of several assets, each from the vol of its own model at the forward for each time.
 
-    The forwards are from the models at the time of joining: they do not move with a shift of the spots, and so
-    spot Greeks hold the vols.
+    The forwards are fixed when the models are joined. They do not move with shifted spots, so spot Greeks keep
+    the vols fixed.
     """
 
     models: tuple[Any, ...]
@@ -226,5 +225,5 @@ class ForwardMoneyVols(eqx.Module):
         return model.state_variance(t)
 
     def shifted(self, vol: Number) -> "ForwardMoneyVols":
-        """Return the same with every vol up by `vol`."""
+        """Return the same with every vol shifted by `vol`."""
         return ForwardMoneyVols(tuple(model.shifted(vol=vol) for model in self.models))

@@ -1,4 +1,4 @@
-"""The ability to be a stochastic differential equation, which backward equations start from."""
+"""The ability of models given by a stochastic differential equation, for backward equations."""
 
 import abc
 from collections.abc import Callable
@@ -14,9 +14,9 @@ State = Float[Array, " dim"]
 
 
 class Diffusion(AbstractModel):
-    """Ability: contracts depend on a Markov state X only, dX = b(t, X) dt + s(t, X) dW.
+    """Ability: contracts depend only on a Markov state X, dX = b(t, X) dt + s(t, X) dW.
 
-    All functions are of one time (years) and one state, of shape (dim,).
+    All functions take one time (years) and one state, of shape (dim,).
 
     Examples:
         >>> from pricing.models import Heston
@@ -40,19 +40,19 @@ class Diffusion(AbstractModel):
 
     @abc.abstractmethod
     def observed(self, t: Scalar, x: State) -> MarketState:
-        """Return the state of the market that a contract reads."""
+        """Return the market state for payoffs."""
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
-        """Return the state dt later by the increments dw of W: Euler's step, or a better one of the model."""
+        """Return the state after dt for the increments dw of W: an Euler step, unless a model overrides it."""
         s = self.diffusion(t, x)
         return x + self.drift(t, x) * dt + (s @ dw if jnp.ndim(s) == 2 else s * dw)
 
     def short_rate(self, t: Scalar, x: State) -> Scalar:
-        """Return the discounting rate; unless a model overrides it, the rate of today's curve at t."""
+        """Return the discounting rate; by default today's forward rate at t."""
         del x
         return -time_derivative(lambda t: jnp.log(self.discount(t)), t)
 
 
 def time_derivative(function: Callable[[Scalar], Array], t: Scalar) -> Array:
-    """Return the derivative of a function of time."""
+    """Return the time derivative of a function."""
     return jax.jvp(function, (t,), (jnp.ones_like(t),))[1]

@@ -1,4 +1,4 @@
-"""Forward rates of one vol each: Black's, the shifted lognormal and Bachelier's model of caplets."""
+"""Forward rates with one vol each: the Black, shifted lognormal and Bachelier models of caplets."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,27 +16,26 @@ from .shapes import Numbers
 
 
 class ForwardRates(ProjectedRates):
-    """Each forward rate F is a martingale under the measure of its payment, with one vol at all times.
+    """Each forward rate F is a martingale under the measure of its payment date, with a constant vol.
 
-    So is the rate of a swap under the measure of its annuity.
+    The same holds for a swap rate under its annuity measure.
 
-    Lognormal: F + shift is, dF = vol (F + shift) dW (Black 1976; a shift allows rates below 0). Normal:
-    dF = vol dW (Bachelier). There is no law of several rates together.
+    Lognormal: dF = vol (F + shift) dW (Black 1976; a shift allows negative rates). Normal: dF = vol dW
+    (Bachelier). The joint distribution of several rates is not modelled.
 
     Attributes:
-        curve: The curve that discounts: zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
-        vol: The vol of all rates per square root of a year; normal, of the rate itself (0.0085 is 85 bp). Or
-            `CapletVols`, which are read at the fixing and the strike, with the law and the shift that they
-            have.
-        forward_curve: The curve of the floating rates; None: the curve that discounts.
-        shift: The shift of a lognormal law, a rate; a rate or a strike not above -shift has no value (NaN).
-        law: The word "lognormal" or "normal".
-        mean_reversion: The mean reversion per year, of any sign, of the one-factor model that links the rate of
-            a swap to the bonds of its coupon (`CmsCoupon`); 0: zero rates that move in parallel.
+        curve: The discount curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
+        vol: The vol of all rates per square root of a year; a normal vol is in units of the rate (0.0085 is 85
+            bp). Or `CapletVols`, which are read at fixing and strike, with their own law and shift.
+        forward_curve: The curve of the floating rates; None for the discount curve.
+        shift: The shift of the lognormal law, a rate; for a rate or strike not above -shift, values are NaN.
+        law: "lognormal" or "normal".
+        mean_reversion: The mean reversion per year, of any sign, of the one-factor model that links a swap rate
+            to the bonds of its coupon (`CmsCoupon`); 0 for parallel moves of zero rates.
 
     Raises:
-        ValueError: A normal law has a shift, which would change nothing, or `CapletVols` are given another
-            law or shift than theirs.
+        ValueError: A normal law has a shift, which would have no effect, or `CapletVols` are given with a law
+            or shift.
 
     Examples:
         >>> from pricing import Cap, ForwardRates, price
@@ -57,16 +56,18 @@ class ForwardRates(ProjectedRates):
         has_shift = not is_traced(self.shift) and float(self.shift) != 0.0
         if has_own and (has_shift or self.law != "lognormal"):
             raise ValueError(
-                f"CapletVols of the {self.vol.kind} law with a law or a shift beside them: leave both out"
+                f"CapletVols of the {self.vol.kind} law with a separate law or shift: leave both "
+                f"out"
             )
         if self.law == "normal" and has_shift:
             raise ValueError(
-                f"a normal law with the shift {float(self.shift):g}: leave it out, or take the lognormal law"
+                f"a normal law with the shift {float(self.shift):g}: leave it out, or use the "
+                f"lognormal law"
             )
 
     @property
     def rate_law(self) -> str:
-        """The word "lognormal" or "normal"."""
+        """The law of the rates: "lognormal" or "normal"."""
         return self.vol.kind if isinstance(self.vol, CapletVols) else self.law
 
     @property
@@ -79,7 +80,7 @@ class ForwardRates(ProjectedRates):
         return (self.vol.vols if isinstance(self.vol, CapletVols) else self.vol).dtype
 
     def rate_vol(self, start: Numbers, strike: Numbers) -> Numbers:
-        """Return the vol of a rate that is fixed at a time.
+        """Return the vol of a rate fixed at a given time.
 
         Args:
             start: The time of the fixing, in years.
@@ -89,11 +90,11 @@ class ForwardRates(ProjectedRates):
 
     @classmethod
     def of_caps(cls, market: Market, names: Sequence[str]) -> "ForwardRates":
-        """Return the model of caps on the rates of a curve, on the caplet vols that their quotes give.
+        """Return the model of caps on a curve's rates with the caplet vols of their quotes.
 
         Args:
             market: The quotes.
-            names: The curve that discounts and that of the rates, or one that does both.
+            names: The discount curve and the forward curve, or one curve for both.
         """
         curves = [market.curve(name, throw=False) for name in names]
         return _of_curves(curves, market.caplet_vols(names[-1], throw=False))
@@ -105,6 +106,6 @@ class ForwardRates(ProjectedRates):
 
 @stored_jit
 def _of_curves(curves: Sequence[Any], vols: CapletVols) -> ForwardRates:
-    """Return the model; within a program, vols that are NaN are no error but values that are NaN."""
+    """Return the model; under a trace, NaN vols give NaN values instead of an error."""
     discount, *forward = curves
     return ForwardRates(discount, vols, *forward)

@@ -18,13 +18,13 @@ from .rates import GaussianFactors, mean_exponential
 class G2(GaussianFactors, Calibratable):
     """r = u + v + phi(t), du = -a u dt + sigma dW, dv = -b v dt + eta dB, d<W, B> = rho dt.
 
-    In the terms of `GaussianFactors`, x = (u, v) and
+    In the notation of `GaussianFactors`, x = (u, v) and
     V_ij(t) = rho_ij sigma_i sigma_j (1 - e^{-(a_i + a_j) t}) / (a_i + a_j). A shift of the volatility level by
-    c moves sigma by c, and eta in proportion.
+    c moves sigma by c and eta in proportion.
 
-    (a, sigma) and (b, eta) in the place of one another are the same law. A calibration does not mind: both
-    have the same loss. Its usual and its random starts have a > b, a fast factor first and a slow one second,
-    and a search keeps the order that it starts with unless it passes through a = b.
+    Exchanging (a, sigma) and (b, eta) gives the same model, and the same calibration loss. The default and
+    random starts have a > b (the fast factor first), and a search keeps its initial order unless it passes
+    through a = b.
 
     Brigo and Mercurio (2006), sec. 4.2.
 
@@ -71,7 +71,7 @@ class G2(GaussianFactors, Calibratable):
         return rho * vols[:, None] * vols[None, :] * time
 
     def starting_for(self, quotes: Quotes) -> "G2":
-        """Return the model with the vol of the quotes, as one of the rate, for either factor."""
+        """Return the model with the normal vol of the quotes for both factors."""
         vol = normal_vol(quotes, self) if isinstance(quotes, SwaptionVols) else None
         return self if vol is None else with_parameters(self, vol=vol, second_vol=vol)
 

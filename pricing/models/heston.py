@@ -43,10 +43,10 @@ from .stochastic_variance import StochasticVariance
 
 
 class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable):
-    """Stochastic variance, mean reverting, correlated with the spot.
+    """Mean-reverting stochastic variance, correlated with the spot.
 
     dS = (r - q) S dt + sqrt(v) S dW, dv = kappa (theta - v) dt + xi sqrt(v) dB, d<W, B> = rho dt. The Feller
-    condition is not asked for. Several assets have arrays in place of numbers (`StochasticVariance`).
+    condition is not required. Several assets have arrays in place of numbers (`StochasticVariance`).
 
     Heston (1993), eq. 1 and 4.
 
@@ -60,8 +60,7 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         correlation: rho, in [-1, 1].
         dividend_yield: q per year, continuous: the yield of each asset less its cost of borrow, a number or a
             curve.
-        asset_correlation: The correlations of several assets, of shape (assets, assets); None for independent
-            ones.
+        asset_correlation: The correlations of several assets, of shape (assets, assets); None if independent.
 
     Examples:
         >>> from pricing import Heston
@@ -134,16 +133,16 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         return self.correlation * self.vol_of_vol * v
 
     def highest_variance(self, t: Scalar) -> Scalar:
-        """Return four standard deviations above the higher of the levels, and more where they are small."""
+        """Return the larger of v0 and theta plus at least four standard deviations, more if they are small."""
         kappa = self.mean_reversion
         level = jnp.maximum(self.initial_variance, self.long_run_variance)
         scale = -0.5 * self.vol_of_vol**2 * jnp.expm1(-kappa * t) / kappa
         return level + 4.0 * jnp.sqrt(level * scale) + 6.0 * scale
 
     def variance_scheme(self, dt: Scalar) -> QuadraticExponential:
-        """Return Andersen's QE-M: no square root at zero variance is ever differentiated.
+        """Return Andersen's QE-M scheme, which never differentiates a square root at zero variance.
 
-        Paths are continuous in the parameters but for the scheme's switch, with a kink where the variance
+        Paths are continuous in the parameters except at the scheme's switch, with a kink where the variance
         reaches zero.
         """
         return QuadraticExponential.of(
@@ -155,13 +154,13 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
         return RESULTS.no_volatility if still else RESULTS.non_finite
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        """Return the model with sqrt(v0) and sqrt(theta) up by `vol`: a parallel shift of the level."""
+        """Return the model with sqrt(v0) and sqrt(theta) shifted by `vol`, a parallel shift of the level."""
         levels = self.initial_variance, self.long_run_variance
         start, long_run = (not_below_zero("vol", jnp.sqrt(level) + vol) ** 2 for level in levels)
         return replace(self, initial_variance=start, long_run_variance=long_run)
 
     def starting_for(self, quotes: Quotes) -> "Heston":
-        """Return the model with the variances at the money of first and last expiry, vol of vol to scale."""
+        """Return the model with at-the-money variances of first and last expiry, and vol of vol to scale."""
         return with_parameters(self, **starts_at_the_money(self, quotes))
 
     @classmethod
@@ -170,9 +169,9 @@ class Heston(StochasticVariance, CharacteristicFunction, Joinable, Calibratable)
 
 
 def starts_at_the_money(model: AbstractEquityModel, quotes: Quotes) -> dict[str, float]:
-    """Return field -> start of a stochastic variance, from vols at the money; empty where there are none.
+    """Return field -> start of a stochastic variance from at-the-money vols; empty if there are none.
 
-    The vol of vol is in proportion to the vol: of the vol's own logarithm it is the same for all levels.
+    The vol of vol is proportional to the vol, so that the vol of log-vol does not depend on the level.
     """
     found = AtTheMoney.of(quotes, model) if not isinstance(quotes, SwaptionVols) else None
     if found is None:
@@ -185,7 +184,7 @@ def starts_at_the_money(model: AbstractEquityModel, quotes: Quotes) -> dict[str,
     }
 
 
-_VOL_OF_LOG_VARIANCE = 1.6  # of variance over vol: .5 at a vol of 31 %
+_VOL_OF_LOG_VARIANCE = 1.6  # vol of variance over vol: .5 at a vol of 31 %
 
 
 class _Exponents(NamedTuple):
@@ -202,7 +201,7 @@ def _exponents(symbol: Frequencies, beta: Frequencies, xi2: Array, t: Array) -> 
 
 @functools.partial(_exponents.defjvp, symbolic_zeros=True)
 def _exponents_jvp(primals, tangents):
-    """Take each slope once, however many directions there are."""
+    """Compute each slope once for any number of directions."""
     moves = tuple(not isinstance(tangent, SymbolicZero) for tangent in tangents)
     values, slopes = _exponents_and_slopes(primals, moves)
     return values, _along(values, slopes, tangents)
@@ -222,7 +221,7 @@ def _along(values: PyTree, slopes: Sequence[PyTree], tangents: Sequence[Any]) ->
 def _exponents_and_slopes(
     at: tuple[Frequencies, Frequencies, Array, Array], moves: Sequence[bool]
 ) -> tuple[_Exponents, list[_Exponents]]:
-    """Return the exponents, and their slopes in those of (symbol, beta, xi^2, t) that move."""
+    """Return the exponents, and their slopes in the arguments (symbol, beta, xi^2, t) with `moves`."""
     return _values_and_slopes(at, moves=moves)
 
 
@@ -236,7 +235,7 @@ def _exponents_and_slopes_jvp(moves, primals, tangents):
 
 @jaxtape.no_inline(static_argnames=("moves", "bends"))
 def _slopes_and_curvatures(at, moves: Sequence[bool], bends: Sequence[bool]):
-    """Return the result of `_values_and_slopes`, and its slopes in those of `at` that bend."""
+    """Return the result of `_values_and_slopes`, and its slopes in the entries of `at` with `bends`."""
     ones = [jnp.ones_like(x) for x in at]
 
     def slope(place: int):
@@ -275,7 +274,7 @@ def _with_slopes(
     per_root, zero = reciprocal(root), jnp.zeros_like(root)
     half = 0.5 * per_root
     falls = (1.0 + g) * per_sum * half
-    ways = (  # the slopes of root, a, h, g; and of xi^2 and t themselves
+    ways = (  # the slopes of root, a, h, g, xi^2 and t
         (xi2 * half, -half, -falls, -xi2 * falls, 0.0, 0.0),
         (beta * per_root, -a * per_root, -2.0 * h * per_root, -2.0 * g * per_root, 0.0, 0.0),
         (symbol * half, a * a * half, a * h * per_root, h * beta * per_root, 1.0, 0.0),

@@ -1,4 +1,4 @@
-"""Hull and White: dr = (theta(t) - a r) dt + sigma dW, fitted to today's curve."""
+"""The Hull-White model: dr = (theta(t) - a r) dt + sigma dW, fitted to today's curve."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,11 +23,11 @@ from .shapes import Numbers
 class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     """The one-factor Gaussian short rate, dr = (theta(t) - a r) dt + sigma dW, as a linear Gauss-Markov model.
 
-    Under the measure of its numeraire N, x is a martingale of variance zeta and
+    Under the measure of the numeraire N, x is a martingale with variance zeta and
     P(t, T) / N(t, x) = P(0, T) exp(-H(T) x - H(T)^2 zeta(t) / 2),
     zeta(t) = sigma^2 e^{-2 a h} (e^{2 a t} - 1) / (2 a), H(T) = (1 - e^{-a (T - h)}) / a,
-    both smooth through a = 0. With h = 0 N is the price of the money that an immediately maturing bond buys
-    today; with another h, of the bond that matures then (`anchored`). No price depends on it.
+    both smooth through a = 0. With h = 0, N is the numeraire of an immediately maturing bond; for other h, that
+    of the bond maturing at h (`anchored`). Prices do not depend on h.
 
     Hull and White (1990); Hagan and Woodward, Markov interest rate models (1999), for the form.
 
@@ -79,7 +79,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
 
     @property
     def state0(self) -> State:
-        """The short rate less today's forward rate, under the money market's measure.
+        """The short rate less today's forward rate, under the money-market measure.
 
         dX = (y(t) - a X) dt + sigma dW, y(t) = Var X_t = sigma^2 (1 - e^{-2 a t}) / (2 a); steps are exact.
         """
@@ -109,7 +109,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return MarketState(bonds=bonds)
 
     def _rate_slope(self, left: Numbers) -> Numbers:
-        """Return minus the derivative of log P(t, t + left) in the short rate (years)."""
+        """Return minus the derivative of log P(t, t + left) to the short rate (years)."""
         return left * mean_exponential(-self.mean_reversion * left)
 
     def _rate_variance(self, t: Numbers) -> Numbers:
@@ -117,7 +117,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
         return self.vol**2 * t * mean_exponential(-2.0 * self.mean_reversion * t)
 
     def starting_for(self, quotes: Quotes) -> "HullWhite":
-        """Return the model with the vol of the quotes, as one of the rate."""
+        """Return the model with the normal vol of the quotes."""
         vol = normal_vol(quotes, self) if isinstance(quotes, SwaptionVols) else None
         return self if vol is None else with_parameters(self, vol=vol)
 

@@ -1,4 +1,4 @@
-"""Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with the sigma that a surface of vols implies."""
+"""Local volatility: dS = (r - q) S dt + sigma(t, S) S dW, with sigma implied by a vol surface."""
 
 import abc
 from dataclasses import replace
@@ -33,7 +33,7 @@ Points = Float[Array, " points"]
 
 _WHY_ONCE = (
     "Paths under a local volatility have kinks where they pass a quoted strike: their second derivative is "
-    "wrong. Differentiate once, or take FiniteDifference() for Gamma, where it applies."
+    "wrong. Differentiate once, or use FiniteDifference() for Gamma, where it applies."
 )
 
 
@@ -46,18 +46,18 @@ class LocalVariance(Protocol):
         ...
 
     def total_variance(self, t: Scalar, k: Points) -> Points:
-        """Return the implied variance to t at k, by which the width of a grid is measured."""
+        """Return the implied variance to t at k, which sets the width of a grid."""
         ...
 
 
 class LocalVolatility(ConditionallyGaussian):
     """Ability: one asset whose volatility is a function of time and spot.
 
-    A walk takes Euler steps of the log-spot, so the noise moves all steps but the last one, which is left open
-    with its mean and variance.
+    A walk takes Euler steps of the log-spot. The noise determines all steps except the last, which is returned
+    as mean and variance.
 
     Attributes:
-        moves_with_spot: Whether `local_variances` depend on the spot; if not, samples are smooth in it.
+        moves_with_spot: Whether `local_variances` depends on the spot; if not, samples are smooth in the spot.
     """
 
     moves_with_spot: ClassVar[bool] = True
@@ -65,14 +65,14 @@ class LocalVolatility(ConditionallyGaussian):
     @property
     @abc.abstractmethod
     def local_variances(self) -> LocalVariance:
-        """Variances by time and log-moneyness."""
+        """The variances by time and log-moneyness."""
 
     @property
     def residual_correlation(self) -> Correlation:
         return jnp.ones((1, 1), self.spot.dtype)
 
     def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
-        """Return Euler steps, variances integrated in time. Samples may be differentiated once."""
+        """Return Euler steps with time-integrated variances. Samples may be differentiated once."""
         starts = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
 
         def positions(variances, starts, times, noise):
@@ -104,10 +104,10 @@ class LocalVolatility(ConditionallyGaussian):
 
 
 class Arbitrage(NamedTuple):
-    """A place at which quotes admit no local volatility.
+    """A point at which quotes admit no local volatility.
 
     Attributes:
-        kind: "calendar", the variance falls in time; or "butterfly", the density is negative.
+        kind: "calendar" (the total variance decreases in time) or "butterfly" (the density is negative).
         time: The time, in years.
         strike: The strike, in units of the spot.
     """
@@ -118,22 +118,23 @@ class Arbitrage(NamedTuple):
 
 
 class LocalVol(LocalVolatility):
-    """One asset whose volatility is a function of time and spot, so that all quotes of a surface are met.
+    """One asset whose volatility is a function of time and spot that reprices all quotes of a surface.
 
-    sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), w the implied total
-    variance at k = log(K / forward(t)), w' its slope in k: Dupire (1994), in the form of Gatheral (2006), eq.
-    1.10. Quotes are joined by natural cubic splines of w in k at each expiry, and linearly in time (`Smile`).
-    If they have an arbitrage there is no local volatility: values are NaN (`RESULTS.arbitrage`), and
-    `arbitrages` returns its place. When the spot moves, the implied vol of each strike stays.
+    sigma^2(t, K) = dw/dt / ((1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2), with w the implied
+    total variance at k = log(K / forward(t)) and w' its slope in k: Dupire (1994), in the form of Gatheral
+    (2006), eq. 1.10. Quotes are interpolated by natural cubic splines of w in k at each expiry, and linearly in
+    time (`Smile`). If they have an arbitrage, there is no local volatility: values are NaN
+    (`RESULTS.arbitrage`), and `arbitrages` locates it. When the spot moves, the implied vol at each strike is
+    unchanged.
 
     Attributes:
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
-        surface: The quotes, of two strikes at least at each expiry.
+        surface: The quotes, with at least two strikes at each expiry.
         dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Raises:
-        ValueError: An expiry has one strike, or a vol of a row of strikes is missing.
+        ValueError: An expiry has a single strike, or a vol in a row of strikes is missing.
 
     Examples:
         >>> from pricing import LocalVol, VolSurface
@@ -150,19 +151,19 @@ class LocalVol(LocalVolatility):
     def __check_init__(self):
         if self.surface.vols.shape[-1] < 2:
             raise ValueError(
-                "a surface of one strike has no slope: give LocalVol two strikes at least"
+                "a surface with one strike has no slope: give LocalVol at least two strikes"
             )
         known = are_known(self.surface.vols)
         alone = np.isnan(np.asarray(self.surface.vols)[..., 1]) if known else np.zeros(1, bool)
         if np.any(alone):
             expiry = self.surface.expiries[int(np.argmax(alone))]
             raise ValueError(
-                f"the expiry {expiry:g} has one quote, and so no slope: give LocalVol two at least"
+                f"the expiry {expiry:g} has one quote and no slope: give LocalVol at least two"
             )
 
     @property
     def local_variances(self) -> Smile:
-        """The surface's total variances, smooth in strike."""
+        """The total variances of the surface, smooth in strike."""
         surface = self.surface
         dtype = self.spot.dtype
         expiries = surface.expiries.astype(dtype)
@@ -172,7 +173,7 @@ class LocalVol(LocalVolatility):
         return Smile.through(expiries, nodes, vols**2 * expiries[:, None])
 
     def arbitrages(self) -> list[Arbitrage]:
-        """Return the arbitrages of the quotes, at and between the strikes, between and before the expiries."""
+        """Return the arbitrages of the quotes, at and between strikes, and between and before expiries."""
         times, strikes, growth, middle, late = _arbitrage_numbers(self)
         tests = (
             ("calendar", growth, times),
@@ -193,7 +194,7 @@ class LocalVol(LocalVolatility):
 
 
 def _arbitrage_numbers(model: LocalVol) -> tuple[np.ndarray, ...]:
-    """Return expiries and strikes, and of each pair the growth and the densities midway and there."""
+    """Return expiries and strikes, and at each pair the growth and the densities midway and at the expiry."""
 
     @eqx.filter_jit
     def numbers(model, strikes):

@@ -1,4 +1,4 @@
-"""The ability to have lognormal spots: their variance is known at all times."""
+"""The ability of lognormal spots, whose variance is known at all times."""
 
 from typing import TYPE_CHECKING
 
@@ -13,20 +13,20 @@ from .model import ConditionallyGaussian, GaussianState, LogSpotSteps, Scalar, c
 from .shapes import Correlation, Numbers, Steps, Times
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
-    """Ability: log(S_t / forward(t)) = x_t - state_variance(t) / 2 at all times, of one asset or of several.
+    """Ability: log(S_t / forward(t)) = x_t - state_variance(t) / 2 at all times, for one or several assets.
 
-    For several assets `state_variance` has their axis last. The state of the diffusion is the spots, and its
-    step is exact.
+    For several assets, `state_variance` has them on the last axis. The state of the diffusion is the spots, and
+    its step is exact.
 
     Attributes:
         asset_correlation: The correlation of the log-spots of several assets, of shape (assets, assets); None
-            where they are independent.
+            if independent.
 
     Examples:
         >>> from pricing.models import BlackScholes
@@ -37,7 +37,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
     asset_correlation: AbstractVar[Correlation | None]
 
     def deflator(self, t: Scalar, x: Numbers) -> Numbers:
-        """Return the discount factor: rates do not depend on the state."""
+        """Return the discount factor; rates do not depend on the state."""
         return jnp.broadcast_to(self.discount(t), x.shape)
 
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
@@ -52,9 +52,9 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
         total = self.state_variance(times)
         variance = jnp.diff(total, axis=0, prepend=jnp.zeros_like(total[:1]))
         length = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
-        moves = (length > 0.0).reshape(-1, *(1,) * (total.ndim - 1))  # a date may come twice
+        moves = (length > 0.0).reshape(-1, *(1,) * (total.ndim - 1))  # a date may be repeated
         variance = jnp.where(moves, variance, 0.0)
-        variance = jnp.where(variance < 0.0, jnp.nan, variance)  # no such law
+        variance = jnp.where(variance < 0.0, jnp.nan, variance)  # there is no such distribution
         variances = jnp.broadcast_to(variance[..., None], noise.shape)
         return LogSpotSteps(
             -0.5 * variances, variances, variances, jnp.zeros_like(variances), length

@@ -1,4 +1,4 @@
-"""The abstract models, and the abilities that a method may ask of them."""
+"""The abstract models, and the abilities that methods may require."""
 
 import abc
 import dataclasses
@@ -21,12 +21,12 @@ from ..results import RESULTS
 from .shapes import Correlation, Frequencies, Numbers, Steps, Times
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 Quotes = VolSurface | SmileQuotes | SwaptionVols
-"""Volatilities that a model may be fitted to."""
+"""Volatilities to which a model may be fitted."""
 
 Scalar = Float[Array, ""]
 Model = TypeVar("Model", bound="AbstractEquityModel")
@@ -34,7 +34,7 @@ Model = TypeVar("Model", bound="AbstractEquityModel")
 
 @runtime_checkable
 class Discounts(Protocol):
-    """A curve: anything that discounts, and that can be shifted in parallel."""
+    """A curve: an object that discounts and can be shifted in parallel."""
 
     def discount(self, t: Scalar) -> Scalar: ...
 
@@ -47,13 +47,13 @@ def flat_or_curve(
     constant: Callable[[str], Any] = real,
     **kwargs: Any,
 ) -> Any:
-    """Return a field holding a constant or an object with one of the given abilities (a curve, a surface).
+    """Return a field for a constant or an object with one of the given abilities (a curve, a surface).
 
     Args:
-        name: The field, as errors name it.
-        ability: The class or protocol, or several, of objects that may replace a number. All of its numbers
+        name: The name of the field in errors.
+        ability: The class or protocol, or several, of objects that may replace a number. All of their numbers
             must be finite.
-        constant: The field that a number would have, such as `non_negative`.
+        constant: The field for a number, such as `non_negative`.
         **kwargs: The other arguments of the field, such as a default.
 
     Returns:
@@ -77,15 +77,15 @@ def flat_or_curve(
 
 
 def is_flat(value: Any) -> bool:
-    """Return True if a number, a curve or a surface is flat in time whatever its numbers are.
+    """Return True if a number, a curve or a surface is flat in time for any values of its numbers.
 
-    A curve has a property `is_flat`; one without it is not known to be flat.
+    A curve without a property `is_flat` is assumed not to be flat.
 
     Args:
         value: The field that `flat_or_curve` converts.
 
     Returns:
-        True for a number, and for a curve of one pillar.
+        True for a number, and for a curve with one pillar.
 
     Examples:
         >>> from pricing import ZeroCurve
@@ -96,11 +96,11 @@ def is_flat(value: Any) -> bool:
 
 
 class AbstractModel(eqx.Module):
-    """A law of the market, which can discount and be shifted.
+    """A model of the market, which can discount and be shifted.
 
     Attributes:
-        underlying: The variable of Delta and Gamma: the spot of a model of one asset, the spots of a model of
-            several, the parallel level of the zero rates of a model of interest rates.
+        underlying: The variable of Delta and Gamma: the spot or spots of an equity model, the parallel level of
+            the zero rates of a rate model.
     """
 
     __repr__ = repr_with_numbers
@@ -109,18 +109,18 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def discount(self, t: Scalar) -> Scalar:
-        """Return today's value of 1 paid at t years."""
+        """Return today's value of 1 paid in t years."""
 
     @abc.abstractmethod
     def shifted(
         self, *, underlying: Number = 0.0, vol: Number = 0.0, rate: Number = 0.0
     ) -> "AbstractModel":
-        """Return the model after a shift of the underlying, of its volatility level and of all rates."""
+        """Return the model after shifts of the underlying, the volatility level and all rates."""
 
     @classmethod
     @abc.abstractmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        """Return the model of one underlying of a market, the rest of its fields being `parameters`."""
+        """Return the model of one underlying of a market, with `parameters` for its other fields."""
 
     @abc.abstractmethod
     def on_market(self, market: Market, name: str) -> Any:
@@ -129,26 +129,26 @@ class AbstractModel(eqx.Module):
     @classmethod
     @abc.abstractmethod
     def quotes_in(cls, market: Market) -> Mapping[str, Quotes]:
-        """Return the volatilities that such a model may be fitted to, by underlying."""
+        """Return the volatilities to which such a model may be fitted, by underlying."""
 
     def why_not_finite(self) -> RESULTS:
-        """Return the reason that a value under the model is not finite, as far as the model alone knows."""
+        """Return the reason, as far as the model determines it, why a value is not finite."""
         return RESULTS.non_finite
 
     def at_smile_point(self, place: tuple[Scalar, Scalar] | None) -> Any:
-        """Return the model as a contract of this (expiry, strike) sees it: a surface is read at the strike."""
+        """Return the model for a contract with this (expiry, strike): a surface is read at the strike."""
         del place
         return self
 
 
 class AbstractEquityModel(AbstractModel):
-    """Assets with spots, an interest rate and dividend yields, both continuously compounded.
+    """A model of assets with an interest rate and dividend yields, continuously compounded.
 
     Attributes:
         spot: The price of the asset, or the prices of several, of shape (assets,), in currency.
         rate: The interest rate per year, a number or a curve.
-        dividend_yield: The dividend yield of each asset less its cost of borrow, per year: a number or a curve,
-            whose discount factor is the number of assets today that grow to one.
+        dividend_yield: The dividend yield of each asset less its cost of borrow, per year: a number, or a curve
+            whose discount factor is the number of assets today that grows to one.
 
     Examples:
         >>> from pricing.models import BlackScholes
@@ -170,7 +170,7 @@ class AbstractEquityModel(AbstractModel):
 
     @jaxtape.no_inline
     def dividend_discount(self, t: Scalar) -> Numbers:
-        """Return the number of each asset that grows to one in t years by its dividend yield."""
+        """Return the number of each asset that grows to one in t years through its dividend yield."""
         return _discount(self.dividend_yield, t)
 
     @jaxtape.no_inline
@@ -187,7 +187,7 @@ class AbstractEquityModel(AbstractModel):
 
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractEquityModel":
-        """Return the model with its volatility level up by `vol` (per 1.00)."""
+        """Return the model with its volatility level shifted by `vol` (per 1.00)."""
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
@@ -204,7 +204,7 @@ class AbstractEquityModel(AbstractModel):
         surfaces: dict[str, Any] = {
             name: equity.surface
             for name, equity in market.equities.items()
-            if equity.dividends is None  # their vols are not those of the model's own process
+            if equity.dividends is None  # else quoted vols are not the process's
         }
         return surfaces
 
@@ -220,7 +220,7 @@ class YieldCurves(eqx.Module):
 
     @property
     def is_flat(self) -> bool:
-        """Whether each is flat in time."""
+        """Whether all yields are flat in time."""
         return all(is_flat(each) for each in self.yields)
 
     def discount(self, t: Scalar) -> Float[Array, " assets"]:
@@ -228,7 +228,7 @@ class YieldCurves(eqx.Module):
         return jnp.stack([_discount(each, t) for each in self.yields])
 
     def shifted(self, rate: Number) -> "YieldCurves":
-        """Return all of them up by `rate` (per 1.00)."""
+        """Return the yields shifted by `rate` (per 1.00)."""
         moved = (x.shifted(rate) if isinstance(x, Discounts) else x + rate for x in self.yields)
         return YieldCurves(tuple(moved))
 
@@ -237,36 +237,37 @@ def _market_fields(market: Market, name: str) -> dict[str, Any]:
     """Return spot, rate and dividend yield of an underlying.
 
     Raises:
-        ValueError: It pays dividends on known dates.
+        ValueError: The underlying pays dividends on known dates.
     """
     equity = market.asset(name)
     if equity.dividends is not None:
         raise ValueError(
-            f"{name} pays dividends on known dates, which the model would leave out: take "
-            "WithDividends.from_market, or put WithDividends(model, market.equities[name].dividends) around it"
+            f"{name} pays dividends on known dates, which the model would ignore: use "
+            f"WithDividends.from_market, or wrap it as WithDividends(model, "
+            f"market.equities[name].dividends)"
         )
     curve = market.curve(equity.curve)
     return {"spot": equity.spot, "rate": curve, "dividend_yield": equity.dividend_yield}
 
 
 class Joinable(AbstractEquityModel):
-    """Ability: models of one asset each, on one curve, make one model of them all."""
+    """Ability: single-asset models on one curve can be joined to a model of several assets."""
 
     @classmethod
     @abc.abstractmethod
     def joined(cls, models: Sequence[Any], asset_correlation: Correlation) -> Any:
-        """Return the model of several assets; asset_correlation: of the drivers of their log-spots."""
+        """Return the model of several assets; asset_correlation: that of the drivers of their log-spots."""
 
 
 class BlackVol(AbstractEquityModel):
-    """Ability: terminal spots are lognormal with one volatility for each expiry and strike."""
+    """Ability: terminal spots have an implied volatility for each expiry and strike."""
 
     @property
     @abc.abstractmethod
     def is_constant(self) -> bool:
-        """Whether rate and volatility are known to stay the same through the life of a contract.
+        """Whether rate and volatility are known to be constant in time.
 
-        It decides which methods apply, so it may depend on shapes, not on numbers.
+        It decides which methods apply, so it may depend on shapes but not on numbers.
         """
 
     @abc.abstractmethod
@@ -274,7 +275,7 @@ class BlackVol(AbstractEquityModel):
         """Return the implied volatility, annualised, for expiry t (years) and strike."""
 
     def smile(self, t: Scalar, strike: Scalar) -> tuple[Scalar, Scalar]:
-        """Return the implied volatility and its slope in strike, at a kink the mean of both sides."""
+        """Return the implied volatility and its slope in strike; at a kink, the mean of both slopes."""
         slope = lambda strike: jax.jvp(lambda k: self.black_vol(t, k), (strike,), (one,))[1]
         one, step = jnp.ones_like(strike), 4.0 * jnp.finfo(strike.dtype).eps
         sides = jnp.stack([strike * (1.0 - step), strike * (1.0 + step)])
@@ -282,9 +283,9 @@ class BlackVol(AbstractEquityModel):
 
 
 class GaussianState(AbstractModel):
-    """Ability: one Gaussian martingale x, x_0 = 0, explains the market: x_t ~ N(0, state_variance(t)).
+    """Ability: the market is a function of one Gaussian martingale x, x_0 = 0, x_t ~ N(0, state_variance(t)).
 
-    Increments of x are independent; values divided by the numeraire are martingales.
+    Increments of x are independent, and values divided by the numeraire are martingales.
 
     Examples:
         >>> from pricing.models import BlackScholes
@@ -302,10 +303,10 @@ class GaussianState(AbstractModel):
 
     @abc.abstractmethod
     def market_state(self, t: Scalar, x: Scalar) -> MarketState:
-        """Return the state of the market that a contract reads at t (years) in state x."""
+        """Return the market state for payoffs at t (years) in state x."""
 
     def anchored(self, horizon: Scalar) -> Any:
-        """Return the same market with the bond maturing at `horizon` (years) as numeraire, if rates move."""
+        """Return the same model with the bond maturing at `horizon` (years) as numeraire, if it has rates."""
         del horizon
         return self
 
@@ -319,23 +320,22 @@ class CharacteristicFunction(AbstractEquityModel):
 
     @abc.abstractmethod
     def total_variance(self, t: Scalar) -> Scalar:
-        """Return the mean of the integrated variance up to t: the scale of X squared."""
+        """Return the mean of the integrated variance up to t, the squared scale of X."""
 
     @abc.abstractmethod
     def tail_rate(self, t: Scalar) -> tuple[Scalar, Scalar]:
-        """Return (c, d) of E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
+        """Return (c, d) in E[exp(i u X)] ~ exp((-c + i d) u) for large real u."""
 
 
 class LogSpotSteps(NamedTuple):
     """Steps of log(S / forward), of shape (steps, paths), or (steps, assets, paths) for several assets.
 
-    Between two dates the variance moves as well, so the path between two known positions is a bridge with all
-    of the integrated variance, also where part of `variance` is explained by the variance path. All of them add
-    up over steps.
+    The variance also moves between two dates. The path between two known positions is a bridge with the full
+    integrated variance, even if the variance path explains part of `variance`. All fields add up over steps.
 
     Attributes:
-        mean: The mean of each step, given the variance path.
-        variance: The variance of each step, which is Gaussian given the variance path.
+        mean: The mean of each step given the variance path.
+        variance: The variance of each step given the variance path, which makes it Gaussian.
         bridge_variance: The integrated variance of each step.
         variance_change: The change of the instantaneous variance over each step.
         length: The length of each step, in years, of shape (steps,).
@@ -359,8 +359,8 @@ class LogSpotSteps(NamedTuple):
 class ConditionallyGaussian(AbstractEquityModel):
     """Ability: given its variance path, log(S_t / forward(t)) is a Gaussian walk with known steps.
 
-    The variance path is random, except for `LognormalSpots`; its noise moves the spot as well under a
-    `LocalVolatility`.
+    The variance path is random except for `LognormalSpots`; under a `LocalVolatility` its noise also moves the
+    spot.
     """
 
     @property
@@ -370,16 +370,16 @@ class ConditionallyGaussian(AbstractEquityModel):
 
     @abc.abstractmethod
     def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
-        """Return the steps that end at `times` (years, increasing), given normals for the variance path.
+        """Return the steps ending at `times` (years, increasing), given normals for the variance path.
 
-        They are relative to the forward, and do not depend on the spot itself but under a `LocalVolatility`.
+        They are relative to the forward, and depend on the spot only under a `LocalVolatility`.
         schedule: the checkpointing schedule of the steps (`jaxtape.scan`).
         """
 
     def walk_by_substeps(
         self, noise: Steps, times: Times, schedule: AbstractSchedule, substeps: int
     ) -> LogSpotSteps:
-        """Return the steps of `walk` added up, `substeps` at a time."""
+        """Return the steps of `walk` summed in groups of `substeps`."""
         joined = lambda x: jnp.sum(x.reshape(-1, substeps, *x.shape[1:]), axis=1)
         return jax.tree.map(joined, self.walk(noise, times, schedule))
 
@@ -391,10 +391,10 @@ class ConditionallyGaussian(AbstractEquityModel):
 def correlation_of(
     correlation: Float[Array, "rows columns"] | None, spot: Float[Array, " assets"]
 ) -> Correlation:
-    """Return a correlation matrix for the assets: the given one, or the identity.
+    """Return the correlation matrix of the assets: the given matrix, or the identity.
 
     Raises:
-        ValueError: It is of another number of assets.
+        ValueError: It has another number of assets.
     """
     if correlation is None:
         return jnp.eye(spot.size, dtype=spot.dtype)
@@ -407,7 +407,7 @@ def correlation_of(
 
 
 def stacked(models: Sequence[Model], **given: Any) -> Model:
-    """Return a model with the numbers of the models in a row, and the rate of the first."""
+    """Return a model with the stacked numbers of the models, and the rate of the first."""
     yields = tuple(model.dividend_yield for model in models)
     if any(isinstance(each, Discounts) for each in yields):
         given = {"dividend_yield": YieldCurves(yields), **given}

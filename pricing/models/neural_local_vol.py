@@ -1,4 +1,4 @@
-"""Neural local volatility: dS = (r - q) S dt + sigma(t, log(S / F(t))) S dW, with a network for sigma."""
+"""Neural local volatility: dS = (r - q) S dt + sigma(t, log(S / F(t))) S dW, with a neural network sigma."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,19 +20,19 @@ Points = Float[Array, " points"]
 _FEATURES = 3
 _FORTNIGHT = 0.02  # years: keeps the standardized log-moneyness finite today
 _MOST = 3.0  # vol is in (0, 3) per 1.00: bounded, so that the discounted spot is a true martingale
-_REACH, _NODES = 2.0, 161  # of k / sqrt(t + .02): its range, and nodes on it
+_REACH, _NODES = 2.0, 161  # the range of k / sqrt(t + .02), and the nodes on it
 _QUADRATURE = np.polynomial.legendre.leggauss(8)
 
 
 class VolNetwork(eqx.Module):
-    """A callable pytree, such as an `eqx.nn.MLP`, whose only leaves are arrays: its functions are static."""
+    """A callable pytree, such as an `eqx.nn.MLP`, with arrays as leaves and static functions."""
 
     arrays: PyTree[Array]
     rest: PyTree = eqx.field(static=True)
 
     @classmethod
     def of(cls, network: Callable[[Array], Array]) -> "VolNetwork":
-        """Return the network in two parts; one that already is in parts is unchanged."""
+        """Return the network partitioned into arrays and static parts; a partitioned one is unchanged."""
         if isinstance(network, VolNetwork):
             return network
         return cls(*eqx.partition(network, eqx.is_array))
@@ -45,17 +45,18 @@ class NeuralLocalVol(LocalVolatility):
     """One asset whose local volatility is a neural network of time and log-moneyness.
 
     sigma(t, k) = 3 sigmoid(logit(base_vol / 3) + shift + network(sqrt(t), k, k / sqrt(t + .02))),
-    k = log(S / F(t)), bounded and smooth. Euler's step of the log-spot has the mean -sigma^2 dt / 2, so every
-    path's discounted spot is a martingale step by step, whatever the network; every price is an expectation
-    under this one law, so no weights of the network admit an arbitrage. Cohen, Reisinger and Wang (2021) and
-    Gierjatowicz et al. (2020, sec. 3) calibrate such models.
+    k = log(S / F(t)), bounded and smooth. The Euler step of the log-spot has the mean -sigma^2 dt / 2, so for
+    any network the discounted spot is a martingale at every step. All prices are expectations under this one
+    measure, so no weights of the network admit arbitrage. Cohen, Reisinger and Wang (2021) and Gierjatowicz et
+    al. (2020, sec. 3) calibrate such models.
 
     Attributes:
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
-        network: From features, of shape (3,), to one number: any `eqx.Module`, of smooth activations.
+        network: The network from features, of shape (3,), to one number: any `eqx.Module` with smooth
+            activations.
         dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
-        base_vol: The vol where the network is 0, per 1.00, between 0 and 3.
+        base_vol: The vol when the network is 0, per 1.00, between 0 and 3.
 
     Examples:
         >>> import jax
@@ -85,14 +86,14 @@ class NeuralLocalVol(LocalVolatility):
         depth: int = 2,
         key: PRNGKeyArray,
     ) -> "NeuralLocalVol":
-        """Return the model with a fresh multilayer perceptron whose vol is `vol` everywhere, to train.
+        """Return the model with an untrained multilayer perceptron whose vol is `vol` everywhere.
 
         Args:
             spot: The price of the asset, in currency.
             rate: The interest rate per year.
             vol: The vol, per 1.00.
             dividend_yield: The dividend yield less the cost of borrow per year, a number or a curve.
-            width: The number of units of a hidden layer.
+            width: The number of units per hidden layer.
             depth: The number of hidden layers.
             key: The key of the random weights.
 
@@ -115,23 +116,23 @@ class NeuralLocalVol(LocalVolatility):
 
 
 class NeuralVariance(eqx.Module):
-    """Variances of the log-spot by a network."""
+    """Variances of the log-spot given by a network."""
 
     network: VolNetwork
     base_vol: Scalar
 
     def local_variance(self, start: Scalar, end: Scalar, k: Points) -> Points:
-        """Return sigma^2 at the middle of the step times its length."""
+        """Return sigma^2 at the midpoint of the step times its length."""
         return self.vol(0.5 * (start + end), k) ** 2 * (end - start)
 
     def total_variance(self, t: Scalar, k: Points) -> Points:
-        """Return the integral of sigma^2 to t at each k: the scale of the implied variance."""
+        """Return the integral of sigma^2 to t at each k, the scale of the implied variance."""
         nodes, weights = (jnp.asarray(x, k.dtype) for x in _QUADRATURE)
         squares = jax.vmap(lambda s: self.vol(s, k) ** 2)(0.5 * t * (1.0 + nodes))
         return 0.5 * t * (weights @ squares)
 
     def vol(self, t: Scalar, k: Points) -> Points:
-        """Return sigma(t, k): the network at the nodes, linear between them and flat beyond."""
+        """Return sigma(t, k): the network at the nodes, linear between and flat beyond them."""
         scale = jnp.sqrt(t + _FORTNIGHT)
         nodes = jnp.linspace(-_REACH, _REACH, _NODES, dtype=k.dtype)
         root = jnp.broadcast_to(jnp.sqrt(t), nodes.shape)

@@ -1,4 +1,4 @@
-"""The free parameters that a calibration may change, with bounds by change of variables."""
+"""The free parameters of a calibration, bounded by changes of variables."""
 
 import abc
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ Real = Float[Array, "..."]
 
 
 class AbstractTransform(eqx.Module):
-    """A smooth one-to-one map from the whole real line onto an open interval."""
+    """A smooth bijection from the real line onto an open interval."""
 
     @abc.abstractmethod
     def to_parameter(self, free: Real) -> Real:
-        """Return the parameter at a point of the real line."""
+        """Return the parameter for a point of the real line."""
 
     @abc.abstractmethod
     def to_free(self, parameter: Real) -> Real:
-        """Return the point of the real line for a parameter; infinite on the interval's ends."""
+        """Return the point of the real line for a parameter; infinite at the ends of the interval."""
 
     def of_field(self, field: Any) -> "AbstractTransform":
-        """Return the map for the numbers of this field of a model: the same, unless it reads more there."""
+        """Return the map for this field of a model: by default the map itself."""
         del field
         return self
 
@@ -88,7 +88,7 @@ class Logistic(AbstractTransform):
 
 
 class Identity(AbstractTransform):
-    """The whole line: parameter = free."""
+    """The real line: parameter = free."""
 
     def to_parameter(self, free: Real) -> Real:
         return free
@@ -98,10 +98,10 @@ class Identity(AbstractTransform):
 
 
 class ForwardVols(AbstractTransform):
-    """Vols of a term structure whose total variance rises: free = log of the vol between two pillar times.
+    """Vols of a term structure with increasing total variance: free = log of the forward vol.
 
     free_i = log(forward_i), forward_i^2 = (w_i - w_{i-1}) / (t_i - t_{i-1}), w_i = vol_i^2 t_i and t_0 = 0:
-    every point of the space is free of calendar arbitrage, and none needs a penalty. A number is its own
+    every point of the space is free of calendar arbitrage, without a penalty. A single number is its own
     forward vol.
 
     Attributes:
@@ -141,13 +141,13 @@ class ForwardVols(AbstractTransform):
 
 
 class FreeParameter(NamedTuple):
-    """A number of a model that quotes determine, or an array of them with these bounds and starts.
+    """A model parameter determined by quotes, or an array of parameters that share bounds and starts.
 
     Attributes:
-        transform: The map from the real line, on which an optimizer moves, onto the parameter's bounds.
-        start: The usual starting point.
-        low: The least random start.
-        high: The largest random start; between the two a start is uniform on the real line.
+        transform: The map from the real line, on which an optimizer works, onto the bounds of the parameter.
+        start: The default starting point.
+        low: The smallest random start.
+        high: The largest random start; between the bounds, starts are uniform on the real line.
 
     Examples:
         >>> from pricing.models import Heston
@@ -162,10 +162,10 @@ class FreeParameter(NamedTuple):
 
 
 class Calibratable(AbstractModel):
-    """Ability: some fields are free parameters, which a calibration determines from quotes.
+    """Ability: some fields are free parameters that a calibration determines from quotes.
 
     Attributes:
-        label: The name that a reader knows the model by.
+        label: The name of the model for readers.
         free_parameters: The free parameters by the names of their fields.
 
     Examples:
@@ -179,12 +179,12 @@ class Calibratable(AbstractModel):
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> Any:
-        """Return the model of one underlying of a market, where a search for its quotes starts."""
+        """Return the model of one underlying of a market as a starting point for calibration."""
         starts = {field: parameter.start for field, parameter in cls.free_parameters.items()}
         model, quotes = cls.from_market(market, name, **starts), cls.quotes_in(market)
         return model.starting_for(quotes[name]) if name in quotes else model
 
     def starting_for(self, quotes: Quotes) -> Any:
-        """Return the model from which a search for its own quotes starts: itself, unless they give a size."""
+        """Return the starting point of a calibration: by default the model itself, or one scaled to quotes."""
         del quotes
         return self

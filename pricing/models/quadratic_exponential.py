@@ -1,4 +1,4 @@
-"""Andersen's QE-M scheme for Heston: variance by matched moments, log-spot as a martingale.
+"""Andersen's QE-M scheme for Heston: moment-matched variance, martingale-corrected log-spot.
 
 Andersen (2008), Simple and efficient simulation of the Heston stochastic volatility model: variance
 sec. 3.2, log-spot eq. 33, martingale correction sec. 4.3.
@@ -22,11 +22,11 @@ _SWITCH = 1.5  # psi above which the exponential branch is taken; Andersen, sec.
 
 
 class QuadraticExponential(eqx.Module):
-    """Constants of one step of length dt."""
+    """The constants of a step of length dt."""
 
     decay: Scalar  # exp(-kappa dt)
     mean_pull: Scalar  # theta (1 - decay)
-    variance_slope: Scalar  # of Var[v'] in v
+    variance_slope: Scalar  # slope of Var[v'] in v
     variance_level: Scalar
     k1: Scalar
     k2: Scalar
@@ -37,7 +37,7 @@ class QuadraticExponential(eqx.Module):
     def of(
         cls, kappa: Scalar, theta: Scalar, xi: Scalar, rho: Scalar, dt: Scalar
     ) -> "QuadraticExponential":
-        """Return the constants with gamma_1 = gamma_2 = 1/2: integrated variances by the trapezoidal rule."""
+        """Return the constants with gamma_1 = gamma_2 = 1/2 (trapezoidal rule for integrated variance)."""
         decay = jnp.exp(-kappa * dt)
         lost = -jnp.expm1(-kappa * dt)
         drift = 0.5 * dt * (kappa * rho / xi - 0.5)
@@ -53,9 +53,9 @@ class QuadraticExponential(eqx.Module):
         )
 
     def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths, Paths]]:
-        """Return v' from v, by one standard normal z a path, and the log-spot's step.
+        """Return v' from v and one standard normal z per path, and the step of the log-spot.
 
-        The step is (mean, variance) given v and v', and the integrated variance (v + v') dt / 2.
+        The step consists of its mean and variance given v and v', and the integrated variance (v + v') dt / 2.
         """
         m = self.mean_pull + v * self.decay
         psi = (self.variance_level + v * self.variance_slope) / m**2
@@ -67,7 +67,7 @@ class QuadraticExponential(eqx.Module):
 
 
 class _Moments(NamedTuple):
-    """v' in units of its mean m, by the normal z; log E[exp(A v')], in x = A m; and their slopes."""
+    """v' over its mean m as a function of the normal z; log E[exp(A v')] of x = A m; and their slopes."""
 
     unit: Paths
     log_m: Paths
@@ -79,9 +79,9 @@ class _Moments(NamedTuple):
 
 @jax.custom_jvp
 def _matched(psi: Paths, x: Paths, z: Paths) -> tuple[Paths, Paths]:
-    """Return `unit` and `log_m` where v' has the variance psi m^2.
+    """Return `unit` and `log_m` for v' with variance psi m^2.
 
-    With derivatives of its own, a reverse sweep keeps these few numbers of a step, and not both branches.
+    With a custom derivative, a reverse sweep stores these few numbers per step instead of both branches.
     """
     return _moments(psi, x, z)[:2]
 
@@ -131,7 +131,7 @@ def _quadratic(psi: Paths, x: Paths, z: Paths) -> _Moments:
 
 
 def _exponential(psi: Paths, x: Paths, z: Paths) -> _Moments:
-    """Return the moments of v' = 0 with probability p, else exponential, of mean m / (1 - p)."""
+    """Return the moments of v', which is 0 with probability p, else exponential with mean m / (1 - p)."""
     p, alive = (psi - 1.0) / (psi + 1.0), 2.0 / (psi + 1.0)
     survival = normal_law.cdf(-z)  # 1 - U
     positive = survival < alive

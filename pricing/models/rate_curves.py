@@ -1,4 +1,4 @@
-"""Rates on a curve that discounts and another that gives floating rates: the ability, and curves alone."""
+"""Rates on a discount curve and a forward curve: the ability, and a model of curves without volatility."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from .rates import AbstractRateModel, growth_on, shifted_curve
 from .shapes import Numbers
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
@@ -24,15 +24,15 @@ def _converted(value: Any) -> Any:
 
 
 def curve_or_none() -> Any:
-    """Return a field holding a curve, a flat rate or None."""
+    """Return a field for a curve, a flat rate or None."""
     return eqx.field(converter=_converted, default=None)
 
 
 class ProjectedRates(AbstractRateModel):
-    """Ability: floating rates are of a curve of their own, or of the one that discounts.
+    """Ability: floating rates come from a forward curve, or from the discount curve.
 
     Attributes:
-        forward_curve: The curve of the floating rates; None: the curve that discounts.
+        forward_curve: The curve of the floating rates; None for the discount curve.
 
     Examples:
         >>> from pricing import RateCurves
@@ -48,12 +48,12 @@ class ProjectedRates(AbstractRateModel):
 
     @property
     def dtype(self) -> Any:
-        """The type of the numbers."""
+        """The dtype of the numbers."""
         return self.vol.dtype
 
     @property
     def underlying(self) -> Numbers:
-        """0 for the level of the zero rates of each curve: one, or two where the forwards have their own."""
+        """The shifts of the zero rates of each curve, all 0: one, or two with a forward curve."""
         return jnp.zeros((2,) if self.has_forward_curve else (), self.dtype)
 
     def growth(self, start: Numbers, end: Numbers) -> Numbers:
@@ -84,16 +84,16 @@ class ProjectedRates(AbstractRateModel):
 
 
 class RateCurves(ProjectedRates):
-    """Curves without a law: swaps, basis swaps and FRAs are valued, and no option is.
+    """Curves without volatility, for swaps, basis swaps and FRAs, but not for options.
 
-    The floating rate of a period is the forward rate of the curve of forwards, and payments are discounted on
-    the other: no convexity, and no spread between both that moves (Henrard, *Interest Rate Modelling in the
-    Multi-Curve Framework*, 2014, chapter 2).
+    The floating rate of a period is the forward rate on the forward curve, and payments are discounted on the
+    discount curve, without convexity and with a deterministic spread between both (Henrard, *Interest Rate
+    Modelling in the Multi-Curve Framework*, 2014, chapter 2).
 
     Attributes:
-        curve: The curve that discounts: zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
-        forward_curve: The curve of the floating rates; None: the curve that discounts.
-        other_curve: The curve of the other floating leg of basis swaps, a third one; or None.
+        curve: The discount curve: zero rates (`ZeroCurve`) or one flat rate, continuous, per year.
+        forward_curve: The curve of the floating rates; None for the discount curve.
+        other_curve: The curve of the other floating leg of basis swaps, a third curve, or None.
 
     Raises:
         ValueError: There is an other_curve without a forward_curve.

@@ -1,4 +1,4 @@
-"""The abstract model of interest rates, and the ability to price bonds from one Gaussian state."""
+"""The abstract interest-rate model, and abilities of Gaussian models."""
 
 import abc
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from .model import AbstractModel, Discounts, GaussianState, Scalar
 from .shapes import Numbers
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 def discount_on(curve: Any, t: Numbers) -> Numbers:
-    """Return the discount factor of a curve, or of a flat rate."""
+    """Return the discount factor on a curve, or at a flat rate."""
     return curve.discount(t) if isinstance(curve, Discounts) else jnp.exp(-curve * t)
 
 
@@ -33,18 +33,18 @@ def growth_on(curve: Any, start: Numbers, end: Numbers) -> Numbers:
 
 
 def shifted_curve(curve: Any, by: Number) -> Any:
-    """Return a curve, or a flat rate, with every zero rate up by a number."""
+    """Return a curve, or a flat rate, with all zero rates shifted by a number."""
     return curve.shifted(by) if isinstance(curve, Discounts) else curve + by
 
 
 class AbstractRateModel(AbstractModel):
-    """Rates that start from today's curve.
+    """A model of rates that starts from today's curve.
 
-    The underlying is the parallel level of the zero rates, 0 where the curve is as given.
+    The underlying is the parallel shift of the zero rates, 0 for the given curve.
 
     Attributes:
         curve: An object that discounts, or a flat, continuously compounded rate.
-        vol: The volatility level that a shift of volatility moves.
+        vol: The volatility level, which a shift of volatility moves.
     """
 
     curve: AbstractVar[Any]
@@ -56,28 +56,28 @@ class AbstractRateModel(AbstractModel):
 
     @property
     def has_forward_curve(self) -> bool:
-        """Whether floating rates are of another curve than the one that discounts."""
+        """Whether floating rates come from another curve than the discount curve."""
         return False
 
     def discount(self, t: Numbers) -> Numbers:
         return discount_on(self.curve, t)
 
     def growth(self, start: Numbers, end: Numbers) -> Numbers:
-        """Return P(start) / P(end) on the curve of the floating rates: 1 + accrual times the forward rate.
+        """Return P(start) / P(end) on the forward curve: 1 + accrual times the forward rate.
 
         Args:
-            start: When the period begins, in years.
-            end: When it ends, in years; before the start, the growth is the inverse.
+            start: The start of the period in years.
+            end: The end of the period in years; if it is before the start, the growth is the inverse.
         """
         return growth_on(self.curve, start, end)
 
     def growth_at(self, place: Numbers, start: Numbers, end: Numbers) -> Numbers:
-        """Return P(start) / P(end) on one of the curves; NaN at a place that has none.
+        """Return P(start) / P(end) on one of the curves; NaN if there is no such curve.
 
         Args:
-            place: The place of the curve: 0, the one that discounts; 1, the one of the floating rates.
-            start: When the period begins, in years.
-            end: When it ends, in years.
+            place: The index of the curve: 0 for the discount curve, 1 for the forward curve.
+            start: The start of the period in years.
+            end: The end of the period in years.
         """
         found = jnp.where(place < 0.5, growth_on(self.curve, start, end), self.growth(start, end))
         return jnp.where(place < 1.5, found, jnp.nan)
@@ -103,11 +103,11 @@ class AbstractRateModel(AbstractModel):
 
     @abc.abstractmethod
     def with_vol_shift(self, vol: Number) -> "AbstractRateModel":
-        """Return the model with its volatility level up by `vol` (per 1.00)."""
+        """Return the model with its volatility level shifted by `vol` (per 1.00)."""
 
 
 class BondState(AbstractRateModel, GaussianState):
-    """Ability: every bond is a known function of the one Gaussian state.
+    """Ability: every bond is a known function of a single Gaussian state.
 
     Examples:
         >>> from pricing.models import HullWhite
@@ -130,7 +130,7 @@ class BondState(AbstractRateModel, GaussianState):
 class GaussianFactors(AbstractRateModel):
     """Ability: r = sum_i x_i + phi(t), dx_i = -a_i x_i dt + sigma_i dW_i, fitted to today's curve.
 
-    With x less its mean under the measure of the bond that matures at t, x ~ N(0, V(t)), and
+    Let x be centred under the measure of the bond maturing at t. Then x ~ N(0, V(t)), and
     P(t, T) = P(0, T) / P(0, t) exp(-b . x - b . V(t) b / 2), b_i = (1 - e^{-a_i (T - t)}) / a_i.
 
     Examples:
@@ -152,16 +152,16 @@ class GaussianFactors(AbstractRateModel):
     def slopes(
         self, t: Scalar, maturities: Float[Array, " bonds"]
     ) -> Float[Array, "bonds factors"]:
-        """Return b of each bond: minus the derivatives of log P(t, T) in x (years)."""
+        """Return b for each bond: minus the derivatives of log P(t, T) to x (years)."""
         left = (maturities - t)[:, None]
         return left * mean_exponential(-self.mean_reversions[None, :] * left)
 
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(7)  # for |y| < 1 exact to 1e-19
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(7)  # exact to 1e-19 for |y| < 1
 
 
 def mean_exponential(y: Numbers) -> Numbers:
-    """Return (exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1], smooth at 0 with all derivatives."""
+    """Return (exp(y) - 1) / y, the mean of exp(s y) over s in [0, 1], smooth at 0."""
     small = jnp.abs(y) < 1.0
     inside, outside = jnp.where(small, y, 0.0), jnp.where(small, 1.0, y)
     points, weights = (

@@ -1,4 +1,4 @@
-"""SABR for each expiry: dF = a F^beta dW, da = nu a dB, d<W, B> = rho dt, of the forward F to that expiry."""
+"""SABR at each expiry: dF = a F^beta dW, da = nu a dB, d<W, B> = rho dt, for the forward F to that expiry."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,17 +22,17 @@ Expiries = Float[Array, " expiries"]
 
 
 class Sabr(BlackVol, Calibratable):
-    """One asset with a SABR smile at each expiry, with parameters of its own.
+    """One asset with a SABR smile and its own parameters at each expiry.
 
     dF = a F^beta dW, da = nu a dB, a_0 = alpha, d<W, B> = rho dt, by the implied vol of Hagan et al. (2002),
-    eq. 2.17a, with the leading term of Obloj (2008), eq. 3 (`sabr_vol`). Between the expiries the total
-    variance vol^2 t is linear in time at the same moneyness, strike / forward; before the first and after the
-    last the vol is flat in time there. Delta and Gamma hold alpha, beta, rho and nu: the smile moves with the
+    eq. 2.17a, with the leading term of Obloj (2008), eq. 3 (`sabr_vol`). Between expiries the total variance
+    vol^2 t is linear in time at fixed moneyness, strike / forward; before the first and after the last expiry
+    the vol is flat in time. Delta and Gamma keep alpha, beta, rho and nu fixed: the smile moves with the
     forward.
 
-    What reads the spot at one time alone is valued under the law of that spot, a digital with the slope of the
-    smile at its strike. Continuous barriers, paths and early exercise are not priced. A vol that the expansion
-    does not give (it is not above 0) is NaN.
+    A payoff of the spot at a single time is valued under the implied distribution, a digital with the slope of
+    the smile at its strike. Continuous barriers, path payoffs and early exercise are not priced. Where the
+    expansion is not above 0, the vol is NaN.
 
     Attributes:
         spot: The price of the asset, in currency.
@@ -42,11 +42,11 @@ class Sabr(BlackVol, Calibratable):
             shape (expiries,), as are rho and nu.
         rho: The correlation of forward and volatility, in (-1, 1).
         nu: The volatility of volatility per square root of a year.
-        beta: The exponent, in [0, 1], of all expiries; 1 is lognormal, 0 normal. A calibration holds it.
+        beta: The exponent, in [0, 1], for all expiries; 1 is lognormal, 0 normal. A calibration keeps it fixed.
         dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Raises:
-        ValueError: alpha, rho or nu has not one number for each expiry.
+        ValueError: alpha, rho or nu does not have one number for each expiry.
 
     Examples:
         >>> from pricing import Digital, Sabr, price
@@ -88,13 +88,13 @@ class Sabr(BlackVol, Calibratable):
         return vol_between(t, times, smile)
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        """Return the model with alpha F^(beta - 1), the leading vol at the money, up by `vol` everywhere."""
+        """Return the model with alpha F^(beta - 1), the leading at-the-money vol, shifted by `vol`."""
         per_vol = self._forwards ** (1.0 - self.beta)
         return replace(self, alpha=self.alpha + vol * per_vol)
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> "Sabr":
-        """Return the lognormal model (beta = 1) on the expiries that are quoted, where a search starts."""
+        """Return the lognormal model (beta = 1) on the quoted expiries as a starting point."""
         expiries = market.equities[name].surface.expiries
         starts = {
             field: jnp.full_like(expiries, parameter.start)
@@ -104,7 +104,7 @@ class Sabr(BlackVol, Calibratable):
         return model.starting_for(market.equities[name].surface)
 
     def starting_for(self, quotes: Quotes) -> "Sabr":
-        """Return the model with alpha F^(beta - 1) at the vol at the money of each expiry."""
+        """Return the model with alpha F^(beta - 1) equal to the at-the-money vol at each expiry."""
         found = AtTheMoney.of(quotes, self) if not isinstance(quotes, SwaptionVols) else None
         if found is None:
             return self

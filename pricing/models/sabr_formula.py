@@ -31,12 +31,12 @@ def sabr_vol(
     I0 = a u / sinh(u) z / chi(z), chi(z) = log((sqrt(1 - 2 rho z + z^2) + z - rho) / (1 - rho)),
     I1 = (1 - beta)^2 a^2 / 24 + rho beta nu a / 4 + (2 - 3 rho^2) nu^2 / 24.
 
-    "obloj": z = nu x sinh(u) / (u a), by which I0 is exact as expiry -> 0: Obloj (2008), eq. 3. "hagan":
+    "obloj": z = nu x sinh(u) / (u a), with which I0 is exact as expiry -> 0: Obloj (2008), eq. 3. "hagan":
     z = nu x / a, and sinh(u) / u to fourth order, as first published: Hagan, Kumar, Lesniewski and Woodward
-    (2002), eq. 2.17a. The two are the same where beta = 1, and at the money.
+    (2002), eq. 2.17a. The two agree for beta = 1, and at the money.
 
-    Both are expansions for small nu^2 expiry and a^2 expiry. I1 is that at the money for every strike, and far
-    from the money the vols imply arbitrage.
+    Both are expansions for small nu^2 expiry and a^2 expiry. I1 is the at-the-money correction for every
+    strike; far from the money the vols imply arbitrage.
 
     Args:
         forward: F, above 0, in any unit.
@@ -45,11 +45,11 @@ def sabr_vol(
         alpha: The initial volatility of F^beta, above 0, in units of the forward to the power 1 - beta.
         beta: The exponent, in [0, 1].
         rho: The correlation, in (-1, 1).
-        nu: The volatility of volatility per square root of a year, not below 0.
-        leading: Whose leading term: "obloj" or "hagan".
+        nu: The volatility of volatility per square root of a year, at least 0.
+        leading: The leading term: "obloj" or "hagan".
 
     Returns:
-        The volatility, annualised. NaN, with NaN derivatives, where the expansion is not above 0.
+        The annualised volatility; NaN, with NaN derivatives, where the expansion is not above 0.
 
     Raises:
         ValueError: There is no such leading term.
@@ -83,11 +83,11 @@ def sabr_vol(
 
 
 def _distance_over(z: Real, rho: Real) -> Real:
-    """Return chi(z) / z, smooth through z = 0, where it is 1, and true as rho -> -1 or 1.
+    """Return chi(z) / z, smooth through z = 0, where it is 1, and accurate as rho -> -1 or 1.
 
     With D = sqrt(1 - 2 rho z + z^2) and p = rho (rho - z), chi(z) = asinh(z h) by the addition theorem of
-    asinh, h = (1 + q) / (1 + D) and q = (D - p) / (1 - rho^2) = (1 + (rho - z)^2) / (D + p): of these two, the
-    one without cancellation. Each holds on both sides of p = 0.
+    asinh, with h = (1 + q) / (1 + D) and q = (D - p) / (1 - rho^2) = (1 + (rho - z)^2) / (D + p), whichever has
+    no cancellation. Both hold on either side of p = 0.
     """
     gap, rest = rho - z, (1.0 - rho) * (1.0 + rho)
     root = jnp.sqrt(gap * gap + rest)
@@ -112,9 +112,9 @@ def _asinh_over(x: Real) -> Real:
 def _even_quotient(
     function: Callable[[Real], Real], x: Real, series: Sequence[float], edge: float
 ) -> Real:
-    """Return function(x) / x of an odd function: within the edge, a series in x^2, for its derivatives too.
+    """Return function(x) / x for an odd function; a series in x^2 within the edge keeps derivatives accurate.
 
-    Both sides hold a little beyond the edge, so that it does not matter how a test of x is rounded.
+    Both forms hold slightly beyond the edge, so rounding in the comparison does not matter.
     """
     inside = clipped(x, -1.1 * edge, 1.1 * edge)
     outside = larger(jnp.abs(x), 0.9 * edge)

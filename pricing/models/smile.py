@@ -1,4 +1,4 @@
-"""Total variances of a surface of vols, smooth in strike: a natural cubic spline for each expiry."""
+"""Total variances of a vol surface, smooth in strike: a natural cubic spline at each expiry."""
 
 import equinox as eqx
 import jax
@@ -15,12 +15,12 @@ Quotes = Float[Array, "expiries strikes"]
 
 
 class Smile(eqx.Module):
-    """w(t, k), the implied variance to t years at k = log(strike / forward(t)), linear in t at each k.
+    """w(t, k), the total implied variance to t years at k = log(strike / forward(t)), linear in t.
 
-    For one expiry i, w_i(k) = level + slope k + sum_j bends_j |k - nodes_j|^3, whose second derivative is
-    continuous and vanishes at the outer quotes. Beyond these, w continues at their slope and levels off, along
-    edge + width tanh((k - edge) / width), to no less than half of the outer quote. Before the first and beyond
-    the last expiry the vol is flat in t.
+    At expiry i, w_i(k) = level + slope k + sum_j bends_j |k - nodes_j|^3, whose second derivative is
+    continuous and vanishes at the outer quotes. Beyond these, w continues with their slope and levels off like
+    edge + width tanh((k - edge) / width), to at least half of the outer quote. Before the first and after the
+    last expiry the vol is flat in t.
     """
 
     expiries: Expiries
@@ -34,7 +34,7 @@ class Smile(eqx.Module):
     def through(cls, expiries: Expiries, nodes: Quotes, variances: Quotes) -> "Smile":
         """Interpolate quotes; nodes: log(strike / forward); variances: vol^2 t.
 
-        An expiry with fewer quotes than others repeats its last one.
+        An expiry with fewer quotes than others repeats its last quote.
         """
         bends, level, slope = jax.vmap(_spline)(nodes, variances)
         free = cls(expiries, nodes, bends, level, slope, jnp.zeros((2, expiries.size), level.dtype))
@@ -49,7 +49,7 @@ class Smile(eqx.Module):
         return eqx.tree_at(lambda smile: smile.widths, free, widths)
 
     def variances(self, k: Points) -> Float[Array, "expiries points"]:
-        """Return w_i(k) of every expiry."""
+        """Return w_i(k) for every expiry."""
 
         def of_expiry(nodes, bends, level, slope, widths):
             low, high = nodes[0], nodes[-1]
@@ -81,11 +81,11 @@ class Smile(eqx.Module):
         return self.weights(t) @ self.variances(k)
 
     def step(self, start: Scalar, end: Scalar, k: Points) -> tuple[Points, Points]:
-        """Return Dupire's local variance over a step, in two parts whose quotient it is: (growth, density).
+        """Return the numerator and denominator of Dupire's local variance over a step: (growth, density).
 
-        growth: the growth of w from `start` to `end` (years) at k; density: at the step's middle, the density
-            of the log-spot over a lognormal one, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1 / 4) + w'' / 2
-            (Gatheral 2006, eq. 1.10). Both are positive where the quotes have no arbitrage.
+        growth: the growth of w from `start` to `end` (years) at k; density: the ratio of the density of the
+            log-spot to a lognormal one at the midpoint of the step, (1 - k w' / 2 w)^2 - (w' / 2)^2 (1 / w + 1
+            / 4) + w'' / 2 (Gatheral 2006, eq. 1.10). Both are positive if the quotes have no arbitrage.
         """
         middle = self.weights(0.5 * (start + end))
         growing = self.weights(end) - self.weights(start)
@@ -107,10 +107,10 @@ class Smile(eqx.Module):
 
 
 def _spline(nodes: Float[Array, " n"], values: Float[Array, " n"]):
-    """Return bends, level and slope: linear at both ends, so the bends have no sum and no first moment.
+    """Return bends, level and slope; linear ends make the sum and first moment of the bends 0.
 
-    The second derivatives at the nodes solve a tridiagonal system; a bend is a jump of the third one over 12.
-    Both are 0 at a last node that is repeated.
+    The second derivatives at the nodes solve a tridiagonal system; a bend is a jump of the third derivative
+    over 12. Both are 0 at a repeated last node.
     """
     repeats = jnp.diff(nodes) == 0.0
     gaps = jnp.where(repeats, 1.0, jnp.diff(nodes))

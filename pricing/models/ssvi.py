@@ -1,4 +1,4 @@
-"""SSVI: a surface of vols without arbitrage, of few parameters (Gatheral and Jacquier 2014)."""
+"""SSVI: an arbitrage-free vol surface with few parameters (Gatheral and Jacquier 2014)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,28 +17,29 @@ from .parameters import Calibratable, ForwardVols, FreeParameter, Logistic, Tanh
 
 
 class Ssvi(BlackVol, Calibratable):
-    """One asset with a surface of vols that admits no arbitrage, whatever its parameters are.
+    """One asset with a vol surface that is free of arbitrage for all parameters.
 
     The total variance vol^2 t at k = log(strike / forward(t)) is
 
         w = theta / 2 (1 + rho phi k + sqrt((phi k + rho)^2 + 1 - rho^2)),
         phi = eta theta^-power (1 + theta)^(power - 1),   eta = 2 curvature / (1 + |rho|),
 
-    theta the total variance at the forward: Gatheral and Jacquier (2014), eq. 4.1 and 4.5. With rising theta, a
-    power up to 1/2 and a curvature up to 1 there is no calendar and no butterfly arbitrage (their theorems 4.1
-    and 4.2). Delta and Gamma hold the parameters: the smile moves with the forward.
+    with theta the total variance at the forward: Gatheral and Jacquier (2014), eq. 4.1 and 4.5. If theta
+    increases, power <= 1/2 and curvature <= 1, there is no calendar or butterfly arbitrage (their theorems 4.1
+    and 4.2). Delta and Gamma keep the parameters fixed: the smile moves with the forward.
 
-    What reads the spot at one time alone is valued under the law of that spot. For paths take `surface`, the
-    vols as quotes, as the vol of `BlackScholes` or the surface of `LocalVol`: this is how quotes with an
-    arbitrage are smoothed.
+    A payoff of the spot at a single time is valued under the implied distribution. For path payoffs use
+    `surface`, the vols as quotes, as the vol of `BlackScholes` or the surface of `LocalVol`; this smooths
+    quotes that have an arbitrage.
 
     Attributes:
         spot: The price of the asset, in currency.
         rate: The interest rate per year, continuous, a number or a curve.
-        at_the_money: The vol at the forward by time, whose total variance rises: a number or a `VolCurve`.
+        at_the_money: The at-the-money-forward vol by time, with increasing total variance: a number or a
+            `VolCurve`.
         rho: The skew, in (-1, 1).
-        curvature: The share of the largest curvature without arbitrage, in (0, 1).
-        power: The power by which the curvature falls with theta, in (0, 1/2).
+        curvature: The curvature as a fraction of the largest arbitrage-free curvature, in (0, 1).
+        power: The power of the decay of the curvature with theta, in (0, 1/2).
         dividend_yield: The dividend yield less the cost of borrow per year, continuous, a number or a curve.
 
     Examples:
@@ -81,28 +82,28 @@ class Ssvi(BlackVol, Calibratable):
         return jnp.sqrt(self.total_variance(t, jnp.log(strike / self.forward(t))) / t)
 
     def surface(self, expiries: Number, strikes: Number) -> VolSurface:
-        """Return the vols at expiries (years) and strikes, as quotes without arbitrage.
+        """Return the vols at expiries (years) and strikes, as arbitrage-free quotes.
 
         Args:
             expiries: The expiries in years, of shape (expiries,).
             strikes: The strikes in units of the spot, of shape (strikes,).
 
         Returns:
-            The surface, to read as quotes are read.
+            The surface, for use in place of quotes.
         """
         times, levels = (jnp.asarray(x, self.spot.dtype) for x in (expiries, strikes))
         at_strikes = jax.vmap(self.black_vol, in_axes=(None, 0))
         return VolSurface(times, levels, jax.vmap(at_strikes, in_axes=(0, None))(times, levels))
 
     def with_vol_shift(self, vol: Number) -> AbstractEquityModel:
-        """Return the model with the vol at the forward up by `vol` at all times."""
+        """Return the model with the at-the-money-forward vol shifted by `vol` at all times."""
         terms = self.at_the_money
         moved = terms.shifted(vol) if isinstance(terms, VolCurve) else terms + vol
         return replace(self, at_the_money=moved)
 
     @classmethod
     def starting_on(cls, market: Market, name: str) -> "Ssvi":
-        """Return the model on the expiries that are quoted, where a search starts."""
+        """Return the model on the quoted expiries as a starting point."""
         starts = {field: free.start for field, free in cls.free_parameters.items()}
         expiries = market.equities[name].surface.expiries
         starts["at_the_money"] = VolCurve(expiries, jnp.full_like(expiries, 0.2))  # pyright: ignore
@@ -110,7 +111,7 @@ class Ssvi(BlackVol, Calibratable):
         return model.starting_for(market.equities[name].surface)
 
     def starting_for(self, quotes: Quotes) -> "Ssvi":
-        """Return the model with the quoted vols at the money, raised where their total variance would fall."""
+        """Return the model with the quoted at-the-money vols, raised where total variance would decrease."""
         found = AtTheMoney.of(quotes, self) if not isinstance(quotes, SwaptionVols) else None
         if found is None:
             return self

@@ -1,4 +1,4 @@
-"""The abilities of a variance that is random: its means, and a diffusion with a scheme that steps it."""
+"""Abilities of stochastic variance: its means, and a diffusion with a simulation scheme."""
 
 import abc
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -19,7 +19,7 @@ from .model import ConditionallyGaussian, LogSpotSteps, Scalar, correlation_of
 from .shapes import Correlation, Steps, Times
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
@@ -28,14 +28,15 @@ Paths = Float[Array, "*assets paths"]
 
 _WHY_ONCE = (
     "Paths of the variance have a kink where it reaches zero: their second derivative in the model's "
-    "parameters is wrong. Differentiate once, or take Fourier() for volga."
+    "parameters is wrong. Differentiate once, or use Fourier() for volga."
 )
 
 
 class MeanVariance(ConditionallyGaussian):
-    """Ability: the variance of the one asset is random, and its mean is known at any time.
+    """Ability: the variance of a single asset is random, with a known mean at any time.
 
-    exp(mean + variance / 2) of the steps of a walk has mean 1, and its variances have these means, exactly.
+    For the steps of a walk, exp(mean + variance / 2) has mean exactly 1, and variances have exactly these
+    means.
 
     Attributes:
         initial_variance: Today's variance, per year.
@@ -50,11 +51,11 @@ class MeanVariance(ConditionallyGaussian):
 
     @abc.abstractmethod
     def mean_variance(self, variance: Variance, t: Float[Array, "..."]) -> Variance:
-        """Return the mean of the instantaneous variance t years after it was `variance`."""
+        """Return the mean of the instantaneous variance after t years, starting from `variance`."""
 
     @abc.abstractmethod
     def mean_integral(self, variance: Variance, t: Float[Array, "..."]) -> Variance:
-        """Return the mean of its integral over those t years; affine in `variance`."""
+        """Return the mean of its integral over t years, starting from `variance`; affine in `variance`."""
 
     def total_variance(self, t: Scalar) -> Scalar:
         """Return the mean of the integrated variance from today to t (years)."""
@@ -63,12 +64,13 @@ class MeanVariance(ConditionallyGaussian):
 
 @runtime_checkable
 class VarianceScheme(Protocol):
-    """A step of the variance: a pytree of constants, for one length of step or, stacked, for several."""
+    """A step of the variance: a pytree of constants, for one step length or, stacked, for several."""
 
     def step(self, v: Paths, z: Paths) -> tuple[Paths, tuple[Paths, Paths, Paths]]:
-        """Return the next variance, by one standard normal z a path, and the log-spot's step given both.
+        """Return the next variance, from one standard normal z per path, and the step of the log-spot.
 
-        That is (mean, variance), Gaussian, and the integrated variance; exp(mean + variance / 2) has mean 1.
+        The step consists of the Gaussian mean and variance given both variances, and the integrated variance;
+        exp(mean + variance / 2) has mean 1.
         """
         ...
 
@@ -76,15 +78,15 @@ class VarianceScheme(Protocol):
 class StochasticVariance(MeanVariance, Diffusion):
     """Ability: dS = (r - q) S dt + sqrt(v) S dW, dv = a(v) dt + b(v) dB, d<W, B> = rho dt.
 
-    Several assets have arrays in place of numbers, and `asset_correlation` R. With B the drivers of the
-    variances, of correlation R, W_i = rho_i B_i + sqrt(1 - rho_i^2) Z_i, Z also of correlation R and
+    Several assets have arrays in place of numbers, and an `asset_correlation` R. The drivers B of the variances
+    have correlation R, and W_i = rho_i B_i + sqrt(1 - rho_i^2) Z_i, where Z also has correlation R and is
     independent of B.
 
-    The state of the diffusion, of one asset, is (spot, variance); its driver is (B, Z).
+    The state of the diffusion of a single asset is (spot, variance); its driver is (B, Z).
 
     Attributes:
-        correlation: rho, in [-1, 1], of each asset.
-        asset_correlation: R, of shape (assets, assets); None where assets are independent.
+        correlation: rho, in [-1, 1], for each asset.
+        asset_correlation: R, of shape (assets, assets); None if assets are independent.
 
     Examples:
         >>> from pricing.models import Heston
@@ -106,7 +108,7 @@ class StochasticVariance(MeanVariance, Diffusion):
 
     @abc.abstractmethod
     def spot_covariance(self, v: Variance) -> Variance:
-        """Return rho b(v) sqrt(v), the covariance of the variance with the log-spot, per year."""
+        """Return rho b(v) sqrt(v), the covariance of variance and log-spot, per year."""
 
     @abc.abstractmethod
     def highest_variance(self, t: Scalar) -> Scalar:
@@ -121,7 +123,7 @@ class StochasticVariance(MeanVariance, Diffusion):
         return correlation_of(self.asset_correlation, self.spot)
 
     def walk(self, noise: Steps, times: Times, schedule: AbstractSchedule) -> LogSpotSteps:
-        """Return steps by `variance_scheme`, whose samples may be differentiated once.
+        """Return the steps of `variance_scheme`. Samples may be differentiated once.
 
         Variances of several assets are driven by normals with the assets' correlation.
         """
@@ -135,7 +137,7 @@ class StochasticVariance(MeanVariance, Diffusion):
         lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
         rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
         lengths = jnp.where(lengths > rounding, lengths, 0.0)
-        moves = lengths > 0.0  # a date that comes twice is a step of no length
+        moves = lengths > 0.0  # a repeated date is a step of length 0
         schemes = jax.vmap(self.variance_scheme)(jnp.where(moves, lengths, 1.0))
 
         def variance_walk(start, schemes, moves, noise):
@@ -158,7 +160,8 @@ class StochasticVariance(MeanVariance, Diffusion):
     def state0(self) -> State:
         if self.spot.ndim:
             raise TypeError(
-                f"{type(self).__name__} of {self.spot.size} assets has no diffusion yet: give one of one asset"
+                f"{type(self).__name__} of {self.spot.size} assets has no diffusion yet: give a "
+                f"model of one asset"
             )
         return jnp.stack([self.spot, self.initial_variance])
 
@@ -186,5 +189,5 @@ class StochasticVariance(MeanVariance, Diffusion):
 
 
 def _beside_paths(parameter: Array) -> Array:
-    """Return one number for each asset with an axis for the paths; a single number as it is."""
+    """Return numbers for several assets with an added axis for paths; a single number unchanged."""
     return parameter[..., None] if parameter.ndim else parameter

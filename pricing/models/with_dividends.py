@@ -25,27 +25,27 @@ _DIVIDENDS = Dividends, "Dividends(times, cash=...)"
 class WithDividends(AbstractEquityModel):
     """A model of one asset that pays dividends on known dates.
 
-    Let R(t) be the growth of the asset by rate, dividend yield and proportional dividends, and b(t) the value
-    at t of the cash paid after t, discounted by R.
+    Let R(t) be the growth factor of the asset from rate, dividend yield and proportional dividends, and b(t)
+    the value at t of the cash paid after t, discounted with R.
 
-    "escrowed", the default: S_t = X_t + b(t), with X the model's own process from X_0 = S_0 - b(0) with the
-    forward R(t) X_0. All dividends that are known are in b, so that one process gives the options of all
-    expiries, and no path falls below its dividends (Buehler 2010). An escrow of the dividends up to each
-    option's own expiry would be another process for each: Haug, Haug and Lewis (2003) show the arbitrage. Vols
-    that are numbers or curves, and the parameters of all other models, are those of X. Those of a surface are
-    of the spot, as options are quoted, and are converted. `calibration.fit` fits models to such quotes.
+    "escrowed", the default: S_t = X_t + b(t), where X is the model's process, starting at X_0 = S_0 - b(0) with
+    the forward R(t) X_0. All known dividends are in b, so a single process prices the options of all expiries,
+    and no path falls below the value of its dividends (Buehler 2010). Escrowing only the dividends up to each
+    option's expiry would give a different process for each, with the arbitrage shown by Haug, Haug and Lewis
+    (2003). Vols that are numbers or curves, and the parameters of all other models, are those of X. The vols of
+    a surface are those of the spot, as quoted, and are converted. `calibration.fit` fits models to such quotes.
 
-    "spot": S is the model's own process between ex-dates, and falls by each dividend (to no less than nothing).
-    It is for `BlackScholes` with a number or a `VolCurve`, whose vol is then that of S, and is solved by finite
+    "spot": S is the model's process between ex-dates, and falls by each dividend (at most to 0). It applies to
+    `BlackScholes` with a number or a `VolCurve`, whose vol is then that of S, and is solved by finite
     differences.
 
     Attributes:
-        base: The model of the asset: its spot is the raw spot, and Greeks are to it.
-        dividends: The dividends to come; those of the past move nothing.
-        dynamics: The word "escrowed" or "spot".
+        base: The model of the asset. Its spot is the raw spot, to which the Greeks refer.
+        dividends: The future dividends; past dividends have no effect.
+        dynamics: "escrowed" or "spot".
 
     Raises:
-        ValueError: The cash is worth the spot or more.
+        ValueError: The value of the cash is not below the spot.
         TypeError: The model has several assets, or reads a surface that it cannot convert.
 
     Examples:
@@ -63,7 +63,7 @@ class WithDividends(AbstractEquityModel):
         check_kind("base", self.base, *_MODEL)
         check_kind("dividends", self.dividends, *_DIVIDENDS)
         if self.base.underlying.ndim:
-            raise TypeError("dividends belong to one asset: give a model of one")
+            raise TypeError("dividends belong to one asset: give a model of one asset")
         vol, name = getattr(self.base, "vol", None), type(self.base).__name__
         is_surface = isinstance(vol, ImpliedVols)
         reads_another = isinstance(getattr(self.base, "surface", None), ImpliedVols)
@@ -75,7 +75,8 @@ class WithDividends(AbstractEquityModel):
         is_one_process = isinstance(self.base, BlackScholes) and not is_surface
         if self.dynamics == "spot" and not is_one_process:
             raise TypeError(
-                "spot dynamics need BlackScholes with a number or a VolCurve as vol: take escrowed dynamics"
+                "spot dynamics need BlackScholes with a number or a VolCurve as vol: use escrowed "
+                "dynamics"
             )
         if not is_traced((self.base, self.dividends)):
             worth = float(self.cash(jnp.zeros_like(self.spot)))
@@ -108,24 +109,24 @@ class WithDividends(AbstractEquityModel):
 
     @jaxtape.no_inline
     def forward(self, t: Scalar) -> Scalar:
-        """Return the forward price for t years."""
+        """Return the forward price at t years."""
         return self.growth(t) * self._start + self.cash(t)
 
     @property
     def _start(self) -> Scalar:
-        """X_0, the spot less the value of all cash."""
+        """X_0, the spot less the value of all cash dividends."""
         return self.spot - self.cash(jnp.zeros_like(self.spot))
 
     @property
     def stock(self) -> Any:
-        """The base from X_0, with the proportional dividends in its yield; a surface is not converted here."""
+        """The base model at X_0 with proportional dividends in its yield; a surface is not converted."""
         yields = self.base.dividend_yield
         if self.dividends.proportions is not None:
             yields = _Kept(self.base, self.dividends)
         return dataclasses.replace(self.base, spot=self._start, dividend_yield=yields)
 
     def nearer(self, years: Scalar) -> "WithDividends":
-        """Return the model with all ex-dates nearer by `years`."""
+        """Return the model with all ex-dates moved `years` closer."""
         return dataclasses.replace(self, dividends=rolled(self.dividends, years))
 
     def shifted(
@@ -142,7 +143,7 @@ class WithDividends(AbstractEquityModel):
 
     @classmethod
     def from_market(cls, market: Market, name: str, **parameters: Any) -> Any:
-        """Return Black-Scholes on an underlying of a market, with its dividends if it has some."""
+        """Return Black-Scholes on an underlying of a market, with its dividends, if any."""
         bare, dividends = _apart(market, name)
         model = BlackScholes.from_market(bare, name, **parameters)
         return model if dividends is None else cls(model, dividends)
@@ -153,7 +154,7 @@ class WithDividends(AbstractEquityModel):
 
 
 def with_dividends_of(market: Market, name: str, model: Any) -> Any:
-    """Return a model of X as the model of the raw spot, with the dividends of a market's underlying.
+    """Return a model of X as a model of the raw spot, with the dividends of a market's underlying.
 
     Args:
         market: The market.
@@ -161,14 +162,14 @@ def with_dividends_of(market: Market, name: str, model: Any) -> Any:
         model: A model with parameters of X, the spot above its cash dividends.
 
     Returns:
-        The model itself, where the underlying has no dividends of known dates.
+        The model with dividends; the model itself if the underlying has no dividends on known dates.
     """
     bare, dividends = _apart(market, name)
     return model if dividends is None else WithDividends(model.on_market(bare, name), dividends)
 
 
 def _apart(market: Market, name: str) -> tuple[Market, Dividends | None]:
-    """Return a market without the dividends of one underlying, and those dividends."""
+    """Return a market without the dividends of one underlying, and these dividends."""
     equity = market.equities.get(name)
     if equity is None or equity.dividends is None:
         return market, None
@@ -183,11 +184,11 @@ class _Kept(eqx.Module):
     dividends: Dividends
 
     def discount(self, t: Scalar) -> Scalar:
-        """Return the number of assets today that grow to one in t years."""
+        """Return the number of assets today that grows to one in t years."""
         return self.base.dividend_discount(t) * self.dividends.kept(t)
 
     def shifted(self, rate: Number) -> "_Kept":
-        """Return the same with the dividend yield up by `rate` (per 1.00)."""
+        """Return the same with the dividend yield shifted by `rate` (per 1.00)."""
         moved = self.base.dividend_yield
         moved = moved + rate if isinstance(moved, Array) else moved.shifted(rate)
         return _Kept(dataclasses.replace(self.base, dividend_yield=moved), self.dividends)

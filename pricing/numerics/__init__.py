@@ -1,1 +1,1 @@
-"""Mathematics that knows no contracts."""
+"""Numerical functions without finance."""

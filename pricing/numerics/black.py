@@ -1,7 +1,7 @@
-"""The lognormal building blocks: asset-or-nothing, cash-or-nothing, and their combination; and the normal one.
+"""The formulas of Black (1976) and Bachelier, and exercise probabilities.
 
-Black (1976), eq. 16. Undiscounted, on the forward; `std` is vol * sqrt(expiry). Where it is 0 the spot ends at
-the forward: an option has its intrinsic value, and no derivatives (NaN) if the forward is at the strike.
+Black (1976), eq. 16, undiscounted, on the forward; `std` is vol * sqrt(expiry). If it is 0, the spot ends at
+the forward: an option has its intrinsic value, and NaN derivatives if the forward equals the strike.
 """
 
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Functions by their values on Chebyshev points: interpolation as a matrix product, smooth everywhere."""
+"""Chebyshev interpolation as a matrix product, smooth everywhere."""
 
 import functools
 import math
@@ -29,8 +29,8 @@ def interpolate(
 ) -> Float[Array, " points"]:
     """Return the polynomial through `values` on `chebyshev_points`, at x in [-1, 1].
 
-    With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so that b + count / b polynomials
-    are enough.
+    With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so b + count / b polynomials
+    suffice.
     """
     chex.assert_rank([values, x], 1)
     count, block = values.size, math.isqrt(values.size)
@@ -64,7 +64,7 @@ def coefficients(
 
 
 def polynomials(x: Float[Array, " points"], count: int) -> Float[Array, "count points"]:
-    """Return T_0 ... T_{count-1} at x in [-1, 1], by T_{m+j} = 2 T_m T_j - T_{m-j}, each time twice as many."""
+    """Return T_0 ... T_{count-1} at x in [-1, 1], doubling by T_{m+j} = 2 T_m T_j - T_{m-j}."""
     orders = jnp.stack([jnp.ones_like(x), x])
     while len(orders) < count:
         later = 2.0 * orders[-1:] * orders[1:] - orders[-2::-1]

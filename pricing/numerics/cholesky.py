@@ -1,4 +1,4 @@
-"""A factor of covariances that may be singular."""
+"""Cholesky factors of covariances that may be singular."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,9 +7,9 @@ from .safe_math import divisor, safe_sqrt
 
 
 def semidefinite_cholesky(covariance: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
-    """Return L, lower triangular, with L L' = C; a column is zero where nothing is left to move.
+    """Return the lower triangular L with L L' = C; a column is zero if its residual variance is 0.
 
-    For few coordinates, whose loop is unrolled. Derivatives are zero, and not infinite, where a pivot vanishes.
+    For few coordinates: the loop is unrolled. Derivatives are zero instead of infinite where a pivot vanishes.
     """
     n = covariance.shape[-1]
     zero = jnp.zeros_like(covariance[..., 0, 0])

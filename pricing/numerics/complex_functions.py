@@ -1,4 +1,4 @@
-"""Complex functions by real ones: half the cost of XLA's, which guard against overflow of |z|^2."""
+"""Complex functions in terms of real ones, at half the cost of XLA's, which guard |z|^2 against overflow."""
 
 import math
 
@@ -12,13 +12,13 @@ Real = Float[Array, "..."]
 Values = Complex[Array, "..."]
 
 _QUARTER = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-"""pi / 2 in three parts, of which the first two have 33 bits: small multiples of them are exact."""
+"""pi / 2 in three parts; the first two have 33 bits, so that small multiples are exact."""
 
 
 def cos_and_sin(x: Real) -> tuple[Real, Real]:
-    """Return both, as true as x itself: of a double by Taylor series within pi / 4 of a multiple of pi / 2.
+    """Return cosine and sine; in float64 by Taylor series within pi / 4 of a multiple of pi / 2.
 
-    XLA for CPUs calls a library for every number: six times the cost.
+    XLA on CPUs calls a library for every number, at six times the cost.
     """
     if x.dtype != jnp.float64:
         return jnp.cos(x), jnp.sin(x)
@@ -56,7 +56,7 @@ def _exp_jvp(primals, tangents):
 
 @jax.custom_jvp
 def sqrt(z: Values) -> Values:
-    """Return the root with a positive real part; digits are lost near the negative axis."""
+    """Return the square root with positive real part; it loses precision near the negative axis."""
     x, y = jnp.real(z), jnp.imag(z)
     root = jnp.sqrt(0.5 * (jnp.sqrt(x * x + y * y) + x))
     return jax.lax.complex(root, 0.5 * y / root)
@@ -82,7 +82,7 @@ def _reciprocal_jvp(primals, tangents):
 
 @jax.custom_jvp
 def log1p_over(z: Values) -> tuple[Values, Values]:
-    """Return log(1 + z) / z and its slope, by their series where z is small."""
+    """Return log(1 + z) / z and its slope, by series for small z."""
     ratio, slope = _log1p_over_to(z, order=1)
     return ratio, slope
 
@@ -96,7 +96,7 @@ def _log1p_over_jvp(primals, tangents):
 
 @jaxtape.no_inline(static_argnames="order")
 def _log1p_over_to(z: Values, order: int) -> tuple[Values, ...]:
-    """Return f(z) = log(1 + z) / z and its derivatives to an order, which follow from (z f)' = 1 / (1 + z)."""
+    """Return f(z) = log(1 + z) / z and derivatives up to an order, from (z f)' = 1 / (1 + z)."""
     small = jnp.abs(jnp.real(z)) + jnp.abs(jnp.imag(z)) < 1e-2
     safe = jnp.where(small, jnp.ones_like(z), z)
     per_z, pole = reciprocal(safe), reciprocal(1.0 + safe)

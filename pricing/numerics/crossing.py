@@ -1,4 +1,4 @@
-"""Sign changes of a smooth function of one real: found without derivatives, differentiated as roots."""
+"""Sign changes of a smooth function of one variable, differentiated as roots."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ _STEPS = 6
 
 
 def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
-    """Return the first and the last change of sign on an ascending grid, and whether there is one.
+    """Return the first and last sign change on an ascending grid, and whether there is one.
 
-    For numbers alone, not to be differentiated: see `as_root`. Newton's method, kept between two points
-    where the signs differ by bisection.
+    Not differentiable: see `as_root`. Newton's method, safeguarded by bisection between two points of opposite
+    sign.
     """
     values = function(grid)
     above = values > 0.0
@@ -25,7 +25,7 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
     left = jnp.stack([jnp.argmax(changes), last])
     rising = above[left + 1]
 
-    slack = 1e-6 * (grid[1] - grid[0])  # steps of rounding's size may lead out
+    slack = 1e-6 * (grid[1] - grid[0])  # steps of the size of rounding may leave the bracket
 
     def narrow(_, state):
         lower, upper, x = state
@@ -46,9 +46,9 @@ def outer_crossings(function: Function, grid: Points) -> tuple[Float[Array, "2"]
 
 
 def as_root(function: Function, x: Points) -> Points:
-    """Return x, a root of the function, with the derivative of a root in all that the function closes over.
+    """Return x, a root of the function, with the derivative of a root to all that the function closes over.
 
-    One step of Newton's with its slope held: dx = -df / f'(x). Its second derivatives are not a root's.
+    It is a Newton step with fixed slope: dx = -df / f'(x). Second derivatives are not those of a root.
     """
     x = jax.lax.stop_gradient(x)
     slope = jax.lax.stop_gradient(_value_and_slope(function, x)[1])

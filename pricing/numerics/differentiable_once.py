@@ -1,4 +1,4 @@
-"""A function that may be differentiated once: a second derivative raises, where it would be silently wrong."""
+"""Functions that may be differentiated once: a second derivative, which would be wrong, raises."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from jaxtyping import Array, PyTree
 
 
 def differentiable_once(function: Callable[..., PyTree], why: str) -> Callable[..., PyTree]:
-    """Return `function`, whose derivative raises TypeError (`why`) when it is differentiated in turn.
+    """Return `function` with a derivative that raises TypeError (`why`) when differentiated again.
 
-    For Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, but the
-    derivative of that derivative misses the kinks.
+    It is for Monte Carlo samples that are continuous but have kinks: their first derivative is unbiased, but
+    the derivative of that derivative misses the kinks.
     """
 
     @jax.custom_jvp

@@ -5,15 +5,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-LEAF = 8  # rows that are eliminated one by one
+LEAF = 8  # size below which rows are eliminated one by one
 
 
 def eliminate(matrix: Float[Array, "n n"], right: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return matrix^-1 right, found by halves, for a matrix that needs no pivoting (diagonally dominant, say).
+    """Return matrix^-1 right by recursive halving, for a matrix that needs no pivoting.
 
-    In a batch most of the work is in products of matrices. LAPACK's routines, as jaxlib 0.10 calls them for a
-    batch, wait for threads of the pool that they run on: two at once have been seen to wait for ever on a
-    machine of two cores.
+    Diagonally dominant matrices, for example, need none. For a batch most of the work is in matrix products.
+    LAPACK routines, as jaxlib 0.10 calls them for a batch, wait for threads of the pool that they run on: two
+    at once can deadlock on two cores.
     """
     n = matrix.shape[0]
     chex.assert_shape([matrix, right], [(n, n), (n, None)])

@@ -1,4 +1,4 @@
-"""Sums of Gaussians, whose derivatives of every order are sums of the same Gaussians with other weights."""
+"""Gauss transforms, whose derivatives of every order are Gauss transforms with other weights."""
 
 import chex
 import jax
@@ -15,8 +15,8 @@ def gauss_transform(
 ) -> Float[Array, "targets columns"]:
     """Return sum_j exp(-(x_i - y_j)^2) weights_j.
 
-    A derivative costs more columns and no more exponentials: with -2 (x_i - y_j)(dx_i - dy_j) multiplied out,
-    it is two transforms of weights, y weights, weights dy and their like.
+    A derivative costs more columns but no more exponentials: with -2 (x_i - y_j)(dx_i - dy_j) multiplied out,
+    it consists of two transforms of weights, y weights, weights dy and similar terms.
     """
     chex.assert_rank([x, y, weights], [1, 1, 2])
     distance = x[:, None] - y[None, :]
@@ -30,7 +30,7 @@ def _gauss_transform_jvp(primals, tangents):
     sums = gauss_transform(*primals[:2], jnp.concatenate([weights, y * weights], axis=1))
     out, first_moment = jnp.split(sums, 2, axis=1)
     moved = 2.0 * dy * weights
-    # apart from the sums above: these are linear in the tangents, and can be transposed
+    # separate from the sums above: linear in the tangents, hence transposable
     linear = gauss_transform(*primals[:2], jnp.concatenate([dweights - y * moved, moved], axis=1))
     alone, with_x = jnp.split(linear, 2, axis=1)
     return out, alone + x * with_x - 2.0 * dx * (x * out - first_moment)

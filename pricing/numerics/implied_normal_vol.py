@@ -1,8 +1,8 @@
-"""Implied normal volatility, at which Bachelier's formula gives a price: vectorised, differentiable.
+"""Implied normal (Bachelier) volatility, vectorised and differentiable.
 
-With the distance m = |F - K| the value out of the money is v = m h(x), h(x) = density(x) / x - N(-x), at
-x = m / (vol sqrt(expiry)). Its logarithm loses digits in the wings, x^2 of them, as it becomes steeper by x^2:
-the root keeps all of its own.
+With the distance m = |F - K|, the out-of-the-money value is v = m h(x), h(x) = density(x) / x - N(-x), at x = m
+/ (vol sqrt(expiry)). In the wings the relative error of log h grows like x^2, but so does its slope, so the
+root keeps full precision.
 """
 
 import jax
@@ -15,7 +15,7 @@ from .safe_math import larger
 
 Real = Float[Array, "..."]
 
-_STEPS = 8  # of third order: 5 are enough between values of 1e-300 and 1e10 distances
+_STEPS = 8  # third-order steps: 5 suffice for values from 1e-300 to 1e10 distances
 _ROOT_TWO_PI = float(np.sqrt(2.0 * np.pi))
 
 
@@ -35,7 +35,7 @@ def implied_std(value: Real, moneyness: Real, side: Real) -> Real:
     otm = value - larger(side * moneyness, 0.0)
     is_valid = otm > jnp.finfo(otm.dtype).tiny
     otm = jnp.where(is_valid, otm, 1.0)
-    # far enough from the money for the second term of the expansion to count
+    # far enough from the money for the second term of the expansion to matter
     is_away = distance > float(jnp.finfo(otm.dtype).eps) ** 0.5 * otm
     near = _ROOT_TWO_PI * (otm + 0.5 * distance)
     away = jnp.where(is_away, distance, 1.0)
@@ -57,7 +57,7 @@ def _implied_std_jvp(primals, tangents):
 
 
 def _root(log_ratio: Real, least: Real) -> Real:
-    """Return x with log h(x) = log_ratio by Halley's method, from a value in the wings or the least."""
+    """Return x with log h(x) = log_ratio by Halley's method, from the wing asymptotics or `least`."""
     wing = -2.0 * log_ratio - 1.84  # x^2 + 6 log x where x is large
     x = larger(least, jnp.sqrt(larger(wing - 3.0 * jnp.log(larger(wing, 1.0)), 0.0)))
 

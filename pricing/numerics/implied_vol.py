@@ -1,4 +1,4 @@
-"""Implied volatility, at which Black's formula gives a price: vectorised, differentiable to any order."""
+"""Implied Black volatility, vectorised and differentiable to any order."""
 
 import functools
 
@@ -13,14 +13,14 @@ from .safe_math import clipped, larger
 
 Real = Float[Array, "..."]
 
-_MOST_STEPS = 32  # of third order: 8 are enough to 10 deviations
+_MOST_STEPS = 32  # third-order steps: 8 suffice up to 10 standard deviations
 
 
 def implied_vol(value: Real, forward: Real, strike: Real, expiry: Real, side: Real) -> Real:
     """Return the vol sigma with black(forward, strike, sigma sqrt(expiry), side) = value.
 
     value: undiscounted, in units of the forward; expiry: years; side: +1 call, -1 put; shapes broadcast.
-    NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
+    It is NaN where no volatility gives the value: at or below intrinsic, at or above the forward (call) or
     strike (put).
     """
     numbers = value, forward, strike, expiry, side
@@ -71,9 +71,10 @@ def _vega(x: Real, std: Real) -> Real:
 
 
 def _solve(target: Real, x: Real) -> Real:
-    """Return the root by Halley's method from the inflection point, on a nearly linear transform of b.
+    """Return the root by Halley's method on a nearly linear transform of b, from the inflection point.
 
-    Below the inflection 1/log(b), above it log(b_max - b): Jaeckel (2015), sec. 3, our choice of two regions.
+    The transform is 1/log(b) below the inflection and log(b_max - b) above: Jaeckel (2015), sec. 3, with two
+    regions.
     """
     tiny = jnp.finfo(target.dtype).tiny
     inflection = larger(jnp.sqrt(2.0 * -x), 1e-2)
@@ -99,7 +100,7 @@ def _solve(target: Real, x: Real) -> Real:
         new = clipped(std + halley, 0.3 * std, 3.0 * std)
         return new, jnp.abs(new - std) > last * std, count + 1
 
-    # its cube is below eps: the step after would change nothing
+    # if its cube is below eps, the next step would change nothing
     last = jnp.finfo(x.dtype).eps ** 0.4
     go_on = lambda search: jnp.any(search[1]) & (search[2] < _MOST_STEPS)
     start = inflection, jnp.ones_like(inflection, bool), jnp.asarray(0)

@@ -1,6 +1,6 @@
-"""A small matrix and the motions of many paths: products, and their inverse.
+"""Products of a small matrix with the noise of many paths, and their inverses.
 
-A library takes longer to be called, on threads of its own, than a few motions take.
+For a few motions, calling a threaded library would take longer than the product.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The standard normal law, with derivatives of any order by its own formulas.
+"""The standard normal distribution, with analytic derivatives of any order.
 
 JAX differentiates `ndtr` through its three branches; here a derivative costs one exponential.
 """
@@ -37,7 +37,7 @@ def density(x: Real) -> Real:
 @jax.custom_jvp
 @jaxtape.no_inline
 def cdf(x: Real) -> Real:
-    """Return P(Z < x), true in both tails; `ndtr`, in three branches, takes four times as long."""
+    """Return P(Z < x), accurate in both tails; `ndtr`, with three branches, takes four times as long."""
     return 0.5 * lax.erfc(-_ROOT_HALF * x)
 
 
@@ -68,12 +68,12 @@ def scaled_density(power: Real, x: Real) -> Real:
 
 
 def _mills_ratio(x: Real) -> Real:
-    """Return P(Z > x) / density(x) for x >= 0, within 6e-16 of itself: a polynomial in (x - 4) / (x + 4).
+    """Return P(Z > x) / density(x) for x >= 0, with relative error 6e-16: a polynomial in (x - 4) / (x + 4).
 
     The change of variable is Shepherd and Laframboise's (1981); the coefficients are from the Chebyshev series
     of (x + 4) P(Z > x) / density(x), by `tests/pricing/test_normal_law.py`.
     """
-    x = jnp.minimum(x, 1e30)  # infinity over infinity
+    x = jnp.minimum(x, 1e30)  # avoids infinity over infinity
     inverse = 1.0 / (x + 4.0)
     t = (x - 4.0) * inverse
     square = t * t
@@ -94,5 +94,5 @@ def quantile(p: Real) -> Real:
 def _quantile_jvp(primals, tangents):
     (p,), (dp,) = primals, tangents
     x = quantile(p)
-    # no quotient: its derivative would overflow
+    # not a quotient, whose derivative would overflow
     return x, dp * (_ROOT_TWO_PI * jnp.exp(0.5 * x * x))

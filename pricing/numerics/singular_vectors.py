@@ -1,4 +1,4 @@
-"""Singular values of matrices of few columns without LAPACK, for batches (why: `elimination.eliminate`)."""
+"""Singular values of batches of matrices with few columns, without LAPACK (see `elimination.eliminate`)."""
 
 from typing import NamedTuple
 
@@ -8,21 +8,21 @@ from jaxtyping import Array, Float
 
 Square = Float[Array, "n n"]
 
-_MOST_SWEEPS = 30  # a dozen is usual
+_MOST_SWEEPS = 30  # a dozen is typical
 
 
 class SingularVectors(NamedTuple):
-    """Of J, [rows, n], those on the right: J'J = vectors diag(values^2) vectors'; the largest value first."""
+    """The right singular vectors of J, [rows, n]: J'J = vectors diag(values^2) vectors', values descending."""
 
     values: Float[Array, " n"]
     vectors: Square
 
 
 def singular_vectors(matrix: Float[Array, "rows n"]) -> SingularVectors:
-    """Turn pairs of columns until all are orthogonal: Hestenes (1958), one-sided Jacobi, on R of J = Q R.
+    """Rotate pairs of columns until all are orthogonal: one-sided Jacobi (Hestenes 1958) on R of J = Q R.
 
-    Pairs are as in a tournament: in n - 1 rounds, of n / 2 pairs each, all meet once and are in their places
-    again. An odd n gets a column of zeros.
+    Pairs are scheduled as in a round-robin tournament: in n - 1 rounds of n / 2 pairs, all columns meet once
+    and return to their places. An odd n gets a column of zeros.
     """
     n = matrix.shape[1]
     columns = _triangular(matrix)
@@ -65,7 +65,7 @@ def singular_vectors(matrix: Float[Array, "rows n"]) -> SingularVectors:
 
 
 def _triangular(matrix: Float[Array, "rows n"]) -> Square:
-    """Return R of J = Q R, by Gram and Schmidt's method, each column made orthogonal twice."""
+    """Return R of J = Q R, by Gram-Schmidt with reorthogonalization."""
     n = matrix.shape[1]
 
     def step(k, state):

@@ -1,4 +1,4 @@
-"""Points in units of their own spread: mean 0 and covariance 1."""
+"""Standardized points: mean 0 and covariance 1."""
 
 import equinox as eqx
 import jax
@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 
 
 class Standardizer(eqx.Module):
-    """u = whitening @ (x - mean), which has mean 0 and covariance 1 over the points that it was fitted to.
+    """u = whitening @ (x - mean), with mean 0 and covariance 1 over the fitted points.
 
-    Fitted by coordinate, whitening is a vector, the diagonal of a matrix: u has variance 1 alone.
+    If fitted by coordinate, whitening is a vector, the diagonal of a matrix, and u has variance 1 only.
     """
 
     mean: Float[Array, "*dates dim"]
@@ -18,7 +18,7 @@ class Standardizer(eqx.Module):
 
     @classmethod
     def of(cls, x: Float[Array, "*dates dim paths"]) -> "Standardizer":
-        """Fit mean and covariance of the points, at each date apart."""
+        """Fit mean and covariance of the points, separately at each date."""
         mean = jnp.mean(x, axis=-1)
         apart = x - mean[..., None]
         covariance = apart @ jnp.swapaxes(apart, -1, -2) / x.shape[-1]
@@ -26,11 +26,11 @@ class Standardizer(eqx.Module):
 
     @classmethod
     def by_coordinate(cls, x: Float[Array, "*dates dim paths"]) -> "Standardizer":
-        """Fit mean and variance of every coordinate, at each date apart; one that does not move is kept."""
+        """Fit mean and variance of every coordinate at each date; a constant coordinate is unscaled."""
         return cls(jnp.mean(x, axis=-1), 1.0 / deviation(x))
 
     def __call__(self, x: Float[Array, "dim ..."]) -> Float[Array, "dim ..."]:
-        """Return the standardized points, or point, of one date."""
+        """Return the standardized point or points of one date."""
         column = (-1, *(1,) * (x.ndim - 1))
         apart = x - self.mean.reshape(column)
         if self.whitening.ndim == 2:
@@ -43,15 +43,15 @@ class Standardizer(eqx.Module):
 
 
 def deviation(samples: Float[Array, "*axes samples"]) -> Float[Array, "*axes"]:
-    """Return the standard deviation of samples, to divide by: 1 where it is 0."""
+    """Return the standard deviation of samples as a divisor: 1 where it is 0."""
     std = jnp.std(samples, axis=-1)
     return jnp.where(std > 0.0, std, 1.0)
 
 
 def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """Return W, lower triangular, with W C W' = 1: Gram and Schmidt's, in the product that C makes.
+    """Return the lower triangular W with W C W' = 1: Gram-Schmidt in the inner product of C.
 
-    Directions in which nothing moves are scaled as if they moved by rounding.
+    Directions without variance are scaled as if their variance were rounding.
     """
     dim = len(covariance)
     tiny = 16.0 * float(np.finfo(covariance.dtype).eps)

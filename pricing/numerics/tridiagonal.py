@@ -1,4 +1,4 @@
-"""Tridiagonal systems along the leading axis, many at once, factored once and solved often."""
+"""Batches of tridiagonal systems along the leading axis, factored once and solved repeatedly."""
 
 import chex
 import equinox as eqx
@@ -10,11 +10,11 @@ Band = Float[Array, "rows systems"]
 
 
 class Tridiagonal(eqx.Module):
-    """A x for A with the given bands, [rows, systems]; lower[0] and upper[-1] are not read.
+    """A tridiagonal matrix A with the given bands, [rows, systems]; lower[0] and upper[-1] are ignored.
 
-    sums: The sum of each row, if it is known; None in double precision, which has digits to spare. Where the
-    diagonal is large beside it, as of differences on a fine grid, its rounding error is too; A x is then
-    computed from differences of x, and factors from the sums (Grassmann, Taksar and Heyman 1985).
+    sums: The sum of each row, if known; None in double precision, which does not need it. Where the diagonal is
+    much larger than the sum, as for differences on a fine grid, so is its rounding error; A x is then computed
+    from differences of x, and factors from the sums (Grassmann, Taksar and Heyman 1985).
     """
 
     lower: Band
@@ -41,7 +41,7 @@ class Tridiagonal(eqx.Module):
         return self._applied(below, x, above)
 
     def across(self, x: Float[Array, "systems rows"]) -> Float[Array, "systems rows"]:
-        """Return A x along the last axis, of an A whose bands are transposed: no numbers are moved."""
+        """Return A x along the last axis, for an A with transposed bands, without moving data."""
         below = jnp.pad(x[:, :-1], ((0, 0), (1, 0)))
         above = jnp.pad(x[:, 1:], ((0, 0), (0, 1)))
         return self._applied(below, x, above)
@@ -53,7 +53,7 @@ class Tridiagonal(eqx.Module):
 
     @property
     def transposed(self) -> "Tridiagonal":
-        """The same A, with bands of the other layout: of `across` for `@`, or back."""
+        """The same A with bands in the other layout, for `across` or `@`."""
         return jax.tree.map(jnp.transpose, self)
 
     def scaled(self, scale: Float[Array, ""]) -> "Tridiagonal":
@@ -97,14 +97,14 @@ class Tridiagonal(eqx.Module):
 
 
 class Factored(eqx.Module):
-    """The factors of `matrix`: L = I + weights below the diagonal, U = 1 / pivots beside the upper band."""
+    """The factors of `matrix`: L = I + weights below the diagonal; U has 1 / pivots and the upper band."""
 
     matrix: Tridiagonal
     weights: Band
     pivots: Band
 
     def solve(self, b: Band) -> Band:
-        """Return A^{-1} b, differentiable in b and in the bands, by one more solve."""
+        """Return A^{-1} b, differentiable in b and the bands by one additional solve."""
         return jax.lax.custom_linear_solve(
             lambda x: self.matrix @ x, b, self._solve, self._transpose_solve
         )
@@ -122,7 +122,7 @@ class Factored(eqx.Module):
 
 
 def _substituted(band: Band, pivots: Band | None, b: Band, *, reverse: bool = False) -> Band:
-    """Return x with x[i] = (b[i] - band[i] x[i - 1]) pivots[i], or x[i + 1] in reverse; None is all 1."""
+    """Return x with x[i] = (b[i] - band[i] x[i - 1]) pivots[i], or x[i + 1] in reverse; None means 1."""
 
     def step(beside, of_row):
         band, pivot, b = of_row

@@ -1,1 +1,1 @@
-"""A book of trades: read, checked against a market, put into tiles, valued, explained, and stressed."""
+"""Books of trades: read, check against a market, value, explain and stress them."""

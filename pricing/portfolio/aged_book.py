@@ -1,4 +1,4 @@
-"""A book on two days: what is left of its trades on the second, and what they paid in between."""
+"""A book on two days: the trades that remain on the second, and their payments in between."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ class Payment(NamedTuple):
     Attributes:
         id: The id of the trade.
         cash: The payment to the position, in its currency.
-        is_over: Whether nothing of the trade is left.
+        is_over: Whether the trade has ended.
         event: The event that ended or changed the trade, such as "expired" (`History.event`), or "".
-        assumed: The fixings that the market after does not have, in words: its own quotes stood in for them.
+        assumed: The fixings, in words, that the later market lacks and that its own quotes replaced.
     """
 
     id: str
@@ -34,10 +34,10 @@ class AgedBook(NamedTuple):
     """A book on two days.
 
     Attributes:
-        before: The book in the market before.
-        after: The remaining book in the market after: a row whose trade is over has no trade, and no error.
-        payments: Index of a row -> the payments of its trade in between, if it ended, was knocked in or paid,
-            or continued because a fixing was assumed.
+        before: The book in the earlier market.
+        after: The remaining book in the later market. A row whose trade has ended has no trade and no error.
+        payments: Index of a row -> the payment of its trade in between, if the trade ended, was knocked in,
+            paid, or depends on an assumed fixing.
     """
 
     before: Book
@@ -46,20 +46,20 @@ class AgedBook(NamedTuple):
 
     @property
     def errors(self) -> tuple[InputError, ...]:
-        """All that is wrong with the book in either market."""
+        """The errors of the book in both markets."""
         return tuple(dict.fromkeys((*self.before.errors, *self.after.errors)))
 
 
 def aged(book: Book, before: Market, after: Market) -> AgedBook:
-    """Return a book on two days, and the payments of its trades in between.
+    """Return the book in both markets, and the payments of its trades in between.
 
-    The fixings are those of the market after (`Market.fixings`), or its quotes where it has none of a day after
-    the market before: on its own day they are the fixings.
+    Fixings come from the later market (`Market.fixings`). If it lacks one from after the earlier market's day,
+    its quote is used instead; on its own day the quotes are the fixings.
 
     Args:
         book: The trades.
-        before: The market before.
-        after: The market after.
+        before: The earlier market.
+        after: The later market.
     """
     rows, payments, book = [], {}, book.checked(before)
     for place, row in enumerate(book.rows):
@@ -88,17 +88,19 @@ def is_known(trade: Trade, market: Market) -> bool:
     return all(part in known for part in parts)
 
 
-def of_rows(two: AgedBook, places: Sequence[int]) -> AgedBook:
-    """Return some rows of a book on two days.
+def of_rows(aged_book: AgedBook, places: Sequence[int]) -> AgedBook:
+    """Return a selection of rows on both days.
 
     Args:
-        two: The book on two days.
-        places: The places of the rows, in order.
+        aged_book: The book on two days.
+        places: The indices of the rows, in order.
     """
 
     def part(book: Book) -> Book:
         rows: list[BookRow] = [book.rows[place] for place in places]
         return Book(book.file, tuple(rows), book.errors)
 
-    kept = {new: two.payments[old] for new, old in enumerate(places) if old in two.payments}
-    return AgedBook(part(two.before), part(two.after), kept)
+    kept = {
+        new: aged_book.payments[old] for new, old in enumerate(places) if old in aged_book.payments
+    }
+    return AgedBook(part(aged_book.before), part(aged_book.after), kept)

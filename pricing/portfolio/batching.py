@@ -1,4 +1,4 @@
-"""From trades, with dates and words, to products, with year fractions and numbers."""
+"""Conversion of trades (dates and words) to products (year fractions and numbers)."""
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
@@ -19,20 +19,20 @@ _COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 52, 64)
 
 
 def shape_key(trade: Trade) -> Hashable:
-    """Return the key that trades of one kind in one batch share; they then share one program.
+    """Return the key of trades of one kind that can share a batch, and therefore a program.
 
-    It does not change as dates pass: lists are padded to a round count, at least that of the row in the book.
+    It does not change as dates pass: lists are padded to a round length, at least the length in the book.
     """
     return _padded_count(trade.num_dates), trade.shape
 
 
 def currency_of(trade: Trade, market: Market) -> str:
-    """Return the ISO code of the currency that a trade is valued in; "" where the market names none."""
+    """Return the ISO code of the currency in which a trade is valued; "" if the market names none."""
     return market.currency_of(trade.underlyings[0], in_rates=trade.in_rates)
 
 
 def currencies_in(market: Market) -> Callable[[Trade], str]:
-    """Return `currency_of` in a market, which is computed once for each name: trades are many, names few."""
+    """Return `currency_of` for a market, cached by name: trades are many, names few."""
     of_name = functools.cache(lambda name, in_rates: market.currency_of(name, in_rates=in_rates))
     return lambda trade: of_name(trade.underlyings[0], trade.in_rates)
 
@@ -40,13 +40,13 @@ def currencies_in(market: Market) -> Callable[[Trade], str]:
 def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     """Return trades of one kind and one `shape_key` as one batch of products in canonical form.
 
-    Times are years from the market's as-of date. Lists of dates, of various lengths, are padded. While
-    the arrays are made they have `padded_rows` rows, so that books of other sizes compile no programs.
+    Times are years from the market's as-of date. Lists of dates are padded to one length. The arrays are built
+    with `padded_rows` rows, so that a book of another size compiles no new programs.
     """
     by_count: dict[int, list[int]] = {}
     for index, trade in enumerate(trades):
         by_count.setdefault(len(trade.dates or ()), []).append(index)
-    num_dates = _padded_count(trades[0].num_dates) or None  # one for all: see `shape_key`
+    num_dates = _padded_count(trades[0].num_dates) or None  # the same for all: see `shape_key`
     batches = []
     for members in by_count.values():
         batch = _canonical(_batch([trades[index] for index in members], market), num_dates)
@@ -59,10 +59,10 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
 
 @stored_jit
 def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct:
-    """Return a batch in canonical form, with dates padded to `num_dates` if it has any: one program a kind.
+    """Return a batch in canonical form, with dates (if any) padded to `num_dates`: one program for each kind.
 
     Raises:
-        TypeError: Its kind cannot be padded.
+        TypeError: The product has dates but cannot be padded.
     """
     batch = batch.canonical.broadcast()
     if num_dates is None:
@@ -73,7 +73,7 @@ def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct
 
 
 def _batch(trades: Sequence[Trade], market: Market) -> AbstractProduct:
-    """Return trades that have all the same number of dates as one batch, whose last row may be repeated."""
+    """Return trades with the same number of dates as one batch; the last row may be repeated as padding."""
     time = functools.cache(market.time)  # trades are many, their days few
     repeated = padded_rows(len(trades)) - len(trades)
 

@@ -1,4 +1,4 @@
-"""A book: the trades of a CSV or JSON file, each checked, the bad ones reported and set aside."""
+"""A book: the trades of a CSV or JSON file; each is checked, and bad ones are reported and set aside."""
 
 import os
 import re
@@ -24,17 +24,17 @@ _Missing = dict[str, tuple[InputError, ...]]  # by kind of trade
 
 @dataclass(frozen=True)
 class BookRow:
-    """A row of a book: its trade, or None and the errors of the row.
+    """A row of a book: its trade, or its errors.
 
     Attributes:
-        line: The line of the file, from 1 on.
+        line: The line of the file, counted from 1.
         id: The id as it is in the file, without control characters.
         type: The kind of trade, without control characters.
         trade: The trade, if the row passed every check.
         errors: The errors of the row.
         raw: The row as it was read.
-        history: The event that ended or changed the trade, or None. If nothing is left of it, `trade` is None
-            without an error.
+        history: The event that ended or changed the trade, or None. If the trade has ended, `trade` is None and
+            there is no error.
     """
 
     line: int
@@ -47,13 +47,13 @@ class BookRow:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left of the trade."""
+        """Whether the trade has ended."""
         return self.history is not None and self.trade is None
 
 
 @dataclass(frozen=True)
 class Book:
-    """A book holds the rows of one file, in its order, and all of its errors.
+    """The rows of one file, in order, and its errors.
 
     Attributes:
         file: The name of the file.
@@ -78,8 +78,8 @@ class Book:
     def read(cls, path: str | os.PathLike) -> "Book":
         """Read the book in a CSV file, or in a JSON file when the name ends in .json.
 
-        A bad row is reported in `errors` and does not stop the book (format: docs/trades.md). A file without
-        rows (no file, not UTF-8, no header) is an `UnreadableFile`.
+        A bad row is reported in `errors`, and the others are read (format: docs/trades.md). A file that cannot
+        be read (missing, not UTF-8, no header) raises `UnreadableFile`.
 
         Args:
             path: The path of the file.
@@ -91,11 +91,11 @@ class Book:
 
     @classmethod
     def from_text(cls, text: str, file: str = "trades.csv") -> "Book":
-        """Read the book in a text.
+        """Read a book from text.
 
         Args:
             text: The content of a CSV or JSON file.
-            file: The name that error messages show; its ending gives the format.
+            file: The name for error messages; its suffix gives the format.
 
         Returns:
             The book.
@@ -104,16 +104,18 @@ class Book:
 
     @classmethod
     def from_frame(cls, frame: Any, name: str = "frame") -> "Book":
-        """Read the book in a data frame: the columns of a CSV file, with numbers, days and lists as such.
+        """Read a book from a data frame with the columns of a CSV file; cells may be numbers, dates and lists.
 
         Args:
-            frame: A frame of pandas (2.2 or later), polars, pyarrow or another that exports Arrow's streams.
-            name: The name of the frame in error messages, in which a row has its number, from 1 on.
+            frame: A frame of pandas (2.2 or later), polars, pyarrow or any other library that exports Arrow
+                streams.
+            name: The name of the frame in error messages, which count rows from 1.
 
         Returns:
             The book.
 
-        `UnreadableFile` is raised if the frame has no column of a book, TypeError if it is no frame.
+        A frame without any column of a book raises `UnreadableFile`; an object that is not a frame raises
+        TypeError.
 
         Examples:
             >>> import pyarrow
@@ -159,7 +161,7 @@ class Book:
             *ids: The ids as they are in the file.
 
         Raises:
-            ValueError: There is no row of that id.
+            ValueError: No row has such an id.
         """
         if unknown := set(ids) - {row.id for row in self.rows}:
             raise ValueError(
@@ -171,22 +173,22 @@ class Book:
         return Book(self.file, rows, tuple(e for e in self.errors if e not in gone))
 
     def checked(self, market: Market) -> "Book":
-        """Return this book as the market's day finds it; trades that the market cannot serve are set aside.
+        """Return this book on the market's day; trades that the market cannot value are set aside.
 
-        Each trade is the plain one that its fixings leave (`seasoned`). What has ended has no trade, and no
-        error, but a `history`. A trade is set aside with its error where the market does not have its
-        underlying, or a fixing that it needs.
+        Each trade becomes the simpler trade that remains after its fixings (`seasoned`). A trade that has ended
+        becomes a row with a `history`, without a trade or an error. A trade whose underlying or fixing is
+        missing from the market is set aside with its error.
 
         Args:
-            market: The market to be valued in.
+            market: The market in which to value the book.
         """
         return self.served(market)[0]
 
     def served(self, market: Market) -> tuple["Book", frozenset[str]]:
-        """Return the `checked` book, and the names whose quotes replaced fixings of the market's day.
+        """Return the `checked` book, and the names whose quotes served as fixings of the market's day.
 
         Args:
-            market: The market to be valued in.
+            market: The market in which to value the book.
         """
         last = self._last_served
         if last and last[0] is market:
@@ -204,20 +206,20 @@ class Book:
         return checked, quoted
 
     def check(self, market: Market) -> tuple[tuple[Trade, ...], tuple[InputError, ...]]:
-        """Return the trades that the market can serve, and the errors of the others.
+        """Return the trades that the market can value, and the errors of the others.
 
-        The market cannot serve an unknown underlying, one that was left out of it for its own error, or a trade
-        whose past it does not know. A trade that has ended is in neither.
+        The market cannot value a trade whose underlying is unknown or was left out because of an error, or
+        whose past fixings are missing. A trade that has ended is in neither result.
 
         Args:
-            market: The market to be valued in.
+            market: The market in which to value the book.
         """
         checked = self.checked(market)
         return checked.trades, checked.errors[len(self.errors) :]
 
 
 def _text(raw: RawRow, name: str) -> str:
-    """Return a value as a text: an integer with all of its digits, as a name has them."""
+    """Return a value as text; an integer keeps all of its digits."""
     value = raw.values.get(name, "")
     if isinstance(value, str):
         return value.strip()
@@ -229,7 +231,7 @@ def _kind(raw: RawRow) -> str:
 
 
 def _missing_columns(table: TradeRows, file: str) -> _Missing:
-    """Return, by kind of trade, one error for each column that the kind needs and the header lacks."""
+    """Return, by kind of trade, an error for each required column that the header lacks."""
     if table.header is None:
         return {}
     unknown = set(table.header) - set(COLUMNS)
@@ -277,7 +279,7 @@ def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[ValidationIssue,
     if kind not in TRADE_TYPES:
         known = ", ".join(TRADE_TYPES)
         value = show(raw.values["type"]) if kind else ""
-        message = f"{value} is not a kind of trade known here" if kind else "is missing"
+        message = f"{value} is not a known kind of trade" if kind else "is missing"
         remedy = f"{closest(kind, TRADE_TYPES)}give one of {known}"
         return None, (ValidationIssue(("type",), value, message, remedy),)
     model = TRADE_TYPES[kind]
@@ -292,7 +294,7 @@ def _trade(raw: RawRow, kind: str) -> tuple[Trade | None, tuple[ValidationIssue,
 
 
 def _foreign(name: str, value: object, kind: str) -> ValidationIssue:
-    """Return the problem of a value that this kind of trade has no use for."""
+    """Return the problem of a value in a column that this kind of trade does not have."""
     if name in COLUMNS:
         message = f"{show(value)} is given, but a trade of type {kind} has no {name}"
         return ValidationIssue((name,), show(value), message, "leave it empty")
@@ -302,7 +304,7 @@ def _foreign(name: str, value: object, kind: str) -> ValidationIssue:
         return ValidationIssue((name,), show(value), "is a term that no trade here has", remedy)
     hint = f"this is {ours} here: " if ours else closest(name, COLUMNS)
     remedy = f"{hint}rename or empty the column"
-    return ValidationIssue((name,), show(value), "is not a column known here", remedy)
+    return ValidationIssue((name,), show(value), "is not a known column", remedy)
 
 
 def _says_nothing(name: str, value: object) -> bool:
@@ -325,7 +327,7 @@ def _error(problem: ValidationIssue, raw: RawRow) -> InputError:
 def _served(
     row: BookRow, problems_of: MarketProblems, observed: Observed
 ) -> tuple[BookRow, tuple[ValidationIssue, ...]]:
-    """Return a row with its trade as the market's day finds it, and its problems."""
+    """Return a row with what remains of its trade on the market's day, or its problems."""
     trade = row.trade
     if trade is None:
         return row, ()

@@ -1,6 +1,6 @@
-"""The verb: value and Greeks of every trade of a book, and the book's derivative to every market quote.
+"""The value and Greeks of every trade of a book, and the book's sensitivity to every market quote.
 
-The book's derivative to the numbers of its models, pulled back through `fit`, is the risk to every quote.
+The book's gradient in the parameters of its models, pulled back through `fit`, gives the quote sensitivities.
 """
 
 import copy
@@ -53,31 +53,32 @@ from .totals import CurrencyRisk, by_currency, total_of
 class RiskResult:
     """The value of a book, and its sensitivities to the quotes of the market.
 
-    A trade's figures are in its own currency, and so are the totals of `by_currency`. `value`, `sensitivities`
-    and `gradient` are of the whole book in one `currency`: the trades' own, or a reporting currency to which
-    the market's FX rates convert. Without such rates they are NaN and empty, since nothing is added up
-    unconverted.
+    The figures of a trade, and the totals in `by_currency`, are in the trade's own currency. `value`,
+    `sensitivities` and `gradient` are those of the whole book in one `currency`: the trades' own, or a
+    reporting currency to which the market's FX rates convert. Without such rates they are NaN and empty,
+    because unconverted amounts are never added.
 
-    Delta, Gamma and theta of a trade hold the parameters of its model. Vega and rho are the derivatives to a
-    parallel move of all implied vols, or of all zero rates, through the fit: over the book they add up to the
-    sensitivities of those quotes. The zero rates of a curve given by instruments are bootstrapped.
+    Delta, Gamma and theta of a trade keep the model's parameters fixed. Vega and rho are the derivatives to a
+    parallel move of all implied vols, or of all zero rates, through the fit; over the book they add up to the
+    sensitivities to those quotes. The zero rates of a curve given by instruments are bootstrapped.
 
     Attributes:
         trades: One row for each row of the book, in its order.
-        value: The sum of quantity times value over all trades that were valued, in `currency`; NaN where
-            trades are in several that no rates convert.
+        value: The sum of quantity times value over all trades that were valued, in `currency`; NaN if their
+            currencies cannot be converted to one.
         sensitivities: Quote id -> derivative of `value` per 1.00 of the quote, FX rates included; empty where
             `value` is NaN.
-        models: Underlying -> the model that `fit` made of the market.
+        models: Underlying -> the model that `fit` returned for the market.
         errors: All errors of the market and the book.
         stats: The seconds taken by the fit, the sweep over the trades and the pullback to quotes.
         gradient: The derivative of `value` to every number of the market, including the times of its pillars;
-            None if only values were asked for, or where `value` is NaN.
+            None without `greeks`, or if `value` is NaN.
         by_currency: ISO code -> the value, sensitivities and gradient of the trades in that currency, in the
-            order of the book. A book without a valued trade has only the market's currency.
-        currency: The ISO code of `value`; "" where it is NaN, or where the market names no currency.
-        fx_rates: ISO code of trades -> units of `currency` for one; empty where `value` is NaN.
-        notes: Sentences on trades that do not share a law of the spot with the others, and on single precision.
+            order of the book. If no trade was valued, it holds only the market's currency.
+        currency: The ISO code of the currency of `value`; "" if `value` is NaN or the market names no currency.
+        fx_rates: ISO code of a trade's currency -> units of `currency` for one unit of it; empty if `value` is
+            NaN.
+        notes: Notes on trades that are valued under a spot distribution of their own, and on single precision.
     """
 
     trades: Sequence[TradeRisk]
@@ -94,23 +95,23 @@ class RiskResult:
 
     @property
     def is_converted(self) -> bool:
-        """Whether the total is in another currency than some of the trades."""
+        """Whether some trades were converted to the currency of the total."""
         return any(name != self.currency for name in self.fx_rates)
 
     @property
     def table(self) -> Any:
-        """The positions, quantity times one contract, as a `pyarrow.Table` of one row a trade, for data frames.
+        """The positions (quantity times one contract) as a `pyarrow.Table` with one row per trade.
 
-        The figures of a trade are in its own `currency`. Delta and Gamma to the spot of one underlying are
-        `delta` and `gamma`; to those of several they are `delta:NAME` and `gamma:NAME:NAME`. Figures that a
-        trade lacks are null.
+        The figures of a trade are in its own `currency`. Delta and Gamma of a trade on one underlying are
+        `delta` and `gamma`; of a trade on several, `delta:NAME` and `gamma:NAME:NAME`. Missing figures are
+        null.
         """
         rows = [table_row(trade) for trade in self.trades]
         columns = dict.fromkeys(name for row in rows for name in row)
         return arrow("pyarrow").table({name: [row.get(name) for row in rows] for name in columns})
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the Arrow stream of `table`: polars, pandas and DuckDB read it."""
+        """Return the Arrow stream of `table`, which polars, pandas and DuckDB read."""
         return self.table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
@@ -124,12 +125,12 @@ class RiskResult:
 
     @property
     def failed(self) -> tuple[TradeRisk, ...]:
-        """The trades that could not be valued, in the order of the book. One that has ended has not failed."""
+        """The trades that could not be valued, in the order of the book; ended trades are not among them."""
         return tuple(trade for trade in self.trades if trade.has_failed)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of trades by what has become of them: "ok", "failed", "expired", "knocked out", ...."""
+        """The number of trades by status: "ok", "failed", "expired", "knocked out", ..."""
         return dict(Counter(trade.status.partition(":")[0] for trade in self.trades))
 
 
@@ -151,32 +152,32 @@ def risk(
 ) -> RiskResult:
     r"""Value every trade of a book with its Greeks, and differentiate the book's value to every quote.
 
-    A trade that no method prices, or whose figures are not finite, is set aside with its reason in `status`.
-    The others are still valued; the total and its sensitivities are theirs.
+    A trade that no method prices, or whose figures are not finite, is set aside with the reason in `status`.
+    The total and its sensitivities cover the other trades.
 
     Args:
-        book: The trades. Those that the market cannot serve are set aside with their reasons.
+        book: The trades. Those that the market cannot value are set aside with their reasons.
         market: The quotes.
-        fit: Market -> {underlying: model}, any differentiable function of the market. A basket is valued by the
-            joined models of its assets.
+        fit: Market -> {underlying: model}, any differentiable function of the market. A basket is valued with
+            the joint model of its assets.
         mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
-        budget: The bytes of memory that all tiles of trades that run at once may take together. The size of a
-            tile depends on it and on the method alone. A budget that does not hold one trade of some method
-            raises BudgetTooSmall, a ValueError.
+        budget: The bytes of memory for all tiles of trades that run at the same time. The size of a tile
+            depends only on it and on the method. A budget too small for one trade of some method raises
+            BudgetTooSmall, a ValueError.
         key: The seed of random methods; the default is seed 0.
-        methods: The methods to choose from, the best first.
-        progress: Called with the trades done, their total number and an empty message, after every tile.
-        greeks: Whether to differentiate; False gives values and their standard errors alone.
-        grid_errors: Whether to value the trades on grids once more, with half the nodes and steps: the
-            difference is then their standard error, which is 0 otherwise.
-        rounding_errors: Whether to sweep trades in double precision, too, where devices compute in single
-            (`jaxtape.use_single_on_devices`): all trades of a kind, or those of four of its tiles. A trade that
-            is swept so has the differences as its rounding errors, and another one twice the largest of them.
-            `PseudoRandom` draws other numbers in double precision, so that the differences have that noise,
-            too; `Sobol` draws the same.
-        currency: The ISO code of the currency of the totals, to which the market's FX rates convert. None: the
-            market's currency, or, where no rates lead there, the trades' own if they have only one. A currency
-            to which no rate leads from some trade's raises MissingRate, a ValueError.
+        methods: The methods to choose from, best first.
+        progress: Called after every tile with the number of trades done, the total number and an empty message.
+        greeks: Whether to differentiate; False returns only values and their standard errors.
+        grid_errors: Whether to value trades on grids again with half the nodes and steps, and report the
+            difference as their standard error, which is 0 otherwise.
+        rounding_errors: Whether to value trades also in double precision, where devices compute in single
+            (`jaxtape.use_single_on_devices`): all trades of a kind, or four of its tiles. The rounding errors
+            of these trades are the differences; those of the others are twice the largest difference.
+            `PseudoRandom` draws other numbers in double precision, so that the differences include its noise;
+            `Sobol` draws the same.
+        currency: The ISO code of the currency of the totals. None: the market's currency or, if the FX rates do
+            not lead to it, the trades' own if they have only one. If the FX rates do not convert some trade to
+            the given currency, MissingRate, a ValueError, is raised.
 
     Returns:
         The figures of every trade, the total value, and its sensitivities; without `greeks` these are empty.
@@ -198,21 +199,21 @@ def risk(
 
 
 class RiskEngine:
-    """Values books repeatedly, and computes only the parts that have changed since the last time.
+    """Values books repeatedly, and computes only what has changed since the last call.
 
-    A new quote fits the models again, and values the tiles of trades whose model it moves; a new trade values
-    its own tile. The figures equal those of `risk` to the bit.
+    After a new quote, the models are fitted again, and the tiles whose model has moved are valued again; after
+    a new trade, only its own tile. The figures are bitwise equal to those of `risk`.
 
     Args:
-        fit: The map from a market to models, as `risk` takes it; all settings are fixed.
+        fit: The map from a market to models, as in `risk`. All settings are fixed.
         mesh: Devices that share the trades and the paths.
-        budget: The bytes of memory of the tiles that run at once.
+        budget: The bytes of memory for the tiles that run at the same time.
         key: The seed of random methods.
         methods: The methods to choose from.
         greeks: Whether to differentiate.
-        grid_errors: Whether to estimate the errors of grids, as `risk` does.
-        rounding_errors: Whether to estimate the errors of single precision, as `risk` does.
-        currency: The currency of the totals, as `risk` takes it.
+        grid_errors: Whether to estimate the errors of grids, as in `risk`.
+        rounding_errors: Whether to estimate the errors of single precision, as in `risk`.
+        currency: The currency of the totals, as in `risk`.
 
     Examples:
         >>> from pricing import Book, Market, RiskEngine
@@ -255,15 +256,16 @@ class RiskEngine:
         Args:
             book: The trades.
             market: The quotes.
-            progress: Called with the trades done, their total number and an empty message, after every tile.
+            progress: Called after every tile with the number of trades done, the total number and an empty
+                message.
 
         Returns:
-            The figures; `stats` has the seconds that this call took.
+            The figures; `stats` holds the seconds that this call took.
         """
         times = [time.perf_counter()]
         settings = {"key": self._key, "budget": self._budget}
         book, batches = self._served(book, market)
-        if self._currency is not None:  # known before a long sweep
+        if self._currency is not None:  # fail before a long sweep
             for name in {currency_of(batch.trades[0], market) for batch in batches}:
                 market.fx_rate(name, self._currency)
         fitted = self._fitted(batches, market)
@@ -304,16 +306,16 @@ class RiskEngine:
         )
 
     def for_another_book(self) -> "RiskEngine":
-        """Return an engine of the same settings that shares the models that this one has fitted.
+        """Return an engine with the same settings that shares the fitted models.
 
-        Two such engines may be called in two threads at once. They share the budget.
+        The two engines may run in two threads at the same time. They share the budget.
         """
         other = copy.copy(self)
         other._tiles, other._last = Memory(), None
         return other
 
     def for_another_fit(self, fit: Fit) -> "RiskEngine":
-        """Return an engine of the same settings with another fit. It shares the budget, as above.
+        """Return an engine with the same settings and another fit. The two share the budget.
 
         Args:
             fit: The map from a market to models.
@@ -323,10 +325,10 @@ class RiskEngine:
         return other
 
     def _served(self, book: Book, market: Market) -> tuple[Book, list[TradeBatch]]:
-        """Return the book as the market can serve it, and its batches: the last ones unless one is another.
+        """Return the checked book and its batches, reused from the last call where possible.
 
-        Of the numbers of a market they depend on the correlations, the fixings, and the quotes that stood for
-        today's fixings.
+        They depend on these numbers of the market: correlations, fixings, and the quotes used as today's
+        fixings.
         """
         last = self._last
         if last is None or last.book is not book or last.seen != _seen(market, last.quoted):
@@ -337,7 +339,7 @@ class RiskEngine:
         return last.checked, last.batches
 
     def _fitted(self, batches: Sequence[TradeBatch], market: Market) -> FittedModels:
-        """Return the models of the market, fitted again if it is another one or the book has other names."""
+        """Return the models of the market, fitted again if the market or the names in the book have changed."""
         names: list[tuple[str, ...]] = [batch.model_names for batch in batches]
         made = (own for own in names if len(own) > 1 or self._is_made(next(iter(own)), market))
         asked = tuple(dict.fromkeys(made))
@@ -346,13 +348,13 @@ class RiskEngine:
         return self._fits.recall(compute, (market, asked))
 
     def _is_made(self, name: str, market: Market) -> bool:
-        """Return True if the model of a name may be made of the market, without the fit."""
+        """Return True if the model of a name may come from the market instead of the fit."""
         is_of_rates = name in market.curves or curve_of_caps(name) in market.cap_vols
         return is_of_rates or len(market.parts_of(name)) > 1
 
 
 class _Served(NamedTuple):
-    """A book as a market serves it. seen: what it depends on of the market; quoted: see `Book.served`."""
+    """A book checked against a market. seen: the market data it depends on; quoted: see `Book.served`."""
 
     book: Book
     seen: Hashable
@@ -362,7 +364,7 @@ class _Served(NamedTuple):
 
 
 def _seen(market: Market, quoted: Iterable[str]) -> Hashable:
-    """Return the part of a market that decides what is left of trades, and how they are batched."""
+    """Return the market data that determine what remains of trades and how they are batched."""
     rates = [pair.spot for pair in market.fx.values()]  # a cross depends on several
     known = {**market.curves, **market.equities, **dict.fromkeys(market.fx, rates)}
     parts = [known.get(name, known.get(name.rpartition(" ")[0])) for name in sorted(quoted)]
@@ -372,7 +374,7 @@ def _seen(market: Market, quoted: Iterable[str]) -> Hashable:
 
 
 def _notes(groups: Sequence[TradeGroup], models: Models) -> tuple[str, ...]:
-    """Return a sentence on the trades that read one vol of a surface, by kind, if there are any."""
+    """Return a note that counts, by kind, the trades valued at a single vol of a surface, if any."""
     counts: Counter[str] = Counter()
     for group in groups:
         if has_law_of_its_own(group.products, models[group.model_names]):

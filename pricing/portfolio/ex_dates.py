@@ -1,4 +1,4 @@
-"""Two markets across an ex-date: a dividend that has gone ex falls to nothing, and the spot by it."""
+"""Two markets across an ex-date: a dividend that has gone ex becomes 0, and the spot falls by it."""
 
 import itertools
 from dataclasses import replace
@@ -13,10 +13,10 @@ _AMOUNTS = "cash", "proportions"
 
 
 def with_passed_dividends(before: Market, after: Market) -> Market:
-    """Return the later market with the dividends of the earlier one that its file no longer has.
+    """Return the later market with the dividends of the earlier market that its file no longer lists.
 
-    Their ex-dates have passed, so that they move nothing; both markets then have the same quotes. The dividends
-    of an equity whose quotes differ in more than that stay as they are.
+    Their ex-dates have passed, so they change no value; both markets then have the same quotes. If the dividend
+    quotes of an equity differ in any other way, its dividends are left unchanged.
 
     Args:
         before: The earlier market.
@@ -49,7 +49,7 @@ def with_passed_dividends(before: Market, after: Market) -> Market:
 def _joined(
     old: Dividends, new: Dividends | None, ages: np.ndarray, stays: np.ndarray
 ) -> Dividends:
-    """Return the dividends of the earlier market; those that stay have the later market's numbers."""
+    """Return the dividends of the earlier market; those still to come have the later market's amounts."""
 
     def merged(first: Any, field: str) -> np.ndarray:
         found, later = np.array(first), getattr(new, field, None)
@@ -62,9 +62,9 @@ def _joined(
 
 
 def ex_dividend_moves(moves: Market, before: Market, after: Market) -> Market:
-    """Return the moves of all quotes, the amounts of dividends that went ex in between falling to 0.
+    """Return the moves of all quotes, in which the dividends that went ex in between fall to 0.
 
-    Ex-dates do not move in them: that they come nearer is part of Theta.
+    Ex-dates do not move: their approach is part of theta.
 
     Args:
         moves: The numbers of the later market less those of the earlier one.
@@ -85,7 +85,7 @@ def ex_dividend_moves(moves: Market, before: Market, after: Market) -> Market:
 
 
 def falls_of_spots(before: Market, after: Market) -> dict[str, float]:
-    """Return the falls of spots by dividends that went ex in between, by the name of the equity.
+    """Return the fall of each equity's spot from dividends that went ex in between, by name.
 
     Args:
         before: The earlier market.
@@ -106,13 +106,13 @@ def falls_of_spots(before: Market, after: Market) -> dict[str, float]:
 
 
 def _gone(before: Equity, after: Equity) -> np.ndarray | None:
-    """Return a mask of the dividends that went ex between two markets, or None without any."""
+    """Return the mask of the dividends that went ex between two markets, or None if there are none."""
     if before.dividends is None or after.dividends is None:
         return None
     return (np.asarray(before.dividends.times) > 0.0) & (np.asarray(after.dividends.times) <= 0.0)
 
 
 def _replaced(equity: Any, paid: dict[str, np.ndarray]) -> Any:
-    """Return moves of an equity with others of its dividends; moves obey no bounds, so none are checked."""
+    """Return the moves of an equity with its dividend moves replaced, unchecked: moves obey no bounds."""
     where = lambda tree: [getattr(tree.dividends, field) for field in paid]
     return eqx.tree_at(where, equity, list(paid.values()))

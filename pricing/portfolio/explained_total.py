@@ -1,4 +1,4 @@
-"""The change of a whole book's value in one currency, with the part of FX rates."""
+"""The change of a whole book's value in one currency, including the FX part."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,21 +10,21 @@ from .explanation import Explanation
 def explain_total(
     found: Mapping[str, Explanation], before: Market, after: Market, currency: str | None = None
 ) -> Explanation:
-    """Return the change of all trades in one currency, from the changes in each.
+    """Return the change of all trades in one currency, from the changes in each currency.
 
-    With x the rates at the market before and x' those after, of the trades in a currency each part counts x
-    times, and the part `fx` is (x' - x) times their value after with the cash that they paid. Those add up to
-    the change x' (value after + cash) - x value before, and nothing more is unexplained than in each currency.
-    Where no pairs convert a currency to the total's, it raises MissingRate, a ValueError.
+    Let x and x' be the FX rates of a currency in the earlier and the later market. Each part of that currency
+    is multiplied by x, and `fx` is (x' - x) (value after + cash). They add up to x' (value after + cash) - x
+    (value before), so conversion adds no unexplained part. A currency that no FX pair converts raises
+    MissingRate, a ValueError.
 
     Args:
-        found: ISO code -> the change and its parts (`explain_by_currency`).
-        before: The market before, whose currency is the default.
-        after: The market after; cash that was paid is converted at its rates.
+        found: ISO code -> the change and its parts, from `explain_by_currency`.
+        before: The earlier market, whose currency is the default.
+        after: The later market, at whose rates paid cash is converted.
         currency: The ISO code of the total.
 
     Returns:
-        The change and its parts, `fx` among them.
+        The change and its parts, including `fx`.
 
     Examples:
         >>> from pricing import Book, Market, explain_by_currency, explain_total

@@ -1,4 +1,4 @@
-"""The verb: why did the value of a book change from one market to the next?"""
+"""P&L explain: the change of a book's value between two markets, split into parts."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -28,40 +28,42 @@ _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The change of a book's value, and its explanation by the risk before it, in one currency.
+    """The change of a book's value in one currency, explained by the risk before the change.
 
     Attributes:
         change: The value after, with the cash that was paid in between, less the value before.
-        theta: The part of time: contracts age, and the pillars of curves and surfaces come nearer. It includes
-            all else that changes in a curve's instruments but their quotes: dates, accruals and convexity
-            adjustments.
+        theta: The effect of time: contracts age, and the pillars of curves and surfaces come nearer. It
+            includes every change of a curve's instruments other than their quotes: dates, accruals and
+            convexity adjustments.
         delta: The sensitivities to spots, times their changes.
         gamma: Half the trades' Gammas times the squares of the spots' changes.
         vega: The sensitivities to implied vols (through the fit), times their changes.
         rho: The sensitivities to the quotes of curves (through the fit), times their changes.
         dividends: The sensitivities to dividend yields and dividends, times their changes. A dividend that went
-            ex falls to 0, beside the Delta of the spot's fall by it.
+            ex falls to 0; the spot's fall is part of `delta`.
         correlation: The sensitivities to correlations, times their changes.
-        mixed: Half the change of all sensitivities over the two days times the moves, less `gamma`: the second
-            order of time, vols, rates and mixed moves, of the trades whose dates and terms stay the same.
-        events: The whole change of the trades that ended, or were knocked in, between the two days: their value
-            after, with what they paid, less their value before. They are in no other part.
+        mixed: Half the change of all sensitivities between the two days times the moves, less `gamma`: the
+            second-order effects of time, vols, rates and mixed moves, for trades whose dates and terms stay the
+            same.
+        events: The whole change of the trades that ended or were knocked in between the two days: value after
+            plus payments, less value before. They are in no other part.
         by_quote: The contribution of each quote that moved, by its id.
-        trades: The number of trades that were valued before, and valued or paid after.
-        skipped: The ids of the other rows, which are in none of these numbers.
-        skipped_rows: Their places among the rows of the book.
+        trades: The number of trades that were valued before, and were valued or paid after.
+        skipped: The ids of the other rows, which no figure includes.
+        skipped_rows: Their indices among the rows of the book.
         before: The value before.
-        asof: The day of the market before.
-        error_bound: A bound of the standard error of `change`: the sum of the standard errors of the trades'
-            values, before and after. Both have the same random numbers, so that the error is usually far below
-            it.
-        payments: The payments in between, of trades that ended or paid.
-        fx: The part of FX rates to the currency of a total (`explain_total`); None of one currency.
-        steps: With a full revaluation, the change of the trades that did not end: on the earlier day spots (of
-            equities and pairs), vols, rates, dividends and correlations move one after the other, if they do,
-            and at last time passes. Else empty.
+        asof: The day of the earlier market.
+        error_bound: An upper bound of the standard error of `change`: the sum of the standard errors of the
+            trades' values, before and after. Both use the same random numbers, so the error is usually far
+            smaller.
+        payments: The payments of trades in between.
+        fx: The effect of FX rates on a total in one currency (`explain_total`); None for a single currency.
+        steps: With a full revaluation, the change of the trades that did not end, by step: on the earlier day
+            spots (of equities and FX pairs), vols, rates, dividends and correlations move one after the other,
+            and finally time passes. Quotes that do not move have no step. Empty otherwise.
         higher_order: With a full revaluation, the sum of `steps` less all parts of the expansion: what first
-            and second orders miss, as of a digital option that passes its strike near its end. Else None.
+            and second order miss, for instance when the spot crosses the strike of a digital option near
+            expiry. None otherwise.
     """
 
     change: float
@@ -98,7 +100,7 @@ class Explanation:
 
     @property
     def parts(self) -> dict[str, float]:
-        """The parts by name, in the order of the expansion, the residual last."""
+        """The parts by name, in the order of the expansion; the residual is last."""
         found = {name: getattr(self, name) for name in (*_PARTS, "fx", "higher_order", "residual")}
         return {name: part for name, part in found.items() if part is not None}
 
@@ -109,7 +111,7 @@ class Explanation:
         return expanded + (self.fx or 0.0) + (self.higher_order or 0.0)
 
     def with_steps(self, changes: Mapping[str, np.ndarray], lasting: np.ndarray) -> "Explanation":
-        """Return this explanation with the changes of trades step by step, which add up to their whole changes.
+        """Return this explanation with the changes of trades by step, which add up to their whole changes.
 
         Args:
             changes: Step -> the change of each trade, [trades].
@@ -135,25 +137,25 @@ def explain(
     full_revaluation: bool = False,
     **settings: Any,
 ) -> Explanation:
-    """Explain a change of value: a full revaluation beside the second-order expansion at the market before.
+    """Explain a change of value by a second-order expansion at the earlier market and a full revaluation.
 
-    The two markets name the same curves, equities and pillars (quotes of the same ids); otherwise it raises a
-    ValueError. A trade that ends between the two days, or pays, is counted with its payments (`aged`).
+    Both markets must have the same curves, equities and pillars (quotes with the same ids); otherwise a
+    ValueError is raised. The payments of a trade that ends or pays between the two days are included (`aged`).
 
     Args:
         book: The trades, all in one currency.
-        before: The market that the expansion is taken at.
-        after: The market to explain.
+        before: The earlier market, at which the expansion is taken.
+        after: The later market.
         fit: The map from a market to models, as in `risk`.
-        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`):
-            what the expansion misses is then `higher_order`, and nothing is unexplained.
+        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`). What
+            the expansion misses is then `higher_order`, and nothing is unexplained.
         **settings: The other arguments of `risk`.
 
     Returns:
         The change and its parts.
 
     Raises:
-        ValueError: The trades are in several currencies: `explain_by_currency` takes them.
+        ValueError: The trades are in several currencies; use `explain_by_currency`.
 
     Examples:
         >>> from pricing import Book, Market, explain
@@ -181,15 +183,15 @@ def explain_by_currency(
     full_revaluation: bool = False,
     **settings: Any,
 ) -> dict[str, Explanation]:
-    """Explain a change of value as `explain` does, separately for the trades in each currency.
+    """Explain a change of value, as in `explain`, separately for the trades in each currency.
 
     Args:
         book: The trades.
-        before: The market that the expansion is taken at.
-        after: The market to explain.
+        before: The earlier market, at which the expansion is taken.
+        after: The later market.
         fit: The map from a market to models, as in `risk`.
-        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`):
-            what the expansion misses is then `higher_order`, and nothing is unexplained.
+        full_revaluation: Whether to value the trades again after each group of quotes has moved (`steps`). What
+            the expansion misses is then `higher_order`, and nothing is unexplained.
         **settings: The other arguments of `risk`.
 
     Returns:
@@ -206,40 +208,50 @@ def explain_by_currency(
     after = with_passed_dividends(before, after)
     check_same_quotes(before, after)
     check_same_currencies(book, before, after)
-    two = aged(book, before, after)
-    valued = lambda two: (
-        risk(part, m, fit, **settings) for part, m in ((two.before, before), (two.after, after))
+    aged_book = aged(book, before, after)
+    valued = lambda both: (
+        risk(part, m, fit, **settings) for part, m in ((both.before, before), (both.after, after))
     )
-    then, now = valued(two)
+    risk_before, risk_after = valued(aged_book)
     kept, skipped = [], {}
-    for place, row in enumerate(two.before.rows):
-        is_over = place in two.payments and two.payments[place].is_over
-        if then.trades[place].figures and (is_over or now.trades[place].figures):
+    for place, row in enumerate(aged_book.before.rows):
+        is_over = place in aged_book.payments and aged_book.payments[place].is_over
+        if risk_before.trades[place].figures and (is_over or risk_after.trades[place].figures):
             kept.append(place)
         elif not row.is_over:
             skipped[place] = row.id
-    if len(kept) < len(two.before.rows):
-        two = of_rows(two, kept)
+    if len(kept) < len(aged_book.before.rows):
+        aged_book = of_rows(aged_book, kept)
     if skipped:
-        then, now = valued(two)
+        risk_before, risk_after = valued(aged_book)
         kept = range(len(kept))
-    first, last = (_Day([x.trades[place] for place in kept], x.by_currency) for x in (then, now))
-    parts = _Parts.of(two, lambda part, market: risk(part, market, fit, **settings), before, after)
+    day_before, day_after = (
+        _Day([x.trades[place] for place in kept], x.by_currency) for x in (risk_before, risk_after)
+    )
+    parts = _Parts.of(
+        aged_book, lambda part, market: risk(part, market, fit, **settings), before, after
+    )
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [_move(new, old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
     explained = {
-        currency: _explanation(*(currency, two, first, last, parts, moves, before, after, skipped))
-        for currency in then.by_currency
+        currency: _explanation(
+            *(currency, aged_book, day_before, day_after, parts, moves, before, after, skipped)
+        )
+        for currency in risk_before.by_currency
     }
     if not full_revaluation:
         return explained
-    cash = [two.payments[p].cash if p in two.payments else 0.0 for p in range(len(kept))]
-    worth = [_value(trade) + paid for trade, paid in zip(last.trades, cash, strict=True)]
-    changes = step_changes(two.before, first.trades, worth, before, after, fit, **settings)
+    cash = [
+        aged_book.payments[p].cash if p in aged_book.payments else 0.0 for p in range(len(kept))
+    ]
+    worth = [_value(trade) + paid for trade, paid in zip(day_after.trades, cash, strict=True)]
+    changes = step_changes(
+        aged_book.before, day_before.trades, worth, before, after, fit, **settings
+    )
     lasting = [place not in parts.ended for place in range(len(kept))]
-    currencies = [trade.currency for trade in first.trades]
+    currencies = [trade.currency for trade in day_before.trades]
     return {
         name: found.with_steps(changes, np.array(lasting) & (np.array(currencies) == name))
         for name, found in explained.items()
@@ -247,11 +259,11 @@ def explain_by_currency(
 
 
 class _Parts(NamedTuple):
-    """The trades that need more than an expansion, and their risk by currency.
+    """The trades that a plain expansion does not cover, and their risk by currency.
 
-    ended: places of trades that ended or were knocked in, of_ended: their risk before; touched: those, the
-    trades of which a date has passed and those whose spot fell by a dividend, before and after: their risk on
-    both days.
+    ended: indices of trades that ended or were knocked in; of_ended: their risk on the earlier day. touched:
+    these, and the trades with a date that has passed or a spot that fell by a dividend; before, after: their
+    risk on the two days.
     """
 
     ended: frozenset[int]
@@ -263,31 +275,33 @@ class _Parts(NamedTuple):
     @classmethod
     def of(
         cls,
-        two: AgedBook,
+        aged_book: AgedBook,
         valued: Callable[[Book, Market], RiskResult],
         before: Market,
         after: Market,
     ) -> "_Parts":
-        rows = enumerate(zip(two.before.rows, two.after.rows, strict=True))
+        rows = enumerate(zip(aged_book.before.rows, aged_book.after.rows, strict=True))
         touched = frozenset(place for place, (old, new) in rows if old.trade is not new.trade)
-        ended = frozenset(place for place, paid in two.payments.items() if paid.event)
+        ended = frozenset(place for place, paid in aged_book.payments.items() if paid.event)
         falls = falls_of_spots(before, after)
         touched |= ended | {
             place
-            for place, row in enumerate(two.before.rows)
+            for place, row in enumerate(aged_book.before.rows)
             if row.trade and any(falls.get(name) for name in row.trade.underlyings)
         }
-        own, other = (of_rows(two, sorted(places)) for places in (ended, touched))
+        ended_rows, touched_rows = (
+            of_rows(aged_book, sorted(places)) for places in (ended, touched)
+        )
         return cls(
             *(ended, touched),
-            valued(own.before, before).by_currency if ended else {},
-            valued(other.before, before).by_currency if touched else {},
-            valued(other.after, after).by_currency if touched else {},
+            valued(ended_rows.before, before).by_currency if ended else {},
+            valued(touched_rows.before, before).by_currency if touched else {},
+            valued(touched_rows.after, after).by_currency if touched else {},
         )
 
 
 class _Day(NamedTuple):
-    """The figures of the trades that are explained, on one of the two days."""
+    """The figures of the explained trades on one of the two days."""
 
     trades: list[TradeRisk]
     by_currency: Mapping[str, CurrencyRisk]
@@ -295,9 +309,9 @@ class _Day(NamedTuple):
 
 def _explanation(
     currency: str,
-    two: AgedBook,
-    then: _Day,
-    now: _Day,
+    aged_book: AgedBook,
+    day_before: _Day,
+    day_after: _Day,
     parts: "_Parts",
     moves: Market,
     market: Market,
@@ -305,10 +319,14 @@ def _explanation(
     skipped: dict[int, str],
 ) -> Explanation:
     """Return the change of the trades in one currency, all of which have figures."""
-    own = [row.trade and currency_of(row.trade, market) == currency for row in two.before.rows]
-    of_currency = lambda trades: list(itertools.compress(trades, own))
-    before, after = then.by_currency[currency], now.by_currency.get(currency)
-    payments = tuple(two.payments[place] for place in sorted(two.payments) if own[place])
+    in_currency = [
+        row.trade and currency_of(row.trade, market) == currency for row in aged_book.before.rows
+    ]
+    of_currency = lambda trades: list(itertools.compress(trades, in_currency))
+    before, after = day_before.by_currency[currency], day_after.by_currency.get(currency)
+    payments = tuple(
+        aged_book.payments[place] for place in sorted(aged_book.payments) if in_currency[place]
+    )
     slopes = before.gradient
     if currency in parts.of_ended:
         slopes = jax.tree.map(np.subtract, slopes, parts.of_ended[currency].gradient)
@@ -327,22 +345,25 @@ def _explanation(
     of_caps = contributions.cap_vols.values()
     vols += [caps.quotes for caps in of_caps]
     pillars += [x for caps in of_caps for x in jax.tree.leaves(caps) if x is not caps.quotes]
-    trades, days = of_currency(then.trades), (later.asof - market.asof).days
-    places = [place for place in range(len(own)) if own[place]]
-    continuing = [then.trades[place] for place in places if place not in parts.ended]
+    trades, days = of_currency(day_before.trades), (later.asof - market.asof).days
+    places = [place for place in range(len(in_currency)) if in_currency[place]]
+    continuing = [day_before.trades[place] for place in places if place not in parts.ended]
     stays = [place for place in places if place not in parts.touched]
     firsts = [
         first_order(total, without.get(currency), [day.trades[p] for p in stays], moves, days)
-        for day, total, without in ((then, before, parts.before), (now, after, parts.after))
+        for day, total, without in (
+            (day_before, before, parts.before),
+            (day_after, after, parts.after),
+        )
     ]
     second = 0.5 * (firsts[1] - firsts[0]) if after else 0.0
     ages = sum(trade.position.theta or 0.0 for trade in continuing if trade.position)
     by_quote = market.by_quote(contributions)
-    falls = falls_of_spots(market, later)  # a fall by a dividend moves no option
+    falls = falls_of_spots(market, later)  # an ex-dividend fall of the spot has no Gamma effect
     spot_moves = {
         name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
     }
-    traded = {n for row in two.before.rows if row.trade for n in row.trade.underlyings}
+    traded = {n for row in aged_book.before.rows if row.trade for n in row.trade.underlyings}
     others = (n for n in traded if n in market.fx or len(market.parts_of(n)) > 1)
     spot_moves |= {n: float(later.spot(n)) - float(market.spot(n)) for n in others}
     value = after.value if after else 0.0
@@ -355,22 +376,29 @@ def _explanation(
         rho=total(quotes),
         dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
-        mixed=second - sum(_gamma(then.trades[place], spot_moves) for place in stays if after),
-        events=sum((_change(two, then, now, p) for p in places if p in parts.ended), 0.0),
+        mixed=second
+        - sum(_gamma(day_before.trades[place], spot_moves) for place in stays if after),
+        events=sum(
+            (_change(aged_book, day_before, day_after, p) for p in places if p in parts.ended), 0.0
+        ),
         by_quote={quote: part for quote, part in by_quote.items() if part},
         trades=len(trades),
         skipped=tuple(skipped.values()),
         skipped_rows=tuple(skipped),
         before=before.value,
         asof=market.asof,
-        error_bound=sum(_error(trade) for trade in (*trades, *of_currency(now.trades))),
+        error_bound=sum(_error(trade) for trade in (*trades, *of_currency(day_after.trades))),
         payments=payments,
     )
 
 
-def _change(two: AgedBook, then: _Day, now: _Day, place: int) -> float:
-    """Return the value after of one trade, with what it paid, less its value before."""
-    return two.payments[place].cash + _value(now.trades[place]) - _value(then.trades[place])
+def _change(aged_book: AgedBook, day_before: _Day, day_after: _Day, place: int) -> float:
+    """Return the change of one trade: value after plus payment, less value before."""
+    return (
+        aged_book.payments[place].cash
+        + _value(day_after.trades[place])
+        - _value(day_before.trades[place])
+    )
 
 
 def _move(new: Any, old: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ from .batching import currencies_in
 
 
 class MarketProblems:
-    """The problems of trades in one market; what names and a kind decide is found once for them."""
+    """Checks trades against one market; what depends only on names and kind is computed once."""
 
     def __init__(self, market: Market):
         self.market = market
@@ -27,7 +27,7 @@ class MarketProblems:
         self._found: dict[Hashable, list[ValidationIssue]] = {}
 
     def __call__(self, trade: Trade) -> tuple[ValidationIssue, ...]:
-        """Return the reasons for which the market cannot value a trade, or would value another than it says."""
+        """Return the reasons why the market cannot value a trade, or would not value it as written."""
         names = trade.underlyings
         key = type(trade), trade.underlying, names
         if key not in self._found:
@@ -56,7 +56,7 @@ _LEVELS = "barrier", "lower", "upper", "protection", "coupon_barrier", "knock_in
 
 
 def _far_levels(trade: Trade, spots: list[float]) -> list[ValidationIssue]:
-    """Return the problems of prices of another unit than the spot; a level far above it is never reached.
+    """Return the problems of prices in another unit than the spot, recognized by their distance from it.
 
     The strike of a basket may be near each of its spots or near their weighted sum; other levels of a trade on
     several equities are those of the first.
@@ -77,7 +77,7 @@ def _far_levels(trade: Trade, spots: list[float]) -> list[ValidationIssue]:
 def _far_from_all(
     name: str, level: float | None, near: list[tuple[str, float]], from_below: bool = False
 ) -> ValidationIssue | None:
-    """Return the problem of a level that is far from all of some named prices, or None."""
+    """Return the problem of a level that is far from each of the named prices, or None."""
     if level is None or not all(far_from(spot, level) for _, spot in near):
         return None
     of, spot = near[-1]
@@ -89,7 +89,7 @@ def _far_from_all(
 
 
 def _other_currency(trade: Trade, said: str, found: str) -> list[ValidationIssue]:
-    """Return the problem of a row that expects another currency than it is valued in."""
+    """Return the problem of a row that names another currency than the one it is valued in."""
     if not found or said.upper() == found.upper():
         return []
     message = f"a trade on {trade.underlying} is valued in {found}, not in {said}"
@@ -98,7 +98,7 @@ def _other_currency(trade: Trade, said: str, found: str) -> list[ValidationIssue
 
 
 def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]:
-    """Return the problem of a name that is no curve, or no underlying, of the market."""
+    """Return the problem of a name that the market lacks, or whose entry was left out."""
     known = market.curves if in_rates else market.underlyings
     if name in known:
         return []
@@ -123,7 +123,7 @@ def _unknown(name: str, in_rates: bool, market: Market) -> list[ValidationIssue]
 
 
 def _no_curves(trade: Trade, market: Market) -> list[ValidationIssue]:
-    """Return the problem of curves of which the first discounts nothing, or is in another currency."""
+    """Return the problem of a pair of curves: the first is a forward curve, or the currencies differ."""
     discount, *forwards = trade.underlyings
     if market.is_forward_curve(discount):
         other = dict(market.discount_curves)[discount]
@@ -142,7 +142,7 @@ def _no_curves(trade: Trade, market: Market) -> list[ValidationIssue]:
 
 
 def _no_cap_vols(trade: Trade, market: Market) -> list[ValidationIssue]:
-    """Return the problem of a cap on rates of two curves without vols, or whose vols were left out."""
+    """Return the problem of a cap on rates of two curves whose vols are missing or were left out."""
     if not isinstance(trade, CapTrade) or trade.rates_curve in market.cap_vols:
         return []
     name = trade.rates_curve
@@ -158,7 +158,7 @@ def _no_cap_vols(trade: Trade, market: Market) -> list[ValidationIssue]:
 
 
 def _no_basket(trade: Trade, market: Market) -> list[ValidationIssue]:
-    """Return the problem of equities that have no joint law in this market, if they have none."""
+    """Return the problem of equities that have no joint distribution in this market, or None."""
     names = trade.underlyings
     if pairs := [name for name in names if name in market.fx]:
         message, remedy = f"{pairs[0]} is a pair of currencies", "give equities alone"

@@ -19,14 +19,14 @@ def first_order(
     moves: Any,
     days: int,
 ) -> float:
-    """Return sensitivities times moves, of the trades in one currency less some of them.
+    """Return sensitivities times moves for the trades in one currency, excluding some.
 
     Args:
         total: The gradient of all trades.
-        without: The gradient of those that are left out, or None.
-        trades: The trades that are left, whose thetas count.
-        moves: The moves of the market, a tree like a gradient.
-        days: The days that pass.
+        without: The gradient of the excluded trades, or None.
+        trades: The remaining trades, whose thetas are included.
+        moves: The moves of the market, a tree with the structure of a gradient.
+        days: The number of days that pass.
     """
     signed = [(1.0, total), (-1.0, without)]
     gradients = [(sign, part.gradient) for sign, part in signed if part is not None]

@@ -10,14 +10,14 @@ _MOST_ROWS = 20
 
 
 def html_of(trades: Sequence[TradeRisk], title: str) -> str:
-    """Return a table of the first trades in HTML: positions, quantity times one contract.
+    """Return an HTML table of the first trades, as positions (quantity times one contract).
 
     Args:
         trades: The trades.
         title: The line above the table.
 
     Returns:
-        The table; where trades are left out, its last line says how many.
+        The table. If trades are left out, its last line gives their number.
     """
     rows = [table_row(trade) for trade in trades[:_MOST_ROWS]]
     columns = dict.fromkeys(name for row in rows for name in row)

@@ -1,4 +1,4 @@
-"""A trade as a later day finds it: the plain trade that is left, and what it has paid."""
+"""Seasoned trades: the trade that remains on a later day, and what it has paid."""
 
 from datetime import date
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class History(NamedTuple):
         trade: The trade as it is in the book.
         event: "expired", "exercised", "called", "knocked out" or "knocked in".
         day: The day of the event.
-        cash: The payment to the position, settled by the market's day, in currency; None if it is not known.
+        cash: The payment to the position, settled by the market's day, in currency; None if unknown.
     """
 
     trade: Trade
@@ -26,20 +26,20 @@ class History(NamedTuple):
 
 
 def seasoned(trade: Trade, observed: Observed) -> Aged:
-    """Return a trade as a day finds it, given the fixings: `Trade.aged`, less what is still to settle.
+    """Return the rest of a trade on a day, given the fixings: `Trade.aged`, with unsettled payments kept.
 
-    What is paid on the day has been paid, and is not in the value. A payment that settles later is left as one
-    fixed payment. A trade that is over has expired, also where its fixings are not known.
+    A payment on the day itself counts as paid and is not in the value. A payment that settles later remains as
+    one fixed payment. A trade past its end has expired, even if its fixings are unknown.
 
     Args:
         trade: A trade of a book.
         observed: The levels up to the day.
 
     Returns:
-        The trade that is left, and the cash.
+        The remaining trade, and the cash.
 
     Raises:
-        UnknownPast: The trade is not over, and depends on a fixing that is not known.
+        UnknownPast: The trade has not ended, and depends on an unknown fixing.
     """
     try:
         found = trade.aged(observed)

@@ -1,4 +1,4 @@
-"""A change of value step by step: each trade is valued again after each group of quotes has moved."""
+"""The change of value by step: each trade is valued again after each group of quotes has moved."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,18 +20,18 @@ STEPS = {
     "dividends": ("EQUITY_DIVIDEND/", "DIVIDEND/"),
     "correlations": ("CORRELATION/",),
 }
-"""Step, in order -> the first words of the ids of its quotes. Time is the step after these."""
+"""Step, in order -> the prefixes of the ids of its quotes. Time is the step after these."""
 
 
 def step_markets(before: Market, after: Market) -> Iterator[tuple[str, Market]]:
-    """Yield each step whose quotes move, and the market before with the quotes of all steps so far.
+    """Yield each step whose quotes move, and the earlier market with the quotes of all steps so far moved.
 
-    Spots move with the dividends that go ex in between. The spots before are fixings of their day: no trade is
-    knocked by a spot that has moved.
+    Spots move together with the dividends that go ex in between. The earlier spots remain the fixings of their
+    day, so that a moved spot triggers no barrier.
 
     Args:
-        before: The market before.
-        after: The market after, of the same quotes.
+        before: The earlier market.
+        after: The later market, with the same quotes.
     """
     new = dict(after.flat_quotes())
     ids = before.quote_ids()
@@ -59,18 +59,19 @@ def step_changes(
     progress: Any = None,
     **settings: Any,
 ) -> dict[str, np.ndarray]:
-    """Return step -> the change of each trade in it, [trades]; the steps add up to the whole change.
+    """Return the change of each trade, [trades], by step; the steps add up to the whole change.
 
-    A trade that has no value in a step has its change in the next one in which it has. Time is the last step.
+    If a trade has no value in a step, its change falls into the next step in which it has one. Time is the last
+    step.
 
     Args:
-        book: The trades, as the market before finds them.
-        then: Their figures in the market before.
-        now: Their values in the market after, with what they paid, [trades].
-        before: The market before.
-        after: The market after.
+        book: The trades on the day of the earlier market.
+        then: Their figures in the earlier market.
+        now: Their values in the later market plus their payments, [trades].
+        before: The earlier market.
+        after: The later market.
         fit: The map from a market to models.
-        progress: Called with the trades done, their total number and an empty message, in each step.
+        progress: Called in each step with the number of trades done, the total number and an empty message.
         **settings: The other arguments of `risk`.
     """
     settings["greeks"] = False
@@ -84,5 +85,5 @@ def step_changes(
 
 
 def _values(trades: Sequence[TradeRisk]) -> np.ndarray:
-    """Return the values of positions; NaN of a trade without one."""
+    """Return the values of positions; NaN for a trade without one."""
     return np.array([np.nan if x.position is None else x.position.value for x in trades])

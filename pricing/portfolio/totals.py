@@ -1,4 +1,4 @@
-"""From the results of groups to totals: of the trades in each currency, and of all in one."""
+"""Totals of the trades in each currency, and of all trades in one currency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +22,7 @@ class CurrencyRisk:
     Attributes:
         value: The sum of quantity times value over the trades that were valued, in the currency.
         sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
-        gradient: The derivative of `value` to every number of the market; None where only values were asked
-            for.
+        gradient: The derivative of `value` to every number of the market; None without `greeks`.
     """
 
     value: float
@@ -34,8 +33,8 @@ class CurrencyRisk:
 class Total(NamedTuple):
     """The value of all trades in one currency, or NaN.
 
-    currency: its ISO code, "" of none. rates: ISO code of trades -> units of `currency` for one. note: the
-    reason that there is no total, or "".
+    currency: its ISO code, or "". rates: ISO code of a trade's currency -> units of `currency` for one unit.
+    note: the reason why there is no total, or "".
     """
 
     risk: CurrencyRisk
@@ -49,7 +48,8 @@ def by_currency(
 ) -> dict[str, CurrencyRisk]:
     """Return the value of the trades in each currency, and its derivatives.
 
-    cotangents: the derivative of each model's trades to its numbers. A model serves trades of one currency.
+    cotangents: the derivative of each model's trades to its parameters. The trades of a model have one
+        currency.
     """
     groups: dict[str, list[GroupRisk]] = {}
     for risk in found:
@@ -74,19 +74,19 @@ def by_currency(
 
 
 def total_of(parts: Mapping[str, CurrencyRisk], market: Market, currency: str | None) -> Total:
-    """Return the total of the parts in one currency, and its derivatives, those to FX rates included.
+    """Return the total of the parts in one currency, and its derivatives, including those to FX rates.
 
     With the rate x_c of each currency and the value V_c of its trades, the total is the sum of x_c V_c, and
     its derivative the sum of x_c dV_c + V_c dx_c.
 
     Args:
         parts: ISO code -> the value of the trades in that currency.
-        market: The market, whose FX pairs convert.
-        currency: The currency of the total. None: the market's, where FX rates convert all parts to it, else
-            the parts' own, if they have only one.
+        market: The market, whose FX pairs give the rates.
+        currency: The currency of the total. None: the market's if FX rates convert all parts to it, else the
+            parts' own if they have only one.
 
     Raises:
-        MissingRate: A part cannot be converted to the currency that is asked for.
+        MissingRate: A part cannot be converted to `currency`.
     """
     target = market.currency if currency is None else currency
     try:
@@ -115,7 +115,7 @@ def _converted(
     def at_rates(pairs: dict[str, FxPair]):
         return sum(part.value * fx_rate(pairs, name, target) for name, part in parts.items())
 
-    # on the host: a program for each shape would be loaded
+    # on the host: otherwise each shape would load a program
     scaled = [
         jax.tree.map(lambda x, r=rates[name]: r * np.asarray(x), own)
         for name, own in gradients.items()

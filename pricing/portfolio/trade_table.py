@@ -1,4 +1,4 @@
-"""Read a table of trades, CSV or JSON, into rows of named values that know their place."""
+"""Read a table of trades, CSV or JSON, into rows of named values with their places in the file."""
 
 import csv
 import functools
@@ -48,20 +48,20 @@ OTHER_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("fixing_lag", "reset_lag", "lockout", "lookback_days"), _NO),
     **dict.fromkeys(("participation", "participation_rate"), ("", _ONE)),
 }
-"""What other systems call a column that has a default here -> our column, and the cells that say nothing.
+"""Another system's name for a column with a default here -> our column, and the cells that can be ignored.
 
-Such a column with another cell is no comment: the trade would be valued without what it says. Our column is ""
-where no trade has such a term.
+Any other cell in such a column is an error: the trade would be valued without its content. Our column is "" if
+no trade has such a term.
 """
 _NO_NUL = "save the file as UTF-8 text, without such characters"
 
 
 @dataclass(frozen=True)
 class RawRow:
-    """One row as it is in its file.
+    """One row of a file, as written.
 
-    `file`: its name. `values`: by column, empty cells left out. `place(column)`: line and column of a value.
-    `text`: whether numbers are given as text. `problem`: why the row cannot be taken apart.
+    `file`: the name of the file. `values`: by column, without empty cells. `place(column)`: line and column of
+    a value. `text`: whether numbers are given as text. `problem`: why the row cannot be parsed.
     """
 
     file: str
@@ -74,7 +74,7 @@ class RawRow:
 
 @dataclass(frozen=True)
 class TradeRows:
-    """The rows of a file; `header` is None in JSON, where every object names its own fields."""
+    """The rows of a file; `header` is None for JSON, where every object names its own fields."""
 
     rows: tuple[RawRow, ...]
     header: tuple[str, ...] | None = None
@@ -84,7 +84,7 @@ class TradeRows:
 def read_table(text: str, file: str) -> TradeRows:
     """Return the rows of a JSON text (the file's name ends in .json) or of a CSV text.
 
-    A text without rows is an `UnreadableFile`.
+    A text without rows raises `UnreadableFile`.
     """
     return _read_json(text, file) if file.lower().endswith(".json") else _read_csv(text, file)
 
@@ -92,17 +92,17 @@ def read_table(text: str, file: str) -> TradeRows:
 def read_frame(frame: Any, name: str) -> TradeRows:
     """Return the rows of a data frame, counted from 1; a null or an empty text is an empty cell.
 
-    What is no frame is a TypeError.
+    An object that is not a frame raises TypeError.
 
     Raises:
-        unreadable: No column is one of a book; it is an `UnreadableFile`.
+        unreadable: No column belongs to a book (an `UnreadableFile`).
     """
     table = arrow_table(frame)
     header = tuple(column.strip().lower() for column in table.column_names)
     if not set(header) & set(COLUMNS):
         remedy = f"give columns such as {', '.join(list(COLUMNS)[:6])}"
         raise unreadable(
-            name, f"its columns {show(', '.join(header))} are none of a book's", remedy
+            name, f"none of its columns {show(', '.join(header))} belongs to a book", remedy
         )
     if fault := _repeated(header):
         raise unreadable(name, fault.message, fault.remedy, field=str(fault.path[0]))
@@ -119,7 +119,7 @@ def read_frame(frame: Any, name: str) -> TradeRows:
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as JSON would hold it: a day as its text, no number as None."""
+    """Return a cell as JSON would hold it: a date as text, NaN as None."""
     if isinstance(cell, list):
         return list(map(_plain, cell))
     if isinstance(cell, datetime) and cell.time() == time():
@@ -132,7 +132,7 @@ def _plain(cell: Any) -> Any:
 
 
 def count_rows(text: str, file: str) -> int:
-    """Return the number of rows that `read_table` would take apart; where it finds none, 0 or less."""
+    """Return the number of rows that `read_table` would parse; 0 or less if it finds none."""
     if file.lower().endswith(".json"):
         elements = parse_json(text, file)
         return len(elements) if isinstance(elements, list) else 0
@@ -152,7 +152,7 @@ def _read_csv(text: str, file: str) -> TradeRows:
 
 
 def _header(line: str) -> tuple[tuple[str, ...], ValidationIssue | None]:
-    """Return the names of the columns, in lower case, and the reason that the line is no header, or None."""
+    """Return the column names in lower case, and the reason why the line is not a header, or None."""
     if not line:
         return (), ValidationIssue(
             (), "", "has no header", f"begin with the line {','.join(COLUMNS)}"
@@ -162,7 +162,7 @@ def _header(line: str) -> tuple[tuple[str, ...], ValidationIssue | None]:
     try:
         names = [name.lower() for name in _cells(line)]
     except csv.Error as error:
-        return (), ValidationIssue((), "", f"the header is no CSV: {error}", "correct it")
+        return (), ValidationIssue((), "", f"the header is not valid CSV: {error}", "correct it")
     if not set(names) & set(COLUMNS):
         separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
         wrong = next((word for sign, word in separators.items() if sign in line), None)
@@ -170,23 +170,23 @@ def _header(line: str) -> tuple[tuple[str, ...], ValidationIssue | None]:
             message = f"the cells are separated by {wrong}"
             remedy = "save the file with commas between cells and a point in decimals"
         else:
-            message = f"the first line, {show(line)}, is no header"
+            message = f"the first line, {show(line)}, is not a header"
             remedy = f"begin with the line {','.join(COLUMNS)}"
         return (), ValidationIssue((), "", message, remedy)
     return tuple(names), _repeated(names)
 
 
 def _repeated(names: Sequence[str]) -> ValidationIssue | None:
-    """Return the problem of a column that stands twice, if one does."""
+    """Return the problem of a repeated column, if there is one."""
     for name, count in Counter(names).items():
         if name and count > 1:
-            message = f"the column {name!r} stands twice"
+            message = f"the column {name!r} appears twice"
             return ValidationIssue((name,), "", message, "keep one of them")
     return None
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of one line: a cell never holds a line break, so a bad quote spoils one row."""
+    """Return the cells of one line. A cell never holds a line break, so a bad quote spoils only one row."""
     return [cell.strip() for cell in next(csv.reader([line], strict=True, skipinitialspace=True))]
 
 
@@ -202,7 +202,7 @@ def _csv_row(file: str, number: int, line: str, header: tuple[str, ...]) -> RawR
     except csv.Error as error:
         cells = line.split(",")
         remedy = 'write a quote within a quoted cell as "", and close every quote'
-        problem = ValidationIssue((), show(line), f"the row is no CSV: {error}", remedy)
+        problem = ValidationIssue((), show(line), f"the row is not valid CSV: {error}", remedy)
     else:
         if len(cells) < len(header) or any(cells[len(header) :]):
             message = f"the row has {len(cells)} cells, the header {len(header)}"
@@ -216,7 +216,7 @@ def _csv_row(file: str, number: int, line: str, header: tuple[str, ...]) -> RawR
 def _read_json(text: str, file: str) -> TradeRows:
     elements, locator = parse_json(text, file), Locator(text)
     if not isinstance(elements, list):
-        message = f"a book is not {show(elements)}"
+        message = f"{show(elements)} is not a book"
         raise unreadable(file, message, "give a list of objects, one for each trade")
 
     def row(index: int, element: object) -> RawRow:
@@ -238,7 +238,7 @@ def _read_json(text: str, file: str) -> TradeRows:
             if value is None or value == "" or not _is_ours(name):
                 continue
             if name in given:
-                message = f"the key {show(key)} says the same as {show(written[name])}"
+                message = f"the key {show(key)} means the same as {show(written[name])}"
                 problem = ValidationIssue((name,), show(value), message, "keep one of them")
             given[name], written[name] = value, key
         return RawRow(file, line, given, place, False, problem)
@@ -247,7 +247,7 @@ def _read_json(text: str, file: str) -> TradeRows:
 
 
 def _is_ours(name: str) -> bool:
-    """Return True if a column is one of ours, another name of one, or close enough for a slip."""
+    """Return True if a column is ours, another name for one of ours, or a likely misspelling."""
     known = name in COLUMNS or name in OTHER_NAMES
     return bool(name) and (known or _is_slip(name, tuple(COLUMNS)))
 

@@ -1,4 +1,4 @@
-"""Contracts on a spot S = X + b(t), written as contracts on X: levels and strikes less what b is then."""
+"""Contracts on a spot S = X + b(t) as contracts on X: levels and strikes are reduced by b(t)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,17 +22,17 @@ from .terminal import Claim, TerminalClaim
 Times = Float[Array, "..."]
 Cash = Callable[[Times], Times]
 
-_LEAST = 1e-6  # of a level: X is above it for sure
+_LEAST = 1e-6  # relative to a level: X is certain to be above
 
 
 def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
-    """Return a contract on S as one on X, or None where that is no contract of this library.
+    """Return a contract on S as one on X, or None if this library has no such contract.
 
     Args:
         product: The contract on the spot, or a batch.
         cash: The function b of times in years, of any shape.
     """
-    product = jax.tree.map(jnp.asarray, product).canonical  # columns of a book are NumPy's
+    product = jax.tree.map(jnp.asarray, product).canonical  # columns of a book are NumPy arrays
     if isinstance(product, TerminalClaim):
         asset, units = product.units
         then = cash(product.expiry)
@@ -42,7 +42,7 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
         return _barrier(product, cash)
     if isinstance(product, AverageClaim) and product.average == "arithmetic":
         owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
-        # no option is left where b alone is above the strike
+        # if b alone exceeds the strike, it is no longer an option
         known = jnp.where(owed > 0.0, owed, jnp.nan)
         return eqx.tree_at(lambda claim: claim.strike, product, known)
     if isinstance(product, AverageForward):
@@ -59,7 +59,7 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
 
 
 class RightAboveCash(EarlyExercise):
-    """The right to side * (X + b(t) - strike) on some dates.
+    """The right to receive side * (X + b(t) - strike) on one of some dates.
 
     strike: in units of the spot; side: +1 for a call, -1 for a put; dates: years; cash: b on the dates.
     """
@@ -78,7 +78,7 @@ class RightAboveCash(EarlyExercise):
         return self.dates
 
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
-        """Return the payoff at one of the dates; NaN at another time."""
+        """Return the payoff at one of the dates; NaN at any other time."""
         is_date = self.dates == t
         then = jnp.where(jnp.any(is_date), self.cash[jnp.argmax(is_date)], jnp.nan)
         assert market.spot is not None
@@ -100,5 +100,5 @@ def _barrier(product: DiscreteBarrier, cash: Cash) -> DiscreteBarrier:
 
 
 def _above(level: Any, cash: Any) -> Any:
-    """Return level - cash, or next to nothing where that is not above 0: X is above it for sure."""
+    """Return level - cash, or a tiny positive level, which X is certain to exceed, if that is not above 0."""
     return jnp.maximum(level - cash, _LEAST * level)

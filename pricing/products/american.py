@@ -19,8 +19,8 @@ class American(CallOrPut, EarlyExercise, SpotOption):
 
     Attributes:
         strike: The strike in units of the spot, above 0.
-        expiry: The last time of exercise in years, above 0.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        expiry: The last exercise time in years, above 0.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
 
     Examples:
         >>> American(100.0, 1.0).exercise_times(4).tolist()

@@ -18,13 +18,13 @@ from .trade import Aged, Column, IsoDate, IsoDates, OptionTrade, last_of
 
 
 class Asian(CallOrPut, Average):
-    """An Asian option pays max(side * (A - strike), 0) at its last date, A the average spot of all dates.
+    """An Asian option pays max(side * (A - strike), 0) at its last date, with A the average spot on the dates.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
-        dates: When the spot is read, in years, increasing, of shape (dates,); the first may be today.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        average: The word "arithmetic" or "geometric": another word is another program.
+        dates: The observation times in years, increasing, of shape (dates,); the first may be today.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        average: The word "arithmetic" or "geometric"; each word compiles its own program.
 
     Examples:
         >>> float(Asian(100.0, [0.25, 0.5]).expiry)
@@ -60,7 +60,7 @@ class Asian(CallOrPut, Average):
 
 
 class AsianTrade(OptionTrade):
-    """A call or put on the average of the spots on some dates."""
+    """A call or put on the average of an equity's spots on some dates."""
 
     type = "asian"
     product = Asian
@@ -83,14 +83,14 @@ class AsianTrade(OptionTrade):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each date that is left."""
+        """The weight of each remaining date."""
         return (1.0 / self.num_fixings,) * len(self.averaging_dates)
 
     def aged(self, observed: Observed) -> Aged:
-        """Return the option that the fixings so far leave: on the dates to come, with their weights.
+        """Return the option on the remaining dates, with their weights, given the fixings so far.
 
-        An arithmetic average takes their weighted sum A off the strike. The option on a geometric average is
-        their weighted product G times one of strike K / G: that many contracts more or less.
+        For an arithmetic average the strike is reduced by the weighted sum of the fixings. For a geometric
+        average, with G their weighted product, it is G options of strike K / G.
         """
         past = tuple(day for day in self.averaging_dates if day <= observed.until)
         if not past:
@@ -116,7 +116,7 @@ class AsianTrade(OptionTrade):
 
 
 class StartedAsianTrade(AsianTrade):
-    """The rest of an option on an average some of whose dates have passed: see `AsianTrade.aged`."""
+    """The rest of an Asian option of which some dates have passed; see `AsianTrade.aged`."""
 
     product = AverageClaim
 
@@ -137,7 +137,7 @@ class StartedAsianTrade(AsianTrade):
 
 
 class CertainAsianTrade(StartedAsianTrade):
-    """An option whose fixings so far exceed the strike: a call is sure to be exercised, a put worth nothing."""
+    """An option whose past fixings exceed the strike: a call is certain to be exercised, a put is worthless."""
 
     product = AverageForward
 

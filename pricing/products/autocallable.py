@@ -1,4 +1,4 @@
-"""Autocallable notes, with coupons above a barrier and a knock-in, on one asset or the worst of several."""
+"""Autocallable notes with barrier coupons and a knock-in, on one asset or the worst of several."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -46,41 +46,40 @@ WATCHED = ("dates", "always")
 
 
 class Autocallable(AbstractProduct):
-    """A note that is redeemed early, with a coupon, on the first date with the spot at its call level.
+    """A note that is redeemed early, with a coupon, on the first date with the spot at or above its call level.
 
-    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never
-    redeemed it pays, at the last date, the notional where spot >= protection, and notional * spot /
-    initial_spot below.
+    At dates[k] with spot >= call_level it pays notional * (1 + coupons[k]) and ends. If it was never redeemed,
+    it pays at the last date the notional if spot >= protection, else notional * spot / initial_spot.
 
-    With a `coupon_barrier` (a phoenix) it pays notional * coupons[k] at every date up to its end with spot >=
-    coupon_barrier, called or not; with memory, the coupons that were missed before as well. With a `knock_in`
+    With a `coupon_barrier` (a phoenix note) it pays notional * coupons[k] at every date up to its end with spot
+    >= coupon_barrier, whether called or not; with memory, also the coupons missed before. With a `knock_in`,
     capital is lost below the protection only if the spot has touched that level. On several assets the worst
-    one counts: the spot of asset i is scaled by initial_spot over its own initial spot.
+    performer counts: the spot of asset i is scaled by initial_spot over its own initial spot.
 
     Attributes:
-        dates: When the spot is compared with the call level, in years, increasing, of shape (dates,).
+        dates: The call dates in years, increasing, of shape (dates,).
         coupons: The coupon at each date as a fraction of the notional, of shape (dates,). A date with a coupon
-            of 0 is no coupon date: what was missed is paid there only at redemption.
-        call_level: The level of the early redemption in units of the spot, above 0.
+            of 0 is not a coupon date: missed coupons are paid there only at redemption.
+        call_level: The level of early redemption in units of the spot, above 0.
         protection: The level below which capital is lost, in units of the spot, above 0.
-        initial_spot: The spot that the loss is measured from, above 0; of several assets the first one's.
+        initial_spot: The spot from which the loss is measured, above 0; for several assets, that of the first.
         notional: The notional in currency, above 0.
         call_steps: The call level at each date in units of `call_level`, of shape (dates,), infinity for no
             redemption; None for 1 on all dates.
-        coupon_barrier: The level of the coupons in units of the spot, not above the call level of any coupon
+        coupon_barrier: The level of the coupons in units of the spot, at most the call level of any coupon
             date; None for the call level.
-        memory: The word "no" or "yes": whether a coupon pays those missed before as well, kept as a code.
+        memory: "yes" if a coupon also pays the coupons missed before, else "no"; stored as a code.
         missed: The coupons already missed, as a fraction of the notional; 0 without memory.
-        knock_in: The level of the knock-in in units of the spot, below all call levels; None if capital is lost
-            without one.
-        watched: The word "dates" or "always", when the knock-in is watched: another word is another program.
-            "always" is for one asset; a spot that is below it today has touched it.
+        knock_in: The knock-in level in units of the spot, below all call levels; None if capital loss needs no
+            knock-in.
+        watched: When the knock-in is monitored, "dates" or "always"; each word compiles its own program.
+            "always" is for one asset; a spot below the level today has touched it.
         other_initial_spots: The initial spots of all assets but the first, of shape (assets - 1,); None for a
             note on one asset.
 
     Raises:
-        ValueError: If coupons or steps and dates differ in number, a level is given for each date, a level is
-            not below the call level as it must be, or a knock-in of several assets is watched always.
+        ValueError: Coupons or steps and dates differ in number, a level is given for each date, a level is not
+            below the call level as required, or a knock-in on several assets is monitored always.
 
     Examples:
         >>> note = Autocallable([0.5, 1.0], [0.03, 0.06], 105.0, 80.0, 100.0)
@@ -120,14 +119,16 @@ class Autocallable(AbstractProduct):
                 )
         if self.watched == "always" and self.multi_asset and self.knock_in is not None:
             raise ValueError(
-                "the knock-in of a note on several assets cannot be watched always: between dates the law of "
-                "the worst is not known; give watched='dates' and more dates, of coupon 0 and call step inf"
+                "the knock-in of a note on several assets cannot be watched always: the "
+                "distribution of the worst between dates is not known; give watched='dates' and "
+                "more dates, with coupon 0 and call step inf"
             )
         if is_traced(tuple(vars(self).values())):
             return
         if self.coupon_barrier is None and np.any(self.memory != 0):
             raise ValueError(
-                "memory needs a coupon_barrier: give call_level for coupons that are paid at redemption alone"
+                "memory needs a coupon_barrier: give call_level for coupons that are paid only at "
+                "redemption"
             )
         if np.any((self.missed > 0.0) & (self.memory == 0)):
             raise ValueError("missed coupons need memory: give memory='yes', or no missed coupons")
@@ -155,7 +156,7 @@ class Autocallable(AbstractProduct):
         if self.coupon_barrier is None and self.knock_in is None and not self.multi_asset:
             return (
                 self._barrier_on_dates
-            )  # without a coupon_barrier, redemption alone pays a coupon
+            )  # without a coupon_barrier, a coupon is paid only at redemption
         call = self._call_levels
         level = call if self.coupon_barrier is None else self.coupon_barrier[..., None]
         pays = self.coupons > 0.0
@@ -203,10 +204,10 @@ class Autocallable(AbstractProduct):
 
 
 def _check_below(name: str, level: Array | None, tops: np.ndarray, relation: str) -> None:
-    """Check that a level is below the call levels, or not above them.
+    """Check that a level is below, or not above, the call levels.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The level is too high.
     """
     if level is None:
         return
@@ -218,15 +219,15 @@ def _check_below(name: str, level: Array | None, tops: np.ndarray, relation: str
         )
 
 
-_NEVER = 1000.0  # a call step from here on is never reached
+_NEVER = 1000.0  # a call step of at least this is never reached
 
 
 class AutocallableTrade(Trade):
-    """A note that is redeemed on the first date with the spot, or the worst of several, at `barrier` or above.
+    """A note redeemed on the first date with the spot, or the worst of several, at or above `barrier`.
 
-    Coupons are paid at redemption, or at every date at `coupon_barrier` or above. At maturity it pays the
-    notional if the spot is at `protection` or above, or never touched `knock_in`, else its share of
-    `initial_spot`.
+    Coupons are paid at redemption, or at every date at or above `coupon_barrier`. At maturity it pays the
+    notional if the spot is at or above `protection`, or never touched `knock_in`; else the notional times spot
+    over `initial_spot`.
     """
 
     type = "autocallable"
@@ -285,12 +286,12 @@ class AutocallableTrade(Trade):
                 self.other_initial_spots or (), others, "other_initial_spots", "other equities"
             )
         if self.coupon_barrier is None and self.memory == "yes":
-            message = "coupons at redemption alone have no memory"
+            message = "coupons paid only at redemption have no memory"
             raise problem(
                 message, "give a coupon_barrier, such as that of the redemption", "memory"
             )
         if self.missed and self.memory == "no":
-            message = "coupons were missed, and the note has no memory"
+            message = "missed coupons are given, but the note has no memory"
             raise problem(message, "give memory = yes, or no missed coupons", "missed")
         if others and self.knock_in is not None and self.watched == "always":
             message = "the knock-in of several equities cannot be watched always"
@@ -340,7 +341,7 @@ class AutocallableTrade(Trade):
         return Aged(cash, left, event, knock if event else None)
 
     def _worst(self, observed: Observed, day: date) -> float:
-        """Return the least of the spots, each in units of its initial spot, times that of the first."""
+        """Return the spot of the worst performer, scaled to the initial spot of the first asset."""
         firsts = (self.initial_spot, *(self.other_initial_spots or ()))
         spots = zip(self.underlyings, firsts, strict=True)
         return min(observed.spot(name, day) * self.initial_spot / first for name, first in spots)

@@ -1,4 +1,4 @@
-"""Options on an average of spots: the ability, and the general form of an average over dates."""
+"""Options on an average of spots: the ability, and the canonical form of an average over dates."""
 
 import abc
 from dataclasses import replace
@@ -11,13 +11,13 @@ from ..fields import Numeric, between, dates, positive, word
 from .product import AbstractProduct, Padded, Real, front, shared_weights
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class Average(AbstractProduct):
-    """Ability: pays max(side * (average - strike), 0) at expiry, the average over dates or over assets.
+    """Ability: pays max(side * (average - strike), 0) at expiry, with an average over dates or over assets.
 
     The average is "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
     or "min", over the fixing dates of one asset, or over several assets at expiry.
@@ -25,7 +25,7 @@ class Average(AbstractProduct):
     Attributes:
         strike: The strike in units of the spot.
         side: +1 for a call, -1 for a put.
-        average: One of the four words.
+        average: One of these four words.
     """
 
     strike: AbstractVar[Real]
@@ -35,7 +35,7 @@ class Average(AbstractProduct):
     @property
     @abc.abstractmethod
     def fixings(self) -> Float[Array, "*batch dates"]:
-        """The dates the spots are read at, in years, the expiry last."""
+        """The fixing dates of the spots in years; the last is the expiry."""
 
     @property
     def smile_point(self) -> tuple[Real, Real]:
@@ -43,19 +43,19 @@ class Average(AbstractProduct):
 
     @abc.abstractmethod
     def weights_of(self, num_spots: int) -> Float[Array, "*batch spots"]:
-        """Return the weight of each spot: of each date, or of each asset."""
+        """Return the weight of each spot, by date or by asset."""
 
 
 class AverageClaim(Average, Padded):
-    """The general average of one asset's spots over dates: the spot at dates[j] has weight weights[j].
+    """An option on the average of one asset's spots over dates: the spot at dates[j] has weight weights[j].
 
     Attributes:
         strike: The strike in units of the spot, above 0.
-        dates: When the spot is read, in years, not decreasing, of shape (dates,). A date may come several
-            times, each with its share of the weight.
+        dates: The observation times in years, non-decreasing, of shape (dates,). A date may be
+            repeated, with its weight shared.
         side: +1 for a call, -1 for a put.
         weights: The weight of each date, above 0, of shape (dates,).
-        average: The word "arithmetic" or "geometric": another word is another program.
+        average: The word "arithmetic" or "geometric"; each word compiles its own program.
 
     Examples:
         >>> claim = AverageClaim(100.0, [0.5, 1.0], 1.0, [0.5, 0.5])
@@ -75,7 +75,7 @@ class AverageClaim(Average, Padded):
 
     @property
     def smile_point(self) -> tuple[Real, Real]:
-        """The strike of an average whose weights sum to 1: what is left of a started one has lower weights."""
+        """The strike divided by the sum of the weights, which is below 1 once the average has started."""
         total = jnp.sum(self.weights, axis=-1)
         is_geometric = self.average == "geometric"
         strike = self.strike ** (1.0 / total) if is_geometric else self.strike / total
@@ -86,6 +86,6 @@ class AverageClaim(Average, Padded):
         return self.weights
 
     def padded(self, num_dates: int) -> "AverageClaim":
-        """Return the same contract on `num_dates` dates: the first one repeated, its weight shared."""
+        """Return the same contract on `num_dates` dates: the first is repeated and shares its weight."""
         weights, extra = shared_weights(self.dates, self.weights, num_dates)
         return replace(self, dates=front(self.dates, extra), weights=weights)

@@ -17,12 +17,12 @@ from .trade import Column, IsoDate, Trade
 class AverageForward(Padded):
     """A forward on an average pays units * (sum_j weights[j] S(dates[j]) - strike) at its last date.
 
-    It is what a call on an average becomes when the fixings so far alone exceed its strike: the strike that is
-    left is then below 0, and the call is exercised for certain.
+    A call on an average becomes one when its past fixings alone exceed the strike: the remaining strike is then
+    below 0, and the call is certain to be exercised.
 
     Attributes:
         strike: The strike in units of the spot, of any sign.
-        dates: When the spot is read, in years, not decreasing, of shape (dates,).
+        dates: The observation times in years, non-decreasing, of shape (dates,).
         weights: The weight of each date, above 0, of shape (dates,).
         units: The number of forwards.
 
@@ -39,7 +39,7 @@ class AverageForward(Padded):
     units: Numeric[Real] = real("units", default=1.0)
 
     def padded(self, num_dates: int) -> "AverageForward":
-        """Return the same contract on `num_dates` dates: the first one repeated, its weight shared."""
+        """Return the same contract on `num_dates` dates: the first is repeated and shares its weight."""
         weights, extra = shared_weights(self.dates, self.weights, num_dates)
         return replace(self, dates=front(self.dates, extra), weights=weights)
 

@@ -1,4 +1,4 @@
-"""Asian options whose strike is the average."""
+"""Average-strike (floating-strike) Asian options."""
 
 import math
 from typing import Annotated, ClassVar
@@ -29,15 +29,15 @@ from .trade import Aged, IsoDate, IsoDates, Trade, last_of
 
 
 class AverageStrike(PaddedPathClaim):
-    """Pays max(side * (S_T - moneyness * A), 0) at its last date T, A the average spot of all dates.
+    """Pays max(side * (S_T - moneyness * A), 0) at its last date T, with A the average spot on the dates.
 
-    Fixings of the past are in the average by their sum, or the sum of their logarithms if it is geometric.
+    Past fixings enter the average through their sum, or the sum of their logarithms if it is geometric.
 
     Attributes:
-        dates: When the spot is read, in years, not decreasing, of shape (dates,). A repeated date counts once.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        average: The word "arithmetic" or "geometric": another word is another program.
-        moneyness: The share of the average that is the strike, above 0.
+        dates: The observation times in years, non-decreasing, of shape (dates,). A repeated date counts once.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        average: The word "arithmetic" or "geometric"; each word compiles its own program.
+        moneyness: The strike as a fraction of the average, above 0.
         past_sum: The sum of past fixings, above 0, or of their logarithms, of any sign.
         num_past: The number of past fixings.
 
@@ -74,7 +74,7 @@ class AverageStrike(PaddedPathClaim):
 
 
 class AverageStrikeTrade(Trade):
-    """A call or put on the last spot of some dates, struck at their average."""
+    """A call or put on the spot at the last of some dates, struck at the average spot on the dates."""
 
     type = "average_strike"
     product = AverageStrike

@@ -27,20 +27,20 @@ BARRIER_KINDS = {"down-and-out": 0, "up-and-out": 1, "down-and-in": 2, "up-and-i
 class Barrier(CallOrPut, SingleBarrier):
     """A European option that is knocked out, or knocked in, when the spot touches a barrier.
 
-    A knock-out pays its rebate at the hit; a knock-in that was never knocked in pays it at expiry.
+    A knock-out pays its rebate when hit; a knock-in that is never hit pays it at expiry.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
         expiry: The time of payment in years, above 0.
         barrier: The barrier in units of the spot, above 0.
-        kind: One of "down-and-out", "up-and-out", "down-and-in" and "up-and-in", kept as a code.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        rebate: The rebate in currency, not below 0.
-        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means all times from
-            today on, so that a spot already beyond the barrier has touched it.
+        kind: One of "down-and-out", "up-and-out", "down-and-in" and "up-and-in", stored as a code.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        rebate: The rebate in currency, at least 0.
+        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means continuous
+            monitoring from today, so that a spot already beyond the barrier has touched it.
 
     Raises:
-        ValueError: If the last of the dates is not the expiry, or a barrier is given for each date.
+        ValueError: The last date is not the expiry, or a barrier is given for each date.
 
     Examples:
         >>> option = Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
@@ -90,7 +90,7 @@ class Barrier(CallOrPut, SingleBarrier):
 
     @property
     def canonical(self) -> AbstractProduct:
-        """A knock-in is the vanilla option less its knock-out, and the rebate if the barrier was never hit."""
+        """A knock-in is the vanilla option less its knock-out, plus the rebate if the barrier is never hit."""
         if self.dates is None:
             return self
         one = jnp.ones_like(self.strike)
@@ -98,7 +98,7 @@ class Barrier(CallOrPut, SingleBarrier):
         out = jnp.where(self.knocks_in, -one, one)
         into = jnp.where(self.knocks_in, one, 0.0 * one)
         at_hit, at_end = (1.0 - into) * self.rebate, into * self.rebate
-        everywhere = 1e-6 * self.strike  # the spot ends above it
+        everywhere = 1e-6 * self.strike  # the spot is certain to end above
         return discrete_barrier(
             self.dates,
             lower=jnp.where(self.barrier_direction > 0.0, self.barrier, 0.0),
@@ -114,7 +114,7 @@ class Barrier(CallOrPut, SingleBarrier):
 
 
 class BarrierTrade(OptionTrade):
-    """A European option that a barrier knocks in or out, watched on dates or, without any, all the time."""
+    """A European option with a knock-in or knock-out barrier, monitored on dates or, without dates, always."""
 
     type = "barrier"
     product = Barrier
@@ -156,10 +156,10 @@ class BarrierTrade(OptionTrade):
         return Aged(0.0, self._with_dates(observed.until))
 
     def _first_hit(self, observed: Observed) -> date | None:
-        """Return the first known day with the spot on the barrier or beyond, or None.
+        """Return the first known day with the spot on or beyond the barrier, or None.
 
-        A barrier that holds at all times is compared with the fixings from its start on. Today's spot is left
-        to the product, unless the option expires today.
+        A continuously monitored barrier is compared with the fixings since its start. Today's spot is left to
+        the product, unless the option expires today.
         """
         if self.monitoring_dates is None:
             return first_touch(observed, self.underlying, self.start, self.expiry, self._is_hit)

@@ -1,4 +1,4 @@
-"""Options that a barrier ends or brings to life: the abilities."""
+"""Barrier options: the abilities."""
 
 import abc
 from typing import TYPE_CHECKING
@@ -10,16 +10,16 @@ from .european import European
 from .product import AbstractProduct, Real
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class BarrierOption(AbstractProduct):
-    """Ability: a European option that ends (knock-out) or begins (knock-in) when the spot has left a region.
+    """Ability: a European option that ends (knock-out) or begins (knock-in) when the spot leaves a region.
 
     Attributes:
-        rebate: The payment when a knock-out ends, or at expiry if a knock-in never began, in currency.
+        rebate: The payment in currency when a knock-out ends, or at expiry if a knock-in never began.
     """
 
     rebate: AbstractVar[Real]
@@ -37,15 +37,15 @@ class BarrierOption(AbstractProduct):
     @property
     @abc.abstractmethod
     def knocks_in(self) -> Bool[Array, "..."]:
-        """Whether leaving the region brings the option to life, rather than ends it."""
+        """Whether leaving the region starts the option instead of ending it."""
 
     @abc.abstractmethod
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Return True where the spot is in the region, off its barriers."""
+        """Return True where the spot is strictly inside the region."""
 
 
 class SingleBarrier(BarrierOption):
-    """Ability: the region of a barrier option is all that is above one barrier (down), or below it (up).
+    """Ability: the region of a barrier option lies above one barrier (down) or below it (up).
 
     Attributes:
         strike: The strike in units of the spot.
@@ -69,16 +69,16 @@ class SingleBarrier(BarrierOption):
 
     @property
     def cash(self) -> Real | None:
-        """The cash, in currency, that is paid in place of the option; None where it is the option."""
+        """The cash in currency that is paid in place of the option; None if the option itself is paid."""
         return None
 
     @property
     def far_barrier(self) -> None:
-        """The second barrier, on the other side of the region: there is none."""
+        """The barrier on the other side of the region: None."""
 
     @property
     def knocked_out(self) -> "SingleBarrier":
-        """The knock-outs of the same barrier in place of knock-ins; the product itself where all are."""
+        """The same contracts with knock-ins replaced by knock-outs; `self` if there is no knock-in."""
         return self
 
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
@@ -86,7 +86,7 @@ class SingleBarrier(BarrierOption):
 
 
 class TwoBarriers(BarrierOption):
-    """Ability: the region of a barrier option is what lies between two barriers.
+    """Ability: the region of a barrier option lies between two barriers.
 
     Attributes:
         strike: The strike in units of the spot.
@@ -107,7 +107,7 @@ class TwoBarriers(BarrierOption):
 
     @property
     def cash(self) -> Real | None:
-        """The cash, in currency, that is paid in place of the option; None where it is the option."""
+        """The cash in currency that is paid in place of the option; None if the option itself is paid."""
         return None
 
     @property
@@ -117,7 +117,7 @@ class TwoBarriers(BarrierOption):
 
     @property
     def far_barrier(self) -> Real:
-        """The second barrier, on the other side of the region: the upper one."""
+        """The barrier on the other side of the region: the upper one."""
         return self.upper
 
     @property

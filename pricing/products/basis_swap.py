@@ -1,4 +1,4 @@
-"""Rows of basis swaps: a floating leg for another one."""
+"""Rows of basis swaps, which exchange two floating legs."""
 
 import itertools
 from collections import defaultdict
@@ -20,7 +20,7 @@ Spread = Annotated[float, number("spread", least=-0.05, most=0.05)]
 
 
 class _Period(NamedTuple):
-    """A period of a leg: its days, the curve and months of its rate, its accrual, the notional received."""
+    """A period of a leg: dates, curve and tenor (months) of its rate, accrual, and notional received."""
 
     start: date
     end: date
@@ -31,24 +31,24 @@ class _Period(NamedTuple):
 
 
 class BasisSwapTrade(OnForwardCurve):
-    """A swap of the rates of one curve, with a spread, for those of another, period by period.
+    """A swap of the floating rates of one curve plus a spread for those of another curve.
 
-    A leg on the curve that discounts compounds overnight rates over its periods; one on another curve pays
-    simple rates, fixed at their starts. Both pay at the ends of their periods, which are counted back from the
-    maturity and moved to business days (modified following).
+    A leg on the discount curve compounds overnight rates over each period; a leg on another curve pays simple
+    rates fixed at the start of each period. Both pay at the ends of their periods, which are counted back from
+    the maturity and adjusted to business days (modified following).
 
     Attributes:
-        side: The word "payer" or "receiver" of the leg with the spread, which is that of `forward_curve`.
+        side: "payer" or "receiver" of the leg with the spread, which is the leg on `forward_curve`.
         spread: The spread per year on the rates of `forward_curve`.
-        start: The day from which interest accrues, business day or not.
+        start: The day from which interest accrues, unadjusted.
         maturity: The day of the last payment.
         floating_frequency: The frequency of the leg with the spread.
-        other_curve: The curve of the rates of the other leg; None: the underlying.
+        other_curve: The curve of the other leg; None for the underlying.
         other_frequency: The frequency of the other leg.
         notional: The notional in currency.
         floating_day_count: The day count of both legs.
-        calendar: The market identifier code of the business days.
-        end_of_month: The word "yes" or "no", as of a swap.
+        calendar: The market identifier code of the business-day calendar.
+        end_of_month: "yes" or "no", as for a swap.
     """
 
     type = "basis_swap"
@@ -74,7 +74,7 @@ class BasisSwapTrade(OnForwardCurve):
 
     @property
     def underlyings(self) -> tuple[str, ...]:
-        """The curve that discounts, and those of the legs where they are others."""
+        """The discount curve, and those of the legs if they differ from it."""
         return tuple(dict.fromkeys((self.underlying, self.rates_curve, self.other_rates)))
 
     @property
@@ -97,10 +97,10 @@ class BasisSwapTrade(OnForwardCurve):
                 yield _Period(start, end, curve, months, accrual, notional)
 
     def days_of(self, months: int) -> list[date]:
-        """Return the first days of the periods of a leg, and the end of the last.
+        """Return the start dates of a leg's periods, and the end of the last period.
 
         Args:
-            months: The months of a period.
+            months: The length of a period in months.
         """
         rules = {"calendar": self.calendar, "end_of_month": self.end_of_month == "yes"}
         return schedule(self.start, self.maturity, months, **rules)
@@ -114,9 +114,9 @@ class BasisSwapTrade(OnForwardCurve):
             raise problem(message, "give another curve for one of them", "other_curve")
 
     def aged(self, observed: Observed) -> Aged:
-        """Return the payments that are left, and those that have been made.
+        """Return the remaining payments, and those that have been made.
 
-        What a period has compounded so far multiplies the notional of the rest of it.
+        The interest compounded so far in a period scales the notional of its rest.
 
         Args:
             observed: The levels up to the later day.
@@ -149,7 +149,7 @@ class BasisSwapTrade(OnForwardCurve):
 
 
 class FloatingBasisSwapTrade(FloatingTrade, BasisSwapTrade):
-    """The rest of a basis swap: see `BasisSwapTrade.aged`."""
+    """The rest of a basis swap; see `BasisSwapTrade.aged`."""
 
     @property
     def num_dates(self) -> int:

@@ -21,15 +21,15 @@ MEANS = ("arithmetic", "geometric", "max", "min")
 
 
 class Basket(CallOrPut, Average, SpotOption):
-    """A basket option pays max(side * (B - strike), 0) at expiry, B the `average` of the assets' spots.
+    """A basket option pays max(side * (B - strike), 0) at expiry, with B the `average` of the assets' spots.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
         expiry: The time of payment in years, above 0.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
         average: One of "arithmetic" (sum of weights * spots), "geometric" (product of spots ** weights), "max"
-            and "min" (which do not read the weights): another word is another program.
-        weights: One weight for each asset, not below 0, of shape (assets,); None for equal ones that sum to
+            and "min" (which ignore the weights); each word compiles its own program.
+        weights: One weight for each asset, at least 0, of shape (assets,); None for equal weights that sum to
             1.
 
     Examples:
@@ -67,7 +67,7 @@ class Basket(CallOrPut, Average, SpotOption):
 
 
 class BasketTrade(OptionTrade, SeveralEquities):
-    """A European option on the weighted sum of several equities, a product of powers, the best or the worst."""
+    """A European option on the arithmetic or geometric average, the best or the worst of several equities."""
 
     type = "basket"
     product = Basket
@@ -80,7 +80,7 @@ class BasketTrade(OptionTrade, SeveralEquities):
 
     @property
     def all_weights(self) -> tuple[float, ...]:
-        """The weights given, or equal ones that sum to 1."""
+        """The given weights, or equal weights that sum to 1."""
         count = len(self.underlyings)
         return self.weights or (1.0 / count,) * count
 

@@ -1,4 +1,4 @@
-"""Options that may be exercised at some dates."""
+"""Bermudan options."""
 
 from dataclasses import replace
 
@@ -21,16 +21,15 @@ _OPTION = "an option on the spot, such as European(100.0, 1.0), whose expiry is 
 
 
 class Bermudan(EarlyExercise, SpotOption, Padded):
-    """A Bermudan option, exercised at one of its dates, pays its payoff as if that expired then.
+    """A Bermudan option, exercised on one of its dates, pays as if `payoff_product` expired then.
 
     Attributes:
         payoff_product: A European option or a basket; its expiry is the last of the dates.
-        dates: When the option may be exercised, in years, not decreasing, of shape
-            (dates,).
+        dates: The exercise dates in years, non-decreasing, of shape (dates,).
 
     Raises:
-        TypeError: If the payoff is no option on the spot.
-        ValueError: If the payoff does not expire on the last of the dates.
+        TypeError: The payoff is not an option on the spot.
+        ValueError: The payoff does not expire on the last of the dates.
 
     Examples:
         >>> option = Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0])
@@ -82,7 +81,7 @@ class Bermudan(EarlyExercise, SpotOption, Padded):
         return self.dates
 
     def padded(self, num_dates: int) -> "Bermudan":
-        """Return the same option on `num_dates` dates: the first one repeated."""
+        """Return the same option on `num_dates` dates, padded by repeating the first."""
         return replace(self, dates=front(self.dates, extra_dates(self.dates, num_dates)))
 
 

@@ -32,28 +32,28 @@ BetweenCoupons = Annotated[
 
 
 class BermudanSwaption(EarlyExercise, SwapOption, Padded):
-    """A Bermudan swaption is the right to enter the rest of a swap at one of some dates.
+    """A Bermudan swaption is the right to enter the remainder of a swap at one of several dates.
 
-    Exercised at t, the swap starts at s, at t or later. It pays the coupons at all payment dates after s, for a
-    floating leg worth P(t, s) - P(t, last payment). Where s is between two payment dates, `accrued` makes the
-    first coupon that of a short period.
+    If exercised at t, the swap starts at s >= t. It exchanges the fixed coupons at all payment dates after s
+    for a floating leg worth P(t, s) - P(t, last payment). If s lies between two payment dates, `accrued`
+    shortens the first coupon.
 
     Attributes:
         strike: The fixed rate per year.
-        exercise_dates: When the swap may be entered, in years, not decreasing, of shape (exercises,).
-        payment_dates: The payment dates of the fixed leg in years, not decreasing, of shape (payments,); the
+        exercise_dates: The exercise dates in years, non-decreasing, of shape (exercises,).
+        payment_dates: The payment dates of the fixed leg in years, non-decreasing, of shape (payments,); the
             last one ends the floating leg.
         accruals: The year fraction of each coupon, of shape (payments,).
-        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        side: The word "payer" or "receiver" of the fixed leg, stored as the code +1 or -1.
         notional: The notional in currency.
-        starts: When the swap of each exercise date starts, in years, not before it, of shape (exercises,);
-            None: on that date.
-        accrued: The year fraction of the first coupon that accrues before each start, of shape (exercises,):
-            that coupon is paid without it. None: the swap starts with a whole period.
+        starts: The start of the swap for each exercise date, in years, not before that date, of shape
+            (exercises,); None for the exercise date itself.
+        accrued: The year fraction of the first coupon before each start, which is not paid, of shape
+            (exercises,). None if the swap starts with a full period.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry; starts or accrued are not one for each exercise date, or a swap starts before its own.
+        ValueError: Accruals and payment dates differ in number, no payment follows the last entry, starts or
+            accrued do not match the exercise dates in number, or a swap starts before its exercise date.
 
     Examples:
         >>> swaption = BermudanSwaption(0.03, [0.5, 1.5], [1.5, 2.5], [1.0, 1.0])
@@ -85,12 +85,12 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
         return (self.exercise_dates if self.starts is None else self.starts)[..., -1]
 
     def terms_at(self, entry: Float[Array, ""]) -> EntryTerms:
-        """Return the terms of the swap that is entered at the exercise date next to a time, in years."""
+        """Return the terms of the swap entered at the exercise date nearest to a time in years."""
         if self.starts is None and self.accrued is None:
             return EntryTerms(entry)
         gaps = jnp.abs(jax.lax.stop_gradient(self.exercise_dates - entry))
         is_here = (gaps <= jnp.min(gaps)).astype(gaps.dtype)
-        weights = is_here / jnp.sum(is_here)  # a date that is padded comes more than once
+        weights = is_here / jnp.sum(is_here)  # padding repeats a date
         lag = 0.0 if self.starts is None else jnp.sum(weights * (self.starts - self.exercise_dates))
         accrued = jnp.zeros_like(entry) if self.accrued is None else jnp.sum(weights * self.accrued)
         return EntryTerms(entry + lag, accrued)
@@ -106,7 +106,7 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
         self.check_starts(self.starts)
 
     def padded(self, num_dates: int) -> "BermudanSwaption":
-        """Return the same right on `num_dates` exercise dates: the first one repeated."""
+        """Return the same right on `num_dates` exercise dates, padded by repeating the first."""
         extra = extra_dates(self.exercise_dates, num_dates)
         names = "exercise_dates", "starts", "accrued"
         given = {name: getattr(self, name) for name in names}
@@ -115,12 +115,11 @@ class BermudanSwaption(EarlyExercise, SwapOption, Padded):
 
 
 class BermudanSwaptionTrade(ExercisedIntoSwap):
-    """The right to enter the rest of a swap on one of some dates, or some business days later.
+    """The right to enter the remainder of a swap on one of several dates, or some business days later.
 
     Attributes:
-        between_coupons: The rule for a swap that would start within a period: "next-period", and it starts with
-            the next whole one; "short-period", and it starts at once, with a short first period; None: such a
-            row is refused.
+        between_coupons: The rule for a swap that would start within a period: "next-period" starts with the
+            next full period; "short-period" starts at once with a short first period; None refuses such a row.
     """
 
     type = "bermudan_swaption"
@@ -146,7 +145,7 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     @functools.cached_property
     def swap_dates(self) -> tuple[date, ...]:
-        """The first day of the first period that may be entered, whole or in part, and the payment dates."""
+        """The start of the first period that may be entered, in full or in part, and the payment dates."""
         months = MONTHS[self.frequency]
         if self.between_coupons is None:
             return self.days_of(months, self.swap_from)
@@ -162,7 +161,7 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     @property
     def starts(self) -> tuple[date, ...]:
-        """The day on which the swap of each exercise date starts."""
+        """The start date of the swap for each exercise date."""
         first = map(self.start_after, self.exercise_dates)
         if self.between_coupons != "next-period":
             return tuple(first)
@@ -171,12 +170,12 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     @property
     def later_starts(self) -> tuple[date, ...] | None:
-        """Those days; None where they are those of the exercise."""
+        """The start dates; None if swaps start on their exercise dates."""
         return self.starts if self.starts_later else None
 
     @property
     def accrued(self) -> tuple[float, ...] | None:
-        """The year fraction of the first coupon before each start, which is not paid; None where it is 0."""
+        """The unpaid year fraction of the first coupon before each start; None if it is 0."""
         if self.between_coupons != "short-period":
             return None
         ends = [bisect.bisect_right(self.payment_dates, start) for start in self.starts]
@@ -188,7 +187,7 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     @property
     def exercise_days(self) -> tuple[date, ...]:
-        """The exercise dates, moved to business days."""
+        """The exercise dates, adjusted to business days."""
         return tuple(advance(day, calendar=self.calendar) for day in self.exercise_dates)
 
     @property
@@ -198,18 +197,18 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
 
     @property
     def _past_payments(self) -> int:
-        """The number of payments that the swap has no more, since the first exercise date has passed."""
+        """The number of payments that are no longer possible because exercise dates have passed."""
         assert isinstance(self.row, RateTrade)
         return max(len(self.row.payment_dates) - len(self.payment_dates), 0)
 
     @property
     def all_payment_dates(self) -> tuple[date, ...]:
-        """As many payment dates as in the book: for those that the swap has no more, its first one."""
+        """The payment dates, padded to the number in the book by repeating the first remaining one."""
         return (*self.payment_dates[:1] * self._past_payments, *self.payment_dates)
 
     @property
     def all_accruals(self) -> tuple[float, ...]:
-        """The year fraction of each coupon, 0 of those that the swap has no more."""
+        """The year fraction of each coupon; 0 for the padding."""
         return (*(0.0,) * self._past_payments, *self.accruals)
 
     def aged(self, observed: Observed) -> Aged:
@@ -226,7 +225,7 @@ class BermudanSwaptionTrade(ExercisedIntoSwap):
             raise problem(message, "give the date on which it was exercised", "exercised")
         begins, starts = self.swap_dates[:-1], self.starts
         if starts[-1] >= self.swap_dates[-1]:
-            message = f"the swap that is entered on {self.exercise_dates[-1]} would have no period"
+            message = f"the swap entered on {self.exercise_dates[-1]} would have no period"
             raise problem(message, "give an earlier last date", "exercise_dates")
         odd = [day for day in starts if day not in begins]
         if odd and self.between_coupons is None:

@@ -1,4 +1,4 @@
-"""Notes that are called early, with conditional coupons and a knock-in: their general form."""
+"""The canonical form of autocallable notes with conditional coupons and a knock-in."""
 
 from dataclasses import replace
 
@@ -11,29 +11,30 @@ from .product import Padded, Real, extra_dates, idle, idle_dates
 
 
 class CallableNote(Padded):
-    """A note on the worst of some assets: coupons above a level, early redemption above another.
+    """A note on the worst of some assets, with coupon levels and early-redemption levels.
 
-    With P_k the least of scales[i] * (spot of asset i) at dates[k], until the note is called it pays
-    coupons[k] if P_k >= coupon_levels[k], with all coupons missed before if there is memory. If P_k >=
-    call_levels[k] it pays the notional and ends. If it was never called it pays, at the last date, the
-    notional, or notional * P / initial if P < protection there and the note was knocked in. Every autocallable
-    note with coupons or a knock-in has this form (`canonical`).
+    Let P_k be the minimum of scales[i] * (spot of asset i) at dates[k]. Until it is called, the note pays
+    coupons[k] if P_k >= coupon_levels[k]; with memory, also all coupons missed before. If P_k >=
+    call_levels[k], it pays the notional and ends. If it is never called, it pays at the last date the notional,
+    or notional * P / initial if P < protection and the note was knocked in. Every autocallable note with
+    coupons or a knock-in can be written in this form (`canonical`).
 
     Attributes:
-        dates: The dates in years, not decreasing, of shape (dates,); the last is the expiry and comes once.
-        call_levels: The level of redemption at each date, infinity where there is none, of shape (dates,).
-        coupon_levels: The level of the coupon at each date, not above the call level, of shape (dates,).
+        dates: The dates in years, non-decreasing, of shape (dates,); the last is the expiry and is not
+            repeated.
+        call_levels: The redemption level at each date, infinity for none, of shape (dates,).
+        coupon_levels: The coupon level at each date, at most the call level, of shape (dates,).
         coupons: The coupon at each date, in currency, of shape (dates,).
         memory: 1 if missed coupons are paid with the next one, 0 if they are lost.
         missed: The coupons already missed, in currency.
-        knock_in: The level of the knock-in at each date, below the call levels, 0 where it is not watched, of
-            shape (dates,).
-        needs_knock_in: 1 if capital is lost after a knock-in alone, 0 if it needs none.
-        protection: The level below which capital is lost at the last date.
-        initial: The level that the loss is measured from.
+        knock_in: The knock-in level at each date, below the call levels, 0 where not monitored, of shape
+            (dates,).
+        needs_knock_in: 1 if capital is lost only after a knock-in, else 0.
+        protection: The level below which capital is lost on the last date.
+        initial: The level from which the loss is measured.
         notional: The notional in currency.
         scales: The scale of each asset's spot, of shape (assets,).
-        all_times: Whether `knock_in`, then the same on all dates, is watched at all times, for one asset.
+        all_times: Whether `knock_in`, the same on all dates, is monitored continuously; for one asset only.
         multi_asset: Whether the note is on several assets.
 
     Examples:
@@ -63,17 +64,17 @@ class CallableNote(Padded):
         return self.dates[..., -1], self.protection
 
     def padded(self, num_dates: int) -> "CallableNote":
-        """Return the same note on `num_dates` dates: on those in front nothing is decided (`idle_dates`)."""
+        """Return the same note on `num_dates` dates, padded in front with `idle_dates`."""
         extra = extra_dates(self.dates, num_dates)
         levels = {name: idle(getattr(self, name), extra, x) for name, x in _NOTHING.items()}
         unwatched = 0.0
-        if self.all_times or self.dates.shape[-1] > 1:  # the level holds between dates, too
+        if self.all_times or self.dates.shape[-1] > 1:  # the level also applies between dates
             unwatched = self.knock_in[..., :1]
         levels["knock_in"] = idle(self.knock_in, extra, unwatched)
         return replace(self, dates=idle_dates(self.dates, extra), **levels)
 
     def refined(self, times: Float[Array, " times"]) -> "CallableNote":
-        """Return one note with equally many times to each date, at which the knock-in alone is watched."""
+        """Return one note with an equal number of extra times before each date, for the knock-in only."""
         substeps = times.size // self.dates.size - 1
 
         def spread(level: Array, nothing: float) -> Array:

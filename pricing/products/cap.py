@@ -16,20 +16,20 @@ CAP_OR_FLOOR = {"cap": 1, "floor": -1}
 class Cap(Padded):
     """A cap pays notional accrual max(F - strike, 0) at the end of each period, a floor max(strike - F, 0).
 
-    F is the simple rate of the period, fixed at its start. A period that accrues nothing pays nothing.
+    F is the simple rate of the period, fixed at its start. A period with accrual 0 pays nothing.
 
     Attributes:
         strike: The strike, a rate per year of any sign.
-        starts: When the periods begin, in years from 0 on, not decreasing, of shape (periods,).
-        ends: When the periods end and the caplets are paid, in years, not decreasing, of shape (periods,).
-        accruals: The year fraction of each period, not below 0, of shape (periods,).
-        option: The word "cap" or "floor", kept as the code +1 or -1.
+        starts: The starts of the periods in years, at least 0, non-decreasing, of shape (periods,).
+        ends: The ends of the periods, when caplets are paid, in years, non-decreasing, of shape (periods,).
+        accruals: The year fraction of each period, at least 0, of shape (periods,).
+        option: The word "cap" or "floor", stored as the code +1 or -1.
         notional: The notional in currency.
-        amounts: Known payments in currency at the ends, such as those of rates that are fixed, of shape
+        amounts: Known payments in currency at the ends, such as those of rates already fixed, of shape
             (periods,), or None.
 
     Raises:
-        ValueError: The lists differ in length, or a period accrues what does not go with its length.
+        ValueError: The lists differ in length, or an accrual does not fit the length of its period.
 
     Examples:
         >>> from pricing import Cap, ForwardRates, price
@@ -64,7 +64,7 @@ class Cap(Padded):
         return side_of(self.option, self.strike)
 
     def padded(self, num_dates: int) -> "Cap":
-        """Return the same contract on `num_dates` periods: those in front accrue nothing."""
+        """Return the same contract on `num_dates` periods, padded in front with periods of accrual 0."""
         extra = extra_dates(self.starts, num_dates)
         longer = {name: front(getattr(self, name), extra) for name in ("starts", "ends")}
         for name in ("accruals", "amounts"):

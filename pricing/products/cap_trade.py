@@ -20,19 +20,19 @@ RateStrike = Annotated[float, number("strike", least=-1.0, most=1.0)]
 
 
 class CapTrade(OnForwardCurve):
-    """A cap on the rates of a curve, each fixed at the start of its period and paid at the end of it.
+    """A cap on the rates of a curve, each fixed at the start and paid at the end of its period.
 
-    Periods are counted back from the maturity, and moved to business days (modified following).
+    Periods are counted back from the maturity and adjusted to business days (modified following).
 
     Attributes:
         strike: The strike, a rate per year.
-        start: The day on which the first period begins, business day or not.
+        start: The start of the first period, unadjusted.
         maturity: The day of the last payment.
         notional: The notional in currency.
         frequency: The frequency of the periods.
         day_count: The day count of the periods.
-        calendar: The market identifier code of the business days.
-        end_of_month: The word "yes" or "no", as of a swap.
+        calendar: The market identifier code of the business-day calendar.
+        end_of_month: "yes" or "no", as for a swap.
     """
 
     type = "cap"
@@ -55,7 +55,7 @@ class CapTrade(OnForwardCurve):
 
     @functools.cached_property
     def days(self) -> tuple[date, ...]:
-        """The first days of the periods, and the end of the last."""
+        """The start dates of the periods, and the end of the last period."""
         rules = {"calendar": self.calendar, "end_of_month": self.end_of_month == "yes"}
         return tuple(schedule(self.start, self.maturity, MONTHS[self.frequency], **rules))
 
@@ -69,9 +69,9 @@ class CapTrade(OnForwardCurve):
             raise problem(message, "give a maturity that leaves a payment", "maturity")
 
     def aged(self, observed: Observed) -> Aged:
-        """Return the caplets to come and the payments of rates that are fixed, and what has been paid.
+        """Return the remaining caplets, the payments of rates already fixed, and the amount paid.
 
-        A period that begins today is to come where today's rate has no fixing.
+        A period that begins today is still open if today's rate has no fixing.
 
         Args:
             observed: The levels up to the later day.
@@ -100,22 +100,22 @@ class CapTrade(OnForwardCurve):
         return Aged(cash, self._as(kind, **found))
 
     def _paid(self, observed: Observed, start: date, end: date, accrual: float) -> float:
-        """Return the payment of a caplet whose rate is fixed."""
+        """Return the payment of a caplet whose rate has been fixed."""
         rate = observed.rate(self.rates_curve, MONTHS[self.frequency], start, end, accrual)
         side = CAP_OR_FLOOR[self.type]
         return self.notional * accrual * max(side * (rate - self.strike), 0.0)
 
 
 class FloorTrade(CapTrade):
-    """A floor: as a cap, and it pays where the rate is below the strike."""
+    """A floor: like a cap, but it pays when the rate is below the strike."""
 
     type = "floor"
 
 
 class _LeftTrade(Trade):
-    """The common part of what is left of caps and floors.
+    """The common part of the remainders of caps and floors.
 
-    has_cap_vols: whether the market has quotes of caps on the rates.
+    has_cap_vols: whether the market quotes caps on these rates.
     """
 
     dates_name = "period_ends"
@@ -128,7 +128,7 @@ class _LeftTrade(Trade):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The underlyings, the last one as `caps_of` names it where the rates have a law of their own."""
+        """The underlyings; if the market quotes caps on the rates, the last name is that of `caps_of`."""
         *discount, rates = self.underlyings
         return (*discount, caps_of(rates)) if self.has_cap_vols else self.underlyings
 
@@ -142,7 +142,7 @@ class _LeftTrade(Trade):
 
 
 class LeftCapTrade(_LeftTrade, CapTrade):
-    """The rest of a cap: see `CapTrade.aged`."""
+    """The rest of a cap; see `CapTrade.aged`."""
 
 
 class LeftFloorTrade(_LeftTrade, FloorTrade):

@@ -1,4 +1,4 @@
-"""Cliquets: sums of returns that have floors and caps."""
+"""Cliquets: sums of floored and capped returns."""
 
 import itertools
 import math
@@ -18,23 +18,23 @@ from .trade import Aged, IsoDate, IsoDates, Notional, Spot, Trade, last_of
 
 
 class Cliquet(PaddedPathClaim):
-    """Pays notional * (sum of returns) at its last date: each return, and the sum, may have a floor and a cap.
+    """Pays notional * (sum of returns) at its last date; each return, and the sum, may be floored and capped.
 
-    The return of a period is S_i / S_(i-1) - 1, raised to local_floor and cut at local_cap; the sum of all, and
-    of `accrued`, is raised to floor and cut at cap.
+    The return of a period is S_i / S_(i-1) - 1, floored at local_floor and capped at local_cap; the sum of all
+    returns and `accrued` is floored at floor and capped at cap.
 
     Attributes:
         dates: The dates of the spots, in years, increasing, of shape (dates,).
-        local_floor: The least return of a period, above -1; None for no floor.
-        local_cap: The largest return of a period; None for no cap.
-        floor: The least sum; None for no floor.
-        cap: The largest sum; None for no cap.
+        local_floor: The floor of each return, above -1; None for no floor.
+        local_cap: The cap of each return; None for no cap.
+        floor: The floor of the sum; None for no floor.
+        cap: The cap of the sum; None for no cap.
         notional: The notional in currency, above 0.
-        initial_spot: The spot that the first return is from; None for the spot at dates[0].
-        accrued: The sum of past returns, each within its floor and cap.
+        initial_spot: The spot from which the first return is measured; None for the spot at dates[0].
+        accrued: The sum of past returns, each floored and capped.
 
     Raises:
-        ValueError: If there is no return, or a floor is not below its cap.
+        ValueError: There is no return, or a floor is not below its cap.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -57,7 +57,7 @@ class Cliquet(PaddedPathClaim):
     def __check_init__(self):
         if self.dates.shape[-1] < 2 and self.initial_spot is None:
             raise ValueError(
-                "dates must be two at least, for one return: give another, or an initial_spot"
+                "one return needs at least two dates: give another date, or an initial_spot"
             )
         if is_traced(tuple(vars(self).values())):
             return
@@ -79,12 +79,12 @@ class Cliquet(PaddedPathClaim):
 
     @property
     def is_counted(self) -> Float[Array, "*batch returns"]:
-        """1 for each return between dates, and 0 for one from a date to itself."""
+        """1 for each return between different dates, 0 for one from a date to itself."""
         return self.is_new if self.initial_spot is not None else self.is_new[..., 1:]
 
 
 def within(x: Array, least: Real | None, most: Real | None) -> Array:
-    """Return x, raised to `least` and cut at `most` where they are given."""
+    """Return x floored at `least` and capped at `most`, where given."""
     x = x if least is None else larger(x, least)
     return x if most is None else smaller(x, most)
 
@@ -93,7 +93,7 @@ Percent = Annotated[float, number("return", above=-1.0, likely=10.0)]
 
 
 class CliquetTrade(Trade):
-    """A sum of the returns between dates, each of them and the sum with a floor and a cap."""
+    """A sum of returns between dates; each return, and the sum, may be floored and capped."""
 
     type = "cliquet"
     product = Cliquet
@@ -120,7 +120,7 @@ class CliquetTrade(Trade):
 
     def check(self) -> None:
         if len(self.monitoring_dates) < 2 and self.initial_spot is None:
-            raise problem("one date has no return", "give two at least", "monitoring_dates")
+            raise problem("one date has no return", "give at least two", "monitoring_dates")
         for low, high in (("local_floor", "local_cap"), ("floor", "cap")):
             least, most = getattr(self, low), getattr(self, high)
             if least is not None and most is not None and least >= most:
@@ -145,6 +145,6 @@ class CliquetTrade(Trade):
 
 
 def _bounded(x: float, least: float | None, most: float | None) -> float:
-    """Return x within the bounds that are given."""
+    """Return x within the given bounds."""
     x = x if least is None else max(x, least)
     return x if most is None else min(x, most)

@@ -1,4 +1,4 @@
-"""Coupons of constant maturity swaps, with a cap or a floor or without."""
+"""Coupons of constant maturity swaps (CMS), plain, capped or floored."""
 
 from jaxtyping import Array, Float, Int8
 
@@ -12,24 +12,24 @@ RATE_CAP_OR_FLOOR = {"rate": 0, "cap": 1, "floor": -1}
 class CmsCoupon(AbstractProduct):
     """A coupon pays notional accrual R, a caplet of max(R - strike, 0), a floorlet of max(strike - R, 0).
 
-    R is the rate of a swap at the fixing: the value of its floating leg over that of 1 per year on its fixed
-    leg. The convexity-adjusted rate is the value of a coupon over notional, accrual and the discount factor.
+    R is the par swap rate at the fixing: the value of the floating leg over the annuity of the fixed leg. The
+    convexity-adjusted rate is the value of a coupon divided by notional, accrual and the discount factor.
 
     Attributes:
         fixing: The time of the fixing in years, above 0.
         payment: The time of the payment in years, not before the fixing.
         payment_dates: The payment dates of the swap's fixed leg in years, increasing, of shape (payments,).
-        accruals: The year fraction of each of them, of shape (payments,).
+        accruals: The year fraction of each payment, of shape (payments,).
         accrual: The year fraction of the coupon itself.
-        strike: The strike of a caplet or a floorlet, a rate per year; it is not read for a coupon.
-        option: The word "rate", "cap" or "floor", kept as the code 0, +1 or -1.
+        strike: The strike of a caplet or a floorlet, a rate per year; ignored for a coupon.
+        option: The word "rate", "cap" or "floor", stored as the code 0, +1 or -1.
         notional: The notional in currency.
-        resets: When the floating periods begin, in years, increasing, of shape (resets,): each ends where the
-            next begins, the last with the last payment. None: one period from the fixing, which is enough
-            where one curve gives the rates and discounts.
+        resets: The starts of the floating periods in years, increasing, of shape (resets,); each period ends
+            where the next begins, the last with the last payment. None: one period from the fixing, which
+            suffices if one curve both projects and discounts.
 
     Raises:
-        ValueError: accruals and payment dates differ in number, or times are before the fixing.
+        ValueError: Accruals and payment dates differ in number, or times are before the fixing.
 
     Examples:
         >>> from pricing import CmsCoupon, ForwardRates, price
@@ -65,4 +65,4 @@ class CmsCoupon(AbstractProduct):
             check_order(*fixing, *starts, "give the periods of the swap that starts then")
             last = "the last floating period begins", self.resets[..., -1]
             ends = "the swap ends", self.payment_dates[..., -1]
-            check_order(*last, *ends, "give the starts of the periods alone")
+            check_order(*last, *ends, "give only the starts of the periods")

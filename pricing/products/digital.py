@@ -1,4 +1,4 @@
-"""Digital (binary) options, cash or asset or nothing."""
+"""Digital (binary) options: cash-or-nothing and asset-or-nothing."""
 
 from typing import Annotated
 
@@ -23,8 +23,8 @@ class Digital(CallOrPut, TerminalClaim):
     Attributes:
         strike: The strike in units of the spot, above 0.
         expiry: The time of payment in years, above 0.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        payout: The word "cash" or "asset", kept as the code 0 or 1.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        payout: The word "cash" or "asset", stored as the code 0 or 1.
         amount: The amount paid: currency, or units of the asset.
 
     Examples:

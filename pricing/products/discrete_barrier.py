@@ -1,4 +1,4 @@
-"""Contracts that end on the first of their dates with the spot outside a corridor: their general form."""
+"""The canonical form of contracts that end on the first date with the spot outside a corridor."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from .product import Padded, Real, extra_dates, idle, idle_dates
 
 
 class Payoff(eqx.Module):
-    """A sum of terminal claims with one expiry; `TerminalClaim` defines its numbers.
+    """A sum of terminal claims with one expiry; see `TerminalClaim`.
 
     Attributes:
         strike: The strikes in units of the spot, above 0, of shape (claims,).
@@ -38,20 +38,19 @@ class Payoff(eqx.Module):
 
 
 class DiscreteBarrier(Padded):
-    """The general barrier contract ends, for a payment, on its first date with the spot outside a corridor.
+    """A contract that ends, with a payment, on the first date with the spot outside a corridor.
 
-    Every barrier contract with dates has this form (`canonical`). If it is still alive after the last date
-    it pays `alive` then; `always` is paid at the last date in any case. Both are payoffs of the spot at the
-    last date.
+    Every barrier contract with dates can be written in this form (`canonical`). At the last date it pays
+    `always` in any case, and `alive` if it has not ended. Both are payoffs of the spot at the last date.
 
     Attributes:
-        dates: The monitoring dates in years, not decreasing, of shape (dates,); the last is the expiry and
-            comes once.
-        lower: The lower barriers in units of the spot, 0 where there is none, of shape (dates,).
-        upper: The upper barriers in units of the spot, infinity where there is none, of shape (dates,).
-        paid_below: The payment at a date for leaving below, in currency, of shape (dates,).
-        paid_above: The payment at a date for leaving above, in currency, of shape (dates,).
-        alive: The payoff of a contract that never left.
+        dates: The monitoring dates in years, non-decreasing, of shape (dates,); the last is the expiry and is
+            not repeated.
+        lower: The lower barriers in units of the spot, 0 for none, of shape (dates,).
+        upper: The upper barriers in units of the spot, infinity for none, of shape (dates,).
+        paid_below: The payment for an exit below at each date, in currency, of shape (dates,).
+        paid_above: The payment for an exit above at each date, in currency, of shape (dates,).
+        alive: The payoff if the spot never left the corridor.
         always: The payoff in any case.
 
     Examples:
@@ -73,7 +72,7 @@ class DiscreteBarrier(Padded):
         return self.dates[..., -1], self.alive.strike[..., 0]
 
     def padded(self, num_dates: int) -> "DiscreteBarrier":
-        """Return the same contract on `num_dates` dates, those in front without a barrier (`idle_dates`)."""
+        """Return the same contract on `num_dates` dates, padded in front with `idle_dates` (no barrier)."""
         extra = extra_dates(self.dates, num_dates)
         nothing = {"lower": 0.0, "upper": jnp.inf, "paid_below": 0.0, "paid_above": 0.0}
         levels = {name: idle(getattr(self, name), extra, x) for name, x in nothing.items()}
@@ -87,6 +86,6 @@ def discrete_barrier(
     always: Payoff,
     **levels: Float[Array, "..."],
 ) -> DiscreteBarrier:
-    """Return the contract with the same corridor and the same payments at all dates."""
+    """Return the contract with one corridor and one set of payments for all dates."""
     on_dates = lambda level: jnp.broadcast_to(level[..., None], (*level.shape, when.shape[-1]))
     return DiscreteBarrier(when, **jax.tree.map(on_dates, levels), alive=alive, always=always)

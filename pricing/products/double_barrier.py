@@ -1,4 +1,4 @@
-"""Options that end outside two barriers."""
+"""Double-barrier knock-out options."""
 
 from datetime import date
 from typing import ClassVar
@@ -21,21 +21,21 @@ from .watched import check_corridor, check_watch, first_touch
 
 
 class DoubleBarrier(TwoBarriers):
-    """A European option that ends when the spot is outside (lower, upper), on dates or at any time.
+    """A European option that ends when the spot is outside (lower, upper), on dates or continuously.
 
     Attributes:
         strike: The strike in units of the spot, above 0.
         lower: The lower barrier in units of the spot, above 0.
         upper: The upper barrier in units of the spot, above the lower one.
-        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means all times from
-            today to `until`, so that a spot already outside has ended the option.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        rebate: The payment at the hit, in currency, not below 0.
-        until: The expiry in years, above 0, of an option without dates.
+        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means continuous
+            monitoring from today to `until`, so that a spot already outside has ended the option.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        rebate: The payment at the hit, in currency, at least 0.
+        until: The expiry in years, above 0, for an option without dates.
 
     Raises:
-        ValueError: If the lower barrier is not below the upper one, one is given for each date, or there are
-            neither dates nor `until`.
+        ValueError: The lower barrier is not below the upper one, a barrier is given for each date, or neither
+            dates nor `until` is given.
 
     Examples:
         >>> option = DoubleBarrier(100.0, 80.0, 125.0, [0.5, 1.0])
@@ -115,7 +115,7 @@ class DoubleBarrier(TwoBarriers):
 
 
 class DoubleBarrierTrade(OptionTrade):
-    """A European option that ends if the spot is not between two barriers, on some dates or at any time."""
+    """A European option that ends if the spot is not between two barriers, on dates or continuously."""
 
     type = "double_knock_out"
     product = DoubleBarrier

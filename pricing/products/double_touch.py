@@ -1,4 +1,4 @@
-"""Cash that one of two barriers brings or takes, whatever the spot at expiry."""
+"""Double one-touch and double no-touch contracts."""
 
 import math
 from typing import ClassVar
@@ -20,14 +20,14 @@ from .watched import check_corridor
 class DoubleTouch(PaidByTouch, TwoBarriers):
     """Pays an amount if the spot touches one of two barriers by expiry, or if it touches neither.
 
-    Both are watched at all times. A one-touch pays at the hit, a one-touch-at-expiry at expiry, a no-touch at
+    Both are monitored continuously. A one-touch pays at the hit, a one-touch-at-expiry and a no-touch at
     expiry. A spot that is not between the barriers today has touched one.
 
     Attributes:
         lower: The lower barrier in units of the spot, above 0.
         upper: The upper barrier in units of the spot, above the lower one.
-        expiry: The last time at which the barriers are watched, in years, above 0.
-        kind: One of "one-touch", "one-touch-at-expiry" and "no-touch", kept as a code.
+        expiry: The end of the monitoring in years, above 0.
+        kind: One of "one-touch", "one-touch-at-expiry" and "no-touch", stored as a code.
         amount: The amount, in currency.
 
     Raises:

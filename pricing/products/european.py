@@ -17,7 +17,7 @@ class European(CallOrPut, TerminalClaim, SpotOption):
     Attributes:
         strike: The strike in units of the spot, above 0.
         expiry: The time of payment in years, above 0.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
 
     Examples:
         >>> put = European(100.0, 1.0, "put")

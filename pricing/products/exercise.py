@@ -1,4 +1,4 @@
-"""Rights to exercise: the abilities of every product whose holder takes something or leaves it."""
+"""Exercise rights: the abilities of products whose holder may exercise."""
 
 import abc
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ..market.state import MarketState
 from .product import AbstractProduct, Real
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
@@ -24,11 +24,11 @@ _LEVELS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Exercisable(AbstractProduct):
-    """Ability: at one of some times the holder may take the exercise value, and does if it is above zero.
+    """Ability: the holder may take the exercise value at one of some times, and does so only if it is positive.
 
     Attributes:
-        any_time: Whether the contract may be exercised at any time from today on; `exercise_times` are then
-            a grid.
+        any_time: Whether the contract may be exercised at any time from today; `exercise_times` are then a
+            grid.
     """
 
     any_time: ClassVar[bool] = False
@@ -38,7 +38,7 @@ class Exercisable(AbstractProduct):
         """Return the exercise times in years, ascending; the contract ends at the last one.
 
         Args:
-            num_dates: The number of equal steps that replace a right to exercise at any time; other rights
+            num_dates: The number of equal steps that discretize a right to exercise at any time; other rights
                 ignore it.
         """
 
@@ -49,10 +49,10 @@ class Exercisable(AbstractProduct):
 
     @abc.abstractmethod
     def exercise_value(self, t: Float[Array, ""], market: MarketState) -> Float[Array, ""]:
-        """Return the payoff of exercise at t (years) in this state of the market, in currency of that time.
+        """Return the payoff of exercise at t (years) in a market state, in currency at t.
 
-        For one contract in one state: `jax.vmap` it over contracts, states or times. It is negative where
-        exercising costs more than it gives.
+        It takes one contract and one state; use `jax.vmap` over contracts, states or times. The payoff is
+        negative where exercise would cost more than it brings.
         """
 
 
@@ -61,9 +61,9 @@ class EarlyExercise(Exercisable):
 
 
 class SpotOption(Exercisable):
-    """Ability: exercising pays side * (A - strike), A the asset's spot or a mean of several assets' spots.
+    """Ability: exercise pays side * (A - strike), with A the spot or an average of several assets' spots.
 
-    `average` is the kind of mean: "arithmetic" (sum of weights * spots), "geometric" (product of spots **
+    `average` is the kind of average: "arithmetic" (sum of weights * spots), "geometric" (product of spots **
     weights), "max" or "min".
 
     Attributes:
@@ -90,7 +90,7 @@ class SpotOption(Exercisable):
 
     @property
     def average(self) -> str:
-        """The word for the kind of mean."""
+        """The kind of average."""
         return "arithmetic"
 
     @property

@@ -1,4 +1,4 @@
-"""The common part of rows of swaptions: exercised, they are swaps."""
+"""The common part of rows of swaptions, which become swaps when exercised."""
 
 import functools
 from collections.abc import Hashable
@@ -17,10 +17,10 @@ ExerciseLag = Annotated[float, number("exercise_lag", least=0.0, most=60.0)]
 
 
 class ExercisedIntoSwap(RateTrade):
-    """The common part of swaptions, which may be exercised into a swap that starts then.
+    """The common part of swaptions, whose exercise starts a swap.
 
     Attributes:
-        floating_frequency: The frequency of the swap's floating leg, by default that of the fixed one.
+        floating_frequency: The frequency of the swap's floating leg; by default that of the fixed leg.
         floating_day_count: The day count of the swap's floating leg.
         exercised: The day on which it was exercised, or None.
         exercise_lag: The business days from the exercise to the start of the swap.
@@ -37,14 +37,14 @@ class ExercisedIntoSwap(RateTrade):
 
     @property
     def starts_later(self) -> bool:
-        """Whether a swap may start on another day than that of its exercise."""
+        """Whether a swap may start on another day than its exercise date."""
         return self.exercise_lag > 0.0
 
     def start_after(self, day: date) -> date:
-        """Return the day on which a swap starts at the earliest.
+        """Return the earliest start date of a swap.
 
         Args:
-            day: The day of its exercise, business day or not.
+            day: The exercise date, unadjusted.
         """
         return advance(day, business_days=int(self.exercise_lag), calendar=self.calendar)
 
@@ -59,7 +59,7 @@ class ExercisedIntoSwap(RateTrade):
         return self.expiry if self.exercised is None else self.maturity
 
     def exercised_into(self, day: date, observed: Observed) -> Aged:
-        """Return the swap that was entered on a day, as it is later.
+        """Return the swap entered on a day, aged to a later day.
 
         Args:
             day: The day on which the swap starts.
@@ -71,20 +71,20 @@ class ExercisedIntoSwap(RateTrade):
         return found._replace(event="exercised", day=self.exercised)
 
     def entered(self, day: date, start: date, observed: Observed) -> float:
-        """Return the value of one contract's swap entered on a day, on the later day's curve, at least 0.
+        """Return the value of one contract's swap entered on a day, on the later day's curve, floored at 0.
 
         Args:
-            day: The day on which it is entered.
-            start: The day on which it starts.
+            day: The exercise date.
+            start: The start date.
             observed: The later day's curve.
 
         Raises:
-            UnknownPast: The day is before `Observed.since`, and its curve is not known.
+            UnknownPast: The day is before `Observed.since`, and its curve is unknown.
         """
         if day < min(observed.since, observed.until):
-            message = f"the curve {self.underlying} on {day}, when the swap could be entered, is not known"
+            message = f"the curve {self.underlying} on {day}, a possible exercise day, is unknown"
             raise UnknownPast(
-                message, "give exercised, that day, if it was; else take the trade out"
+                message, "if it was exercised, give that day as exercised; else remove the trade"
             )
         if day < observed.until:
             observed.assumed.append(f"the curve {self.underlying} on {day}")

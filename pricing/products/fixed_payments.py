@@ -1,4 +1,4 @@
-"""Known payments: what is left of a swap that has started, or of an option that has paid but not settled."""
+"""Known payments, such as those of a swap that has started or of an ended option not yet settled."""
 
 from dataclasses import replace
 from datetime import date
@@ -13,10 +13,10 @@ from .trade import Aged, Trade
 
 
 class FixedPayments(Padded):
-    """Payments that are known today: amounts[j] of currency at dates[j], under any model that discounts.
+    """Payments known today: amounts[j] in currency at dates[j], under any model that discounts.
 
     Attributes:
-        dates: When they are paid, in years, not decreasing, of shape (payments,).
+        dates: The payment dates in years, non-decreasing, of shape (payments,).
         amounts: The amounts in currency, of any sign, of shape (payments,).
 
     Examples:
@@ -29,7 +29,7 @@ class FixedPayments(Padded):
     amounts: Numeric[Float[Array, "*batch payments"]] = real_vector("amounts")
 
     def padded(self, num_dates: int) -> "FixedPayments":
-        """Return the same payments on `num_dates` dates: nothing is paid on those in front."""
+        """Return the same payments on `num_dates` dates, padded in front with payments of 0."""
         extra = extra_dates(self.dates, num_dates)
         nothing = jnp.zeros((*self.amounts.shape[:-1], extra), self.amounts.dtype)
         amounts = jnp.concatenate([nothing, self.amounts], axis=-1)
@@ -37,7 +37,7 @@ class FixedPayments(Padded):
 
 
 class PendingTrade(Trade):
-    """A payment that is fixed and not yet settled: what is left of a trade on equities that has ended."""
+    """A payment that is fixed but not yet settled: the remainder of an equity trade that has ended."""
 
     type = "pending"
     product = FixedPayments
@@ -65,6 +65,6 @@ class PendingTrade(Trade):
 
 
 class PendingRateTrade(PendingTrade):
-    """The same on a curve."""
+    """A payment, fixed but not yet settled, of a trade on a curve."""
 
     in_rates = True

@@ -1,4 +1,4 @@
-"""Payments that are known today beside coupons of floating rates to come: swaps of two curves, FRAs."""
+"""Known payments and future floating coupons: swaps on two curves, FRAs."""
 
 from dataclasses import replace
 from datetime import date
@@ -16,24 +16,23 @@ from .trade import Column, Trade
 
 
 class FloatingPayments(Padded):
-    """Known payments, and coupons whose floating rate is that of a period to come.
+    """Known payments, and coupons whose floating rates are not yet fixed.
 
-    Paid are amounts[j] at dates[j], and notionals[j] (P(starts[j]) / P(ends[j]) - 1) at paid[j], with P of the
-    curve of the floating rates, under any model of rates. A coupon of a simple rate is one of these, and so is
-    one that compounds an overnight rate. A period may run backwards: an FRA, which pays
-    notional (F - K) accrual / (1 + F accrual) at the start s of its period, is the amount - notional K accrual
-    at s and a coupon from its end to s on the notional - notional (1 + K accrual).
+    The contract pays amounts[j] at dates[j] and notionals[j] (P(starts[j]) / P(ends[j]) - 1) at paid[j], with P
+    from the forward curve, under any rate model. This covers coupons of simple rates and of compounded
+    overnight rates. A period may run backwards: an FRA, which pays notional (F - K) accrual / (1 + F accrual)
+    at the start s of its period, is the amount - notional K accrual at s plus a coupon from its end to s on the
+    notional - notional (1 + K accrual).
 
     Attributes:
-        dates: When the known amounts are paid, in years, not decreasing, of shape (payments,).
+        dates: The payment dates of the known amounts in years, non-decreasing, of shape (payments,).
         amounts: The known amounts in currency, of any sign, of shape (payments,).
-        starts: When the periods begin, in years from 0 on, of shape (payments,).
-        ends: When the periods end, in years, not decreasing, of shape (payments,).
-        paid: When the coupons are paid, in years, not decreasing, of shape (payments,).
+        starts: The starts of the periods in years, at least 0, of shape (payments,).
+        ends: The ends of the periods in years, non-decreasing, of shape (payments,).
+        paid: The payment dates of the coupons in years, non-decreasing, of shape (payments,).
         notionals: The notionals of the coupons in currency, of any sign, of shape (payments,).
-        places: For each coupon the place of its curve among those of `RateCurves`, of shape (payments,): 0 for
-            the one that discounts, 1 for `forward_curve`, 2 for `other_curve`. None: all are of the curve of
-            the floating rates.
+        places: The index of each coupon's curve in `RateCurves`, of shape (payments,): 0 for the discount
+            curve, 1 for `forward_curve`, 2 for `other_curve`. None: the forward curve for all coupons.
 
     Raises:
         ValueError: The lists differ in length, or a coupon is paid before its rate is fixed.
@@ -68,11 +67,11 @@ class FloatingPayments(Padded):
         if not is_traced((self.notionals, self.starts, self.ends)):
             pays = np.asarray(self.notionals) != 0.0
             fixed = np.where(pays, np.minimum(self.starts, self.ends), 0.0)
-            remedy = "give a payment from the fixing on"
+            remedy = "give a payment date on or after the fixing"
             check_order("its rate is fixed", fixed, "a coupon is paid", self.paid, remedy)
 
     def padded(self, num_dates: int) -> "FloatingPayments":
-        """Return the same contract on `num_dates` dates: nothing is paid on those in front."""
+        """Return the same contract on `num_dates` dates, padded in front with payments of 0."""
         extra = extra_dates(self.dates, num_dates)
         nothing = jnp.zeros((*self.amounts.shape[:-1], extra), self.amounts.dtype)
         names = "amounts", "notionals"
@@ -85,9 +84,9 @@ class FloatingPayments(Padded):
 
 
 class Coupon(NamedTuple):
-    """A coupon of a floating rate to come: of the period from start to end, on a notional.
+    """A coupon on a notional, whose floating rate for the period from start to end is not yet fixed.
 
-    place: of its curve, as `FloatingPayments.places` has it.
+    place: the index of its curve, as in `FloatingPayments.places`.
     """
 
     start: date
@@ -98,7 +97,7 @@ class Coupon(NamedTuple):
 
 
 class FloatingTrade(Trade):
-    """The common part of what is left of trades whose floating rates are to come. Each ages as its row does."""
+    """The common part of the remainders of trades with future floating rates. Each ages like its row."""
 
     product = FloatingPayments
     dates_name = "fixed_days"
@@ -121,9 +120,9 @@ class FloatingTrade(Trade):
 
 
 def fields_of(amounts: dict[date, float], coupons: list[Coupon]) -> dict[str, Any]:
-    """Return known amounts by day, and coupons in order, as the fields of a `FloatingTrade`.
+    """Return known amounts by day and coupons in order as the fields of a `FloatingTrade`.
 
-    The shorter list is filled up in front, with what pays nothing.
+    The shorter list is padded in front with entries that pay nothing.
     """
     known = sorted(amounts.items())
     if not known:

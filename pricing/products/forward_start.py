@@ -1,4 +1,4 @@
-"""Options whose strike is set at a later date."""
+"""Forward-start options."""
 
 from typing import Annotated, ClassVar
 
@@ -22,12 +22,12 @@ class ForwardStart(PathClaim):
 
     Attributes:
         moneyness: The strike as a fraction of the spot at the start, above 0.
-        start: When the strike is set, in years, above 0.
+        start: The time at which the strike is set, in years, above 0.
         expiry: The time of payment in years, after the start.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
 
     Raises:
-        ValueError: If the start is not before the expiry.
+        ValueError: The start is not before the expiry.
 
     Examples:
         >>> from pricing import BlackScholes, price

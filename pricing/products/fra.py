@@ -14,12 +14,12 @@ from .trade import Aged, IsoDate
 
 
 class FraTrade(ForwardCurveTrade):
-    """A forward rate agreement: at the start of its period it pays notional (F - K) accrual / (1 + F accrual).
+    """A forward rate agreement pays notional (F - K) accrual / (1 + F accrual) at the start of its period.
 
-    K is the fixed rate, which a payer pays, and F the simple rate that is fixed at the start.
+    K is the fixed rate, which the payer pays, and F the simple rate fixed at the start.
 
     Attributes:
-        start: The day on which the rate is fixed and paid, business day or not.
+        start: The day on which the rate is fixed and paid, unadjusted.
         day_count: The day count of the period.
     """
 
@@ -41,7 +41,7 @@ class FraTrade(ForwardCurveTrade):
 
     @property
     def period_end(self) -> date:
-        """The last day of the period of the rate."""
+        """The end of the period of the rate."""
         return advance(self.maturity, calendar=self.calendar)
 
     @property
@@ -51,7 +51,7 @@ class FraTrade(ForwardCurveTrade):
 
     @property
     def months(self) -> int:
-        """The months of the period, which name its fixing."""
+        """The length of the period in months, which names its fixing."""
         return 12 * (self.maturity.year - self.start.year) + self.maturity.month - self.start.month
 
     def check(self) -> None:
@@ -60,11 +60,11 @@ class FraTrade(ForwardCurveTrade):
             message = f"from {self.start} to {self.maturity} there are {self.months} months"
             raise problem(message, "give a period of 1 to 12 months", "maturity")
         if self.frequency != "annual":
-            message = f"{self.frequency} is given, and an FRA has one period, from its start to its maturity"
+            message = f"{self.frequency} is given, but an FRA has a single period"
             raise problem(message, "leave it empty", "frequency")
 
         if self.end_of_month == "yes":
-            message = "an FRA has no days between its start and its maturity"
+            message = "an FRA has no dates between its start and its maturity"
             raise problem(message, "leave it empty", "end_of_month")
 
     def aged(self, observed: Observed) -> Aged:
@@ -82,4 +82,4 @@ class FraTrade(ForwardCurveTrade):
 
 
 class FloatingFraTrade(FloatingTrade, FraTrade):
-    """The payment of an FRA: see `FraTrade.aged`."""
+    """The payment of an FRA; see `FraTrade.aged`."""

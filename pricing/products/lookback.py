@@ -1,4 +1,4 @@
-"""Lookback options, on the highest or the lowest spot of all times or of some dates."""
+"""Lookback options on the highest or lowest spot, monitored continuously or on dates."""
 
 from datetime import date
 from typing import Annotated, ClassVar
@@ -18,21 +18,21 @@ from .watched import check_watch, days_watched
 
 
 class Lookback(PaddedPathClaim):
-    """A lookback option pays by the highest spot M or the lowest spot m of its life.
+    """A lookback option, whose payoff depends on the highest spot M or the lowest spot m over its life.
 
-    Without a strike a call pays S_T - m and a put M - S_T. With one a call pays max(M - strike, 0) and a put
-    max(strike - m, 0).
+    Without a strike, a call pays S_T - m and a put M - S_T. With a strike, a call pays max(M - strike, 0) and a
+    put max(strike - m, 0).
 
     Attributes:
         expiry: The time of payment in years, above 0.
-        strike: The strike in units of the spot, above 0; None for a strike that floats.
-        option: The word "call" or "put", kept as a code.
-        dates: The dates of the spots that count, in years, the expiry last, of shape (dates,). None means all
-            times from today on.
+        strike: The strike in units of the spot, above 0; None for a floating strike.
+        option: The word "call" or "put", stored as a code.
+        dates: The monitoring dates in years, the expiry last, of shape (dates,). None means continuous
+            monitoring from today.
         extreme: The extreme so far, M or m, in units of the spot; None if there is none yet.
 
     Raises:
-        ValueError: If the last of the dates is not the expiry.
+        ValueError: The last date is not the expiry.
 
     Examples:
         >>> from pricing import BlackScholes, price
@@ -60,7 +60,7 @@ class Lookback(PaddedPathClaim):
 
     @property
     def reads_highest(self) -> Bool[Array, "..."]:
-        """Whether the highest spot counts, and not the lowest."""
+        """Whether the payoff depends on the highest spot instead of the lowest."""
         floats = self.strike is None
         return jnp.asarray(self.side < 0.0 if floats else self.side > 0.0)
 
@@ -87,7 +87,7 @@ class Lookback(PaddedPathClaim):
 
 
 class LookbackTrade(OptionTrade):
-    """An option on the highest or the lowest spot of all times, or of some dates; its strike may float."""
+    """An option with a fixed or floating strike on the highest or lowest spot, at all times or on dates."""
 
     type = "lookback"
     product = Lookback
@@ -125,10 +125,10 @@ class LookbackTrade(OptionTrade):
         return Aged(paid, None, "expired", self.expiry)
 
     def _days_that_count(self, observed: Observed) -> tuple[date, ...]:
-        """Return the days so far whose spots count: of all times, those from the start on."""
+        """Return the past monitoring days; with continuous monitoring, the known days since the start."""
         if self.monitoring_dates is not None:
             return tuple(day for day in self.monitoring_dates if day <= observed.until)
         days = days_watched(observed, self.underlying, self.start, self.expiry)
-        if self.start is None:  # what came before is in `extreme`
+        if self.start is None:  # earlier spots are in `extreme`
             days = tuple(day for day in days if day >= observed.since or day == self.expiry)
         return days

@@ -1,4 +1,4 @@
-"""Rows of swaps of a fixed for a compounded overnight rate."""
+"""Rows of overnight index swaps (OIS)."""
 
 import itertools
 from collections import defaultdict
@@ -19,7 +19,7 @@ PaymentLag = Annotated[float, number("payment_lag", least=0.0, most=10.0)]
 
 
 class _Coupon(NamedTuple):
-    """A period of both legs, its accrual and its payment."""
+    """A period of both legs, its accrual and its payment date."""
 
     start: date
     end: date
@@ -28,13 +28,13 @@ class _Coupon(NamedTuple):
 
 
 class OvernightSwapTrade(ForwardCurveTrade):
-    """A swap of a fixed rate for the compounded overnight rate of its curve, period by period.
+    """A swap of a fixed rate for the compounded overnight rate of its curve (OIS).
 
-    Both legs have the same periods, and pay `payment_lag` business days after each. The overnight rates of the
-    days that have passed are fixings.
+    Both legs have the same periods, and pay `payment_lag` business days after each. Overnight rates of past
+    days are fixings.
 
     Attributes:
-        start: The day from which interest accrues, business day or not.
+        start: The day from which interest accrues, unadjusted.
         day_count: The day count of both legs.
         payment_lag: The business days from the end of a period to its payment.
     """
@@ -77,9 +77,9 @@ class OvernightSwapTrade(ForwardCurveTrade):
             raise problem(message, "give a payment_lag such as 2", "payment_lag")
 
     def aged(self, observed: Observed) -> Aged:
-        """Return the payments that are left, and the coupons that have been paid.
+        """Return the remaining payments, and the coupons that have been paid.
 
-        What a period has compounded so far multiplies the notional of the rest of it.
+        The interest compounded so far in a period scales the notional of its rest.
         """
         flows: defaultdict[date, float] = defaultdict(float)
         coupons, today = [], observed.until
@@ -100,7 +100,7 @@ class OvernightSwapTrade(ForwardCurveTrade):
 
 
 class FloatingOvernightSwapTrade(FloatingTrade, OvernightSwapTrade):
-    """The rest of an overnight swap: see `OvernightSwapTrade.aged`."""
+    """The rest of an overnight swap; see `OvernightSwapTrade.aged`."""
 
     @property
     def num_dates(self) -> int:

@@ -1,4 +1,4 @@
-"""Payoffs of the spots on some dates: the ability."""
+"""Payoffs that depend on the spots on some dates: the ability."""
 
 import abc
 from dataclasses import replace
@@ -10,17 +10,17 @@ from jaxtyping import Array, Float
 from .product import AbstractProduct, Padded, extra_dates, front
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class PathClaim(AbstractProduct):
-    """Ability: pays a function of the spots on some dates, on the last of them.
+    """Ability: pays, on the last of some dates, a function of the spots on these dates.
 
     Attributes:
-        dates: When the spots are read, in years, above 0, of shape (dates,); None for `all_times`.
-        has_jumps: Whether the function may jump as the spots move. Kinks are no jumps.
+        dates: The observation times of the spots, in years, above 0, of shape (dates,); None for `all_times`.
+        has_jumps: Whether the payoff may be discontinuous in the spots; kinks do not count.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -34,7 +34,7 @@ class PathClaim(AbstractProduct):
 
     @property
     def all_times(self) -> bool:
-        """Whether the payment is by the spots of all times, and not by those of `dates`, which are None."""
+        """Whether the payoff depends on the spots at all times, and `dates` is None."""
         return False
 
     @abc.abstractmethod
@@ -51,7 +51,7 @@ class PathClaim(AbstractProduct):
 
 
 class PaddedPathClaim(PathClaim, Padded):
-    """Ability: the same, and a date that is repeated is read once.
+    """Ability: a `PathClaim` whose list of dates can be padded; a repeated date counts once.
 
     Examples:
         >>> from pricing import AverageStrike
@@ -61,13 +61,13 @@ class PaddedPathClaim(PathClaim, Padded):
 
     @property
     def is_new(self) -> Float[Array, "*batch dates"]:
-        """1 on each date that is later than the one before it, and on the first; 0 on a repeated one."""
+        """1 for the first date and each date later than the one before; 0 for a repeated date."""
         assert self.dates is not None
         later = jnp.diff(self.dates, axis=-1) > 0.0
         first = jnp.ones_like(self.dates[..., :1])
         return jnp.concatenate([first, later.astype(first.dtype)], axis=-1)
 
     def padded(self, num_dates: int) -> "PaddedPathClaim":
-        """Return the same contract on `num_dates` dates: the first one repeated."""
+        """Return the same contract on `num_dates` dates, padded by repeating the first."""
         assert self.dates is not None
         return replace(self, dates=front(self.dates, extra_dates(self.dates, num_dates)))  # pyright: ignore

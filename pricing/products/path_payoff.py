@@ -1,4 +1,4 @@
-"""A custom payoff: a function of the spots on some dates."""
+"""Custom payoffs of the spots on some dates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,20 +18,20 @@ FUNCTION = Callable, "a function of the spots, such as lambda spots: spots[-1]"
 class PathPayoff(PathClaim):
     """A custom payoff: a function of the spots on some dates, paid on the last one.
 
-    `MonteCarlo` values it. A payoff may jump, as that of a digital option does. The samples of all Greeks are
-    then weighted by the score of the spots' density, which is right for every function. Set `has_jumps=False`
-    for a payoff without jumps: first derivatives are then taken along paths, with less noise, and kinks are
-    allowed. Of a payoff that does jump, those derivatives would miss the jumps.
+    `MonteCarlo` values it. By default the payoff may jump, like that of a digital option, and all Greeks are
+    estimated with the score of the spots' density, which is unbiased for every payoff. Set `has_jumps=False`
+    for a payoff without jumps (kinks are allowed): first derivatives are then pathwise, with less noise. For a
+    payoff that does jump, pathwise derivatives would miss the jumps.
 
     Attributes:
         function: Spots of one path -> payoff in currency, a scalar, in JAX. Spots are of shape (dates,), or
-            (dates, assets) if `multi_asset`. With `numbers`, a function of spots and numbers. Another function
-            is another program: define it once.
-        dates: When the spots are read, in years, increasing, above 0, of shape (dates,).
-        numbers: Numbers of the contract, such as strikes, of shape (numbers,); None for none. A batch of
-            contracts has an axis before it.
-        has_jumps: Whether the payoff may jump as spots move.
-        multi_asset: Whether the payoff reads several assets.
+            (dates, assets) if `multi_asset`. With `numbers`, a function of spots and numbers. Each function
+            object compiles its own program: define it once.
+        dates: The observation times of the spots, in years, increasing, above 0, of shape (dates,).
+        numbers: Parameters of the contract, such as strikes, of shape (numbers,); None for none. A batch of
+            contracts has a leading axis.
+        has_jumps: Whether the payoff may be discontinuous in the spots.
+        multi_asset: Whether the payoff depends on several assets.
 
     Examples:
         >>> import jax

@@ -14,25 +14,25 @@ from ..fields import core_dims, is_traced, rolled
 from ..numbers_shown import repr_with_numbers
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 CALL_OR_PUT = {"call": 1, "put": -1}
-"""The codes of the words of an option."""
+"""The codes of "call" and "put"."""
 
 Real = Float[Array, "..."]
 
 
 class AbstractProduct(eqx.Module):
-    """A contract, whose numbers are array leaves and whose times are year fractions from today.
+    """A contract. Its numbers are array leaves, its times year fractions from today.
 
-    Arrays in place of numbers make a batch of contracts: methods are written for one contract, and the
-    verbs map them over the batch. Abilities of products (`TerminalClaim`, `Exercisable`, ...) are
-    subclasses that methods ask for.
+    Arrays in place of numbers make a batch of contracts: methods are written for one contract, and verbs such
+    as `price` map them over the batch. Abilities of products (`TerminalClaim`, `Exercisable`, ...) are base
+    classes that methods require.
 
     Attributes:
-        multi_asset: Whether the contract reads the spots of several assets.
+        multi_asset: Whether the contract depends on several assets.
 
     Examples:
         >>> from pricing import European
@@ -45,12 +45,12 @@ class AbstractProduct(eqx.Module):
     multi_asset: ClassVar[bool] = False
 
     def rolled(self, years: Float[Array, ""]) -> "AbstractProduct":
-        """Return the contract when `years` have passed: every field declared as a time is that much nearer."""
+        """Return the contract after `years` have passed: every time is reduced by that much."""
         return rolled(self, years)
 
     @property
     def smile_point(self) -> tuple[Real, Real] | None:
-        """The (expiry, strike) at which a surface of implied vols is read; None if there is no such place."""
+        """The (expiry, strike) at which an implied-vol surface is read; None if there is no such point."""
         return None
 
     @property
@@ -61,7 +61,7 @@ class AbstractProduct(eqx.Module):
         return jnp.broadcast_shapes(*shapes)
 
     def broadcast(self, shape: tuple[int, ...] = ()) -> "AbstractProduct":
-        """Return the same batch with every leaf in the shape of the batch, broadcast with `shape`."""
+        """Return the same batch with every leaf broadcast to the shape of the batch and `shape`."""
         leaves, structure = jax.tree.flatten(self)
         shape = jnp.broadcast_shapes(self.batch_shape, shape)
         pairs = zip(leaves, core_dims(self), strict=True)
@@ -70,7 +70,7 @@ class AbstractProduct(eqx.Module):
 
     @property
     def canonical(self) -> "AbstractProduct":
-        """The same contract in the most general form of its kind, so that one program serves them all."""
+        """The same contract in the most general form of its kind, so that all share one program."""
         return self
 
     @property
@@ -87,7 +87,7 @@ def _form(structure: Any, leaves: tuple) -> AbstractProduct:
 
 
 class CallOrPut(AbstractProduct):
-    """The common part of calls and puts: the sign of their option word.
+    """The common part of calls and puts: the sign of the payoff.
 
     Attributes:
         strike: The strike in units of the spot.
@@ -104,7 +104,7 @@ class CallOrPut(AbstractProduct):
 
 
 class Padded(AbstractProduct):
-    """Ability: the list of dates can be made longer while the contract stays the same.
+    """Ability: the list of dates can be padded without changing the contract.
 
     Examples:
         >>> from pricing import Asian
@@ -118,15 +118,15 @@ class Padded(AbstractProduct):
 
 
 def front(values: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:
-    """Return the list with its first entry repeated `extra` times more."""
+    """Return the list with its first entry repeated `extra` more times."""
     return jnp.concatenate([*[values[..., :1]] * extra, values], axis=-1)
 
 
 def idle_dates(dates: Float[Array, "*batch dates"], extra: int) -> Float[Array, "*batch padded"]:
-    """Return a list of dates with `extra` more of them, on which nothing is decided: see `idle`.
+    """Return a list of dates with `extra` more dates on which nothing is decided; see `idle`.
 
-    They repeat the first date, so that the step to it keeps its length. The last date is never repeated: of
-    one date, they are half the way to it.
+    They repeat the first date, which keeps the length of the first step. The last date is never repeated: with
+    a single date, the extra dates are half its time.
     """
     if dates.shape[-1] > 1:
         return front(dates, extra)
@@ -136,11 +136,11 @@ def idle_dates(dates: Float[Array, "*batch dates"], extra: int) -> Float[Array, 
 def idle(
     values: Float[Array, "*batch dates"], extra: int, nothing: float | Real
 ) -> Float[Array, "*batch padded"]:
-    """Return the value on each of the `idle_dates`: `nothing` on those that are more.
+    """Return the value on each of the `idle_dates`: `nothing` on the extra ones.
 
     Args:
         values: The value on each date, of shape (dates,) for each contract.
-        extra: The number of dates that are more.
+        extra: The number of extra dates.
         nothing: The value without an effect.
     """
     none = jnp.broadcast_to(jnp.asarray(nothing, values.dtype), (*values.shape[:-1], extra))
@@ -149,10 +149,10 @@ def idle(
 
 
 def extra_dates(dates: Float[Array, "*batch dates"], num_dates: int) -> int:
-    """Return the number of dates that a list lacks.
+    """Return the number of dates missing from a list.
 
     Raises:
-        ValueError: If the list is longer already.
+        ValueError: The list is already longer.
     """
     if num_dates < dates.shape[-1]:
         raise ValueError(
@@ -171,19 +171,19 @@ def shared_weights(
 
 
 def check_levels(dates: Array | None, **levels: Array) -> None:
-    """Check that no level could be meant as one for each date: a level of several numbers is a batch.
+    """Check that no level can be mistaken for one level per date: several numbers are a batch.
 
     Raises:
-        ValueError: There are as many numbers as dates, and the dates are those of one contract.
+        ValueError: A single contract has as many numbers as dates.
     """
     if dates is None or dates.ndim != 1 or dates.size == 1:
         return
     for name, level in levels.items():
         if level.shape == dates.shape:
             raise ValueError(
-                f"{name} of {level.size} numbers beside {dates.size} dates: one level holds on all dates; give "
-                "DiscreteBarrier(...) for one a date, or, for a batch of contracts, dates of shape "
-                "(contracts, dates)"
+                f"{name} of {level.size} numbers beside {dates.size} dates: one level applies to "
+                f"all dates; use DiscreteBarrier(...) for one per date or, for a batch of "
+                f"contracts, give dates of shape (contracts, dates)"
             )
 
 
@@ -191,7 +191,7 @@ def check_last_date(dates: Array | None, expiry: Array) -> None:
     """Check that a list of dates ends with the expiry.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The last date is not the expiry.
     """
     if dates is None or is_traced((dates, expiry)):
         return

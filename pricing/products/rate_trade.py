@@ -18,10 +18,10 @@ Side = Annotated[Literal["payer", "receiver"], choice("payer", "receiver")]
 
 
 class OnForwardCurve(Trade, abc.ABC):
-    """The common part of rows whose floating rates may be of a curve that does not discount.
+    """The common part of rows whose floating rates may come from a separate forward curve.
 
     Attributes:
-        forward_curve: The curve of the floating rates; None: the underlying.
+        forward_curve: The curve of the floating rates; None for the underlying.
     """
 
     forward_curve: Name | None = None
@@ -33,15 +33,15 @@ class OnForwardCurve(Trade, abc.ABC):
 
     @property
     def underlyings(self) -> tuple[str, ...]:
-        """The curve that discounts, and that of the floating rates where it is another."""
+        """The discount curve, and the curve of the floating rates if it is another."""
         return tuple(dict.fromkeys((self.underlying, self.rates_curve)))
 
 
 class RateTrade(Trade, abc.ABC):
     """The common part of swaps and swaptions: fixed coupons against a floating leg, from one day to `maturity`.
 
-    Its dates are counted back from the maturity, and moved to business days (modified following). By the
-    end-of-month rule those between are the last of their months, if the maturity is one.
+    Its dates are counted back from the maturity and adjusted to business days (modified following). Under the
+    end-of-month rule, if the maturity ends a month, so do the dates in between.
     """
 
     in_rates = True
@@ -63,7 +63,7 @@ class RateTrade(Trade, abc.ABC):
     @property
     @abc.abstractmethod
     def swap_from(self) -> date:
-        """The day from which on interest may accrue, business day or not."""
+        """The first day from which interest may accrue, unadjusted."""
 
     @functools.cached_property
     def swap_dates(self) -> tuple[date, ...]:
@@ -71,11 +71,11 @@ class RateTrade(Trade, abc.ABC):
         return self.days_of(MONTHS[self.frequency], self.swap_from)
 
     def days_of(self, months: int, start: date) -> tuple[date, ...]:
-        """Return the first days of periods from a day to the maturity, and the end of the last.
+        """Return the start dates of the periods from a day to the maturity, and the end of the last period.
 
         Args:
-            months: The months of a period.
-            start: The first day, before it is moved to a business day.
+            months: The length of a period in months.
+            start: The first day, unadjusted.
         """
         rules = {"calendar": self.calendar, "end_of_month": self.end_of_month == "yes"}
         return tuple(schedule(start, self.maturity, months, **rules))
@@ -96,7 +96,7 @@ class RateTrade(Trade, abc.ABC):
 
     @property
     def sign(self) -> float:
-        """The notional, negative where the fixed rate is received."""
+        """The notional, negative if the fixed rate is received."""
         return self.notional * (1.0 if self.side == "payer" else -1.0)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""The fields of trades on several equities: names with bars between them, and a weight for each."""
+"""The fields of trades on several equities: names separated by bars, and weights."""
 
 from pydantic import field_validator
 
@@ -7,7 +7,7 @@ from .trade import Trade, check_count, split_names
 
 
 class SeveralEquities(Trade):
-    """A trade on two equities or more, whose names have bars between them, such as DAX|SX5E."""
+    """A trade on two or more equities, whose names are separated by bars, such as DAX|SX5E."""
 
     @property
     def underlyings(self) -> tuple[str, ...]:
@@ -22,8 +22,8 @@ class SeveralEquities(Trade):
     def _are_several(cls, value: str) -> str:
         names = split_names(value)
         if len(names) < 2:
-            remedy = "give two equities or more, such as DAX|SX5E"
-            raise problem(f"{value!r} is no {cls.type}", remedy)
+            remedy = "give two or more equities, such as DAX|SX5E"
+            raise problem(f"{value!r} is not a {cls.type}", remedy)
         return "|".join(names)
 
     def check(self) -> None:

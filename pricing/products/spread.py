@@ -19,15 +19,15 @@ from .trade import IsoDate
 
 
 class Spread(PathClaim):
-    """A spread option pays max(side * (sum of weights * spots - strike), 0); weights may be below 0.
+    """A spread option pays max(side * (sum of weights * spots - strike), 0); weights may be negative.
 
-    Of two assets with the weights 1 and -1 and the strike 0 it is the right to exchange one for the other.
+    With two assets, weights 1 and -1, and strike 0, it is the right to exchange one asset for the other.
 
     Attributes:
         strike: The strike in currency, of any sign.
         expiry: The time of payment in years, above 0.
-        option: The word "call" (side = +1) or "put" (side = -1), kept as that code.
-        weights: One weight for each asset, of shape (assets,); None for 1 of the first, less the mean of the
+        option: "call" (side = +1) or "put" (side = -1), stored as that code.
+        weights: One weight for each asset, of shape (assets,); None for the first asset less the mean of the
             others.
 
     Examples:
@@ -60,7 +60,7 @@ class Spread(PathClaim):
         """Return the weight of each asset's spot.
 
         Raises:
-            ValueError: If there are not as many weights as assets.
+            ValueError: The numbers of weights and assets differ.
         """
         if self.weights is None:
             others = jnp.full(num_spots, -1.0 / max(num_spots - 1, 1), self.strike.dtype)
@@ -78,7 +78,7 @@ class Spread(PathClaim):
 
 
 class SpreadTrade(SeveralEquities):
-    """A European option on a weighted sum of several equities, whose weights may be below 0."""
+    """A European option on a weighted sum of several equities; weights may be negative."""
 
     type = "spread"
     product = Spread
@@ -91,7 +91,7 @@ class SpreadTrade(SeveralEquities):
 
     @property
     def all_weights(self) -> tuple[float, ...]:
-        """The weights given, or 1 of the first equity less the mean of the others."""
+        """The given weights, or those of the first equity less the mean of the others."""
         others = len(self.underlyings) - 1
         return self.weights or (1.0, *(-1.0 / others,) * others)
 

@@ -25,16 +25,16 @@ class Swap(SwapEntry):
 
     Attributes:
         fixed_rate: The fixed rate per year.
-        start: When the floating leg begins, in years, from 0 on.
+        start: The start of the floating leg in years, at least 0.
         payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
             last one ends the floating leg.
         accruals: The year fraction of each coupon, of shape (payments,).
-        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        side: The word "payer" or "receiver" of the fixed leg, stored as the code +1 or -1.
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, no payment is left after the last
-            entry, or a coupon is paid before the first.
+        ValueError: Accruals and payment dates differ in number, no payment follows the start, or a coupon is
+            paid before it.
 
     Examples:
         >>> swap = Swap(0.03, 0.0, [1.0, 2.0], [1.0, 1.0])
@@ -62,9 +62,9 @@ class Swap(SwapEntry):
 
 
 class SwapTrade(ForwardCurveTrade):
-    """A swap. Once it has started, its floating rates are fixings of its curve, each for the period it begins.
+    """A fixed-for-floating swap. Once it has started, past floating rates are fixings of its curve.
 
-    The dates of the floating leg are counted back from the maturity like those of the fixed one.
+    The dates of the floating leg are counted back from the maturity, like those of the fixed leg.
     """
 
     type = "swap"
@@ -86,17 +86,15 @@ class SwapTrade(ForwardCurveTrade):
     def check(self) -> None:
         super().check()
         if len(self.underlyings) > 1 and self.floating_frequency is None:
-            message = (
-                "is missing, and what a floating leg on a forward curve is worth depends on it"
-            )
+            message = "is missing, and the value of a floating leg on a forward curve depends on it"
             raise problem(message, "give that of the forward rates", "floating_frequency")
 
     def aged(self, observed: Observed) -> Aged:
-        """Return the payments that are left of a swap, and the coupons that it has paid.
+        """Return the remaining payments of a swap, and the coupons that it has paid.
 
-        Those to come are the fixed coupons, the floating coupon of the period whose rate is fixed, and those of
-        the periods to come; a period that begins today is one of these where today's rate has no fixing. A swap
-        of one curve that has not started is left as it is.
+        These are the fixed coupons, the floating coupon whose rate has been fixed, and those of future periods.
+        A period that begins today counts as a future one if today's rate has no fixing. A swap on one curve
+        that has not started is unchanged.
         """
         if self.swap_start > observed.until and len(self.underlyings) == 1:
             return Aged(0.0, self)
@@ -119,17 +117,17 @@ class SwapTrade(ForwardCurveTrade):
 
     @functools.cached_property
     def floating_dates(self) -> tuple[date, ...]:
-        """The first days of the floating periods, and the end of the last."""
+        """The start dates of the floating periods, and the end of the last period."""
         return self.days_of(self.floating_months, self.start)
 
     @property
     def floating_months(self) -> int:
-        """The months of a floating period."""
+        """The length of a floating period in months."""
         return MONTHS[self.floating_frequency or self.frequency]
 
 
 class FloatingSwapTrade(FloatingTrade, SwapTrade):
-    """The rest of a swap that has started, or of one on two curves: see `SwapTrade.aged`."""
+    """The rest of a swap that has started, or is on two curves; see `SwapTrade.aged`."""
 
     @property
     def num_dates(self) -> int:

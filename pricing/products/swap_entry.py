@@ -1,4 +1,4 @@
-"""Swaps as they are entered, and rights to enter them: the abilities."""
+"""Swaps and rights to enter them: the abilities."""
 
 import abc
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,22 +14,22 @@ from .exercise import Exercisable
 from .product import AbstractProduct, side_of
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 PAYER_OR_RECEIVER = {"payer": 1, "receiver": -1}
 
-# Years: a payment that is later than a date by less than this is on that date, but for rounding.
+# Years: a payment later than a date by less than this is on that date, up to rounding.
 SAME_DAY = 1e-4
 
 
 class EntryTerms(NamedTuple):
-    """The swap that is entered at a date.
+    """The terms of the swap entered at a date.
 
     Attributes:
-        start: When it starts, in years.
-        accrued: The year fraction of its first coupon that accrues before the start, and is not paid.
+        start: The start of the swap in years.
+        accrued: The year fraction of its first coupon before the start, which is not paid.
     """
 
     start: Float[Array, ""]
@@ -37,10 +37,10 @@ class EntryTerms(NamedTuple):
 
 
 class SwapEntry(AbstractProduct):
-    """Ability: at one date or more a swap is entered, or may be.
+    """Ability: a swap is, or may be, entered at one or more dates.
 
-    The swap that starts at s exchanges fixed coupons, coupon_rate * accrual_i at every payment date after s,
-    for a floating leg that is worth P(t, s) - P(t, last payment date); the payer pays the fixed leg.
+    A swap that starts at s exchanges fixed coupons, coupon_rate * accrual_i at every payment date after s, for
+    a floating leg worth P(t, s) - P(t, last payment date). The payer pays the fixed leg.
 
     Attributes:
         payment_dates: The payment dates of the fixed leg in years, of shape (payments,).
@@ -49,8 +49,7 @@ class SwapEntry(AbstractProduct):
         notional: The notional in currency.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, or no payment is left after the last
-            entry.
+        ValueError: Accruals and payment dates differ in number, or no payment follows the last entry.
 
     Examples:
         >>> from pricing import Swap
@@ -80,18 +79,18 @@ class SwapEntry(AbstractProduct):
         return side_of(self.side, self.notional)
 
     def terms_at(self, entry: Float[Array, ""]) -> EntryTerms:
-        """Return the terms of the swap that is entered at one of the entry dates, which starts then."""
+        """Return the terms of the swap that is entered, and starts, at an entry date."""
         return EntryTerms(entry)
 
     @property
     def last_start(self) -> Float[Array, "..."]:
-        """When the swap of the last entry date starts, in years."""
+        """The start, in years, of the swap of the last entry date."""
         return self.entry_dates[..., -1]
 
     def payments(
         self, entry: Float[Array, ""]
     ) -> tuple[Float[Array, " all"], Float[Array, " all"]]:
-        """Return times and amounts of the swap entered at `entry`: at its start, and at each payment date."""
+        """Return times and amounts of the swap entered at `entry`: its start, then each payment date."""
         start, accrued = self.terms_at(entry)
         notional = self.sign * self.notional
         last = jnp.zeros_like(self.accruals).at[-1].set(1.0)
@@ -123,7 +122,7 @@ class SwapEntry(AbstractProduct):
 
 
 def check_coupons(swap: SwapEntry) -> None:
-    """Refuse the coupons of a swap before its one start, which would never be paid, unless they are traced."""
+    """Refuse coupons before the start of a swap, which would never be paid; traced dates are not checked."""
     if is_traced((swap.accruals, swap.payment_dates)):
         return
     paid = np.where(np.asarray(swap.accruals) > 0.0, np.asarray(swap.payment_dates), np.inf)
@@ -132,7 +131,7 @@ def check_coupons(swap: SwapEntry) -> None:
 
 
 class SwapOption(SwapEntry, Exercisable):
-    """Ability: the right to enter a swap; exercising pays the value of the swap then.
+    """Ability: the right to enter a swap; exercise pays the value of the swap.
 
     Attributes:
         strike: The fixed rate of the swap, per year.
@@ -158,13 +157,13 @@ class SwapOption(SwapEntry, Exercisable):
         return amounts @ market.bonds(times)
 
     def check_starts(self, starts: Array | None) -> None:
-        """Check that no swap starts before its exercise.
+        """Check that no swap starts before its exercise date.
 
         Args:
-            starts: When the swap starts that is entered at each entry date, in years, or None.
+            starts: The start, in years, of the swap of each entry date, or None.
 
         Raises:
-            ValueError: One does.
+            ValueError: A swap starts before its exercise date.
         """
         entries = self.entry_dates
         if starts is None or is_traced((starts, entries)):

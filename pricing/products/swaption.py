@@ -20,18 +20,18 @@ class Swaption(SwapOption):
 
     Attributes:
         strike: The fixed rate per year.
-        exercise_date: When the swap may be entered, in years, above 0.
+        exercise_date: The exercise date in years, above 0.
         payment_dates: The payment dates of the fixed leg in years, increasing, of shape (payments,); the
             last one ends the floating leg.
         accruals: The year fraction of each coupon, of shape (payments,).
-        side: The word "payer" or "receiver" of the fixed leg, kept as the code +1 or -1.
+        side: The word "payer" or "receiver" of the fixed leg, stored as the code +1 or -1.
         notional: The notional in currency.
-        start: When the swap starts, in years, not before the exercise date: later by the exercise lag. None: on
-            the exercise date.
+        start: The start of the swap in years: the exercise date plus the exercise lag. None for the exercise
+            date itself.
 
     Raises:
-        ValueError: If accruals and payment dates differ in number, no payment is left after the last
-            entry, a coupon is paid before the first, or the swap starts before the exercise date.
+        ValueError: Accruals and payment dates differ in number, no payment follows the start, a coupon is paid
+            before it, or the swap starts before the exercise date.
 
     Examples:
         >>> Swaption(0.03, 0.5, [1.5, 2.5], [1.0, 1.0]).exercise_times().tolist()
@@ -65,7 +65,7 @@ class Swaption(SwapOption):
 
 
 class SwaptionTrade(ExercisedIntoSwap):
-    """The right to enter, at the expiry, a swap that starts then or some business days later."""
+    """The right to enter, at expiry, a swap that starts on that day or some business days later."""
 
     type = "swaption"
     product = Swaption
@@ -94,12 +94,12 @@ class SwaptionTrade(ExercisedIntoSwap):
 
     @property
     def exercise_day(self) -> date:
-        """The expiry, moved to a business day."""
+        """The expiry, adjusted to a business day."""
         return advance(self.expiry, calendar=self.calendar)
 
     @property
     def later_start(self) -> date | None:
-        """The day on which the swap starts; None where it is that of the exercise."""
+        """The start date of the swap; None if it is the exercise date."""
         return self.swap_start if self.starts_later else None
 
     def payoff(self, observed: Observed) -> float:

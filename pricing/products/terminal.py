@@ -1,4 +1,4 @@
-"""Payoffs of the spot at expiry alone: the ability, and the general form of all such products."""
+"""Payoffs of the spot at expiry only: the ability, and the canonical form."""
 
 import abc
 from typing import TYPE_CHECKING
@@ -7,13 +7,13 @@ from ..fields import Numeric, between, positive, real, time
 from .product import AbstractProduct, Real
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class TerminalClaim(AbstractProduct):
-    """Ability: at expiry, if the spot ends on the paying side of the strike, pays units of asset and of cash.
+    """Ability: pays units of asset and cash at expiry if the spot ends on the paying side of the strike.
 
         payoff = (asset_units * S_T + cash_units) * 1{side * (S_T - strike) > 0}
 
@@ -30,7 +30,7 @@ class TerminalClaim(AbstractProduct):
     @property
     @abc.abstractmethod
     def units(self) -> tuple[Real, Real]:
-        """The units of the asset and of cash (currency) that are paid on the paying side."""
+        """The units of the asset and of cash (currency) paid on the paying side."""
 
     @property
     def smile_point(self) -> tuple[Real, Real]:
@@ -42,7 +42,7 @@ class TerminalClaim(AbstractProduct):
 
 
 class Claim(TerminalClaim):
-    """The general terminal claim pays any units of asset and of cash on either side of the strike.
+    """A claim that pays units of asset and cash at expiry on one side of the strike.
 
     Attributes:
         strike: The strike in units of the spot, above 0.

@@ -1,4 +1,4 @@
-"""One touches and no touches: cash that a barrier brings or takes, whatever the spot at expiry."""
+"""One-touch and no-touch contracts: cash paid if a barrier is, or is never, touched."""
 
 import abc
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -19,7 +19,7 @@ from .trade import Aged, IsoDate, Level, Trade
 from .watched import check_watch, first_touch
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
@@ -28,7 +28,7 @@ TOUCHED_FROM = {"above": 1, "below": -1}
 
 
 class PaidByTouch(BarrierOption):
-    """The common part of touches of one barrier and of two: what pays, and when.
+    """The common part of touch contracts with one or two barriers: the payment and its time.
 
     Attributes:
         kind: The code of a word of `TOUCH_KINDS`.
@@ -57,16 +57,16 @@ class PaidByTouch(BarrierOption):
 
 
 class Touch(PaidByTouch, SingleBarrier):
-    """Pays an amount if the spot touches a barrier by expiry, or if it never does; watched at all times.
+    """Pays an amount if the spot touches a barrier by expiry, or if it never does; monitored continuously.
 
-    A one-touch pays at the hit, a one-touch-at-expiry at expiry, a no-touch at expiry. A spot that is on or
-    beyond the barrier today has touched it.
+    A one-touch pays at the hit, a one-touch-at-expiry and a no-touch at expiry. A spot that is on or beyond the
+    barrier today has touched it.
 
     Attributes:
         barrier: The barrier in units of the spot, above 0.
-        expiry: The last time at which the barrier is watched, in years, above 0.
-        kind: One of "one-touch", "one-touch-at-expiry" and "no-touch", kept as a code.
-        touched_from: The word "below" (the barrier is above the spot) or "above", kept as a code.
+        expiry: The end of the monitoring in years, above 0.
+        kind: One of "one-touch", "one-touch-at-expiry" and "no-touch", stored as a code.
+        touched_from: The word "below" (the barrier is above the spot) or "above", stored as a code.
         amount: The amount, in currency.
 
     Examples:
@@ -104,7 +104,7 @@ class Touch(PaidByTouch, SingleBarrier):
 
 
 class TouchingTrade(Trade):
-    """The row of a touch.
+    """The row of a touch contract.
 
     Attributes:
         expiry: The last day.
@@ -142,7 +142,7 @@ class TouchingTrade(Trade):
 
     @abc.abstractmethod
     def touches(self, spot: float) -> bool:
-        """Return True if a spot is on a barrier or beyond it."""
+        """Return True if a spot is on or beyond a barrier."""
 
 
 class TouchTrade(TouchingTrade):

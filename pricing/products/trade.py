@@ -1,4 +1,4 @@
-"""The abstract row of a book, field types that kinds of trade share, and the registry of the kinds."""
+"""The abstract row of a book, the field types that kinds of trade share, and the registry of kinds."""
 
 import dataclasses
 from collections.abc import Callable, Hashable
@@ -24,10 +24,10 @@ COLUMNS = [
     *("protection", "initial_spot", "weights"),
     *("side", "start", "maturity", "frequency", "day_count", "calendar"),
 ]
-"""Every column a trades file may have, in the order of a header; a new kind of trade adds its own behind."""
+"""The columns of a trades file in header order; a new kind of trade appends its own."""
 
 NEUTRAL: dict[str, Any] = {}
-"""Values without an effect: a trade may give them in a column that its kind does not have."""
+"""Neutral values, which a trade may give in a column that its kind does not have."""
 
 Column = Callable[[str], Any]
 ProductType = type[AbstractProduct]  # not `type`, which is a column
@@ -48,13 +48,13 @@ Option = Annotated[Literal["call", "put"], choice("call", "put")]
 
 
 class Aged(NamedTuple):
-    """A trade on a later day: the plain trade that is left, and the cash that one contract has paid.
+    """A trade on a later day: the remaining trade, and the cash that one contract has paid.
 
     Attributes:
-        cash: The cash paid after `Observed.since`, in currency; of a trade that ended, all of its last payment.
-            None if it is not known.
-        trade: The trade that is left, or None.
-        event: "expired", "exercised", "called", "knocked out" or "knocked in"; "" for a trade that only ages.
+        cash: The cash paid after `Observed.since`, in currency; for a trade that ended, the whole last payment.
+            None if unknown.
+        trade: The remaining trade, or None.
+        event: "expired", "exercised", "called", "knocked out" or "knocked in"; "" if there was none.
         day: The day of the event.
     """
 
@@ -65,28 +65,28 @@ class Aged(NamedTuple):
 
 
 class Trade(BaseModel):
-    """A row of a book; a kind of trade is a subclass with a `type`, in the file of its product.
+    """A row of a book. A kind of trade is a subclass with a `type`, defined in the file of its product.
 
-    Every kind also has an `expiry`: the last date on which something is decided, which may be the last of its
-    `dates`. Fields are columns of the trades file. The other class variables describe the conversion of rows to
+    Every kind also has an `expiry`: the last date on which something is decided, often the last of its `dates`.
+    Fields are columns of the trades file. The other class variables describe the conversion of rows to
     products.
 
     Attributes:
         type: The value of the column `type` in the trades file.
         product: The class of product that a row of this kind becomes.
-        renamed: The product's names of fields that have another name in the row, and that name.
-        neutral: Columns whose default has no effect, so that a trade of another kind may give it.
-        is_row: Whether a row of a book may be of this kind; others are what the past leaves of one.
+        renamed: Product field -> row field, where the names differ.
+        neutral: Columns whose default has no effect, so that trades of other kinds may give it.
+        is_row: Whether a book may contain rows of this kind; other kinds only arise from ageing.
         in_rates: Whether the underlying is a curve of the market, not an equity.
         dates_name: The field that holds a list of dates, if the kind has one.
-        drops_dates: Whether the trade is unchanged without its dates that have passed.
+        drops_dates: Whether past dates can be dropped without changing the trade.
         line: The line of the trade in the file.
         id: The id of the trade.
         underlying: The name of an equity or a curve of the market.
         quantity: The number of contracts, negative when short.
         settlement_lag: The business days from the day of the last payment to its settlement.
-        currency: The currency that the row expects its value in, or None. A market that values it in another
-            one refuses it.
+        currency: The currency in which the row expects its value, or None. A market that values it in another
+            currency refuses the row.
 
     Examples:
         >>> from pricing import Book
@@ -122,7 +122,7 @@ class Trade(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if (
             "type" not in vars(cls) or not cls.is_row
-        ):  # what several kinds share, or what is left of one
+        ):  # a base class of several kinds, or the remainder of one
             return
         TRADE_TYPES[cls.type] = cls
         own = (name for name in cls.model_fields if name not in ("line", *COLUMNS))
@@ -130,54 +130,54 @@ class Trade(BaseModel):
         NEUTRAL.update({name: cls.model_fields[name].default for name in cls.neutral})
 
     def products(self, column: Column) -> AbstractProduct:
-        """Return a batch of products; column: a field's name to its values in all rows, dates as times."""
+        """Return a batch of products. column: field name -> its values in all rows, with dates as times."""
         terms = {}
         for field in dataclasses.fields(self.product):
             values = column(self.renamed.get(field.name, field.name))
-            is_word = field.metadata.get("static", False)  # all rows have the same: see `shape`
+            is_word = field.metadata.get("static", False)  # the same in all rows: see `shape`
             terms[field.name] = values[0] if is_word else values
         return self.product(**terms)
 
     @property
     def shape(self) -> Hashable:
-        """The key that two trades of one kind and number of dates share if one program prices both."""
+        """The key shared by trades of one kind and number of dates that one program prices."""
         return len(self.underlyings)
 
     @property
     def underlyings(self) -> tuple[str, ...]:
-        """The names that `underlying` is made of: more than one of a basket."""
+        """The names in `underlying`: several for a basket."""
         return (self.underlying,)
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The names of the model that values the trade: its underlyings, unless the kind has another."""
+        """The key of the model that values the trade: its underlyings, unless the kind overrides it."""
         return self.underlyings
 
     @property
     def level(self) -> float | None:
-        """The price of the one underlying at which the trade turns: its strike, if it has one."""
+        """The characteristic level of the single underlying: the strike, if there is one."""
         return getattr(self, "strike", None)
 
     @property
     def end(self) -> date:
-        """The last day on which something may be left of the trade."""
+        """The last day on which the trade may still have value."""
         return self.expiry
 
     def aged(self, observed: "Observed") -> Aged:
-        """Return the trade on a later day: what is left as a plain trade, and the cash it has paid.
+        """Return the remaining trade on a later day, and the cash it has paid.
 
-        A right to exercise before the last date was not used: the trade is still in the book. A kind without
-        `payoff` has paid what is not known.
+        Past exercise rights count as unused, because the trade is still in the book. The payment of a kind
+        without `payoff` is unknown.
 
         Args:
-            observed: The levels up to the later day. It raises `UnknownPast` where it lacks one that is needed.
+            observed: The levels up to the later day. It raises `UnknownPast` if a required level is missing.
         """
         if self.expiry > observed.until:
             return Aged(0.0, self._with_dates(observed.until))
         return Aged(self.payoff(observed), None, "expired", self.expiry)
 
     def payoff(self, observed: "Observed") -> float | None:
-        """Return the payment of one contract at its expiry, in currency; None where the kind has none.
+        """Return the payment of one contract at its expiry, in currency; None if the kind does not define it.
 
         Args:
             observed: The levels up to the expiry.
@@ -185,38 +185,38 @@ class Trade(BaseModel):
         del observed
 
     def _with_dates(self, after: date, **others: Any) -> "Trade":
-        """Return the trade with its dates after a day.
+        """Return the trade restricted to its dates after a day.
 
         Raises:
-            UnknownPast: Dates have passed, and the kind does not say what is left without them.
+            UnknownPast: Dates have passed that the kind cannot drop.
         """
         left = tuple(day for day in self.dates or () if day > after)
         if self.dates is None or left == self.dates:
             return self
         if not self.drops_dates:
             message = f"{self.dates[0]} has passed, and a trade of type {self.type} needs all dates"
-            raise UnknownPast(message, f"give {self.dates_name} that are still to come")
+            raise UnknownPast(message, f"give only {self.dates_name} in the future")
         return self._as(type(self), **{self.dates_name: left, **others})
 
     def _as(self, kind: "type[Trade]", **changes: Any) -> Any:
-        """Return a trade of a kind with the fields of this one, and some changed."""
+        """Return a trade of another kind with the fields of this one and some changes."""
         own = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
         return kind.model_construct(**(own | changes))
 
     @property
     def dates(self) -> tuple[date, ...] | None:
-        """The dates of the contract, if it has a list of them."""
+        """The dates of the contract, or None if it has no list of dates."""
         return getattr(self, self.dates_name) if self.dates_name else None
 
     def left_of(self, row: "Trade") -> "Trade":
-        """Return this trade as what the past has left of a trade of the book: see `row`.
+        """Return this trade marked as the remainder of a trade of the book; see `row`.
 
-        Where the terms are the same, it is that trade itself: `explain` knows by this that nothing has passed.
+        If the terms are unchanged, the trade of the book itself is returned, by which `explain` recognizes it.
 
         Args:
             row: The trade of the book.
         """
-        terms = type(self).model_fields  # without what properties have cached
+        terms = type(self).model_fields  # excludes cached properties
         if type(self) is type(row) and all(getattr(self, x) == getattr(row, x) for x in terms):
             return row
         found = self.model_copy()
@@ -225,14 +225,14 @@ class Trade(BaseModel):
 
     @property
     def row(self) -> "Trade":
-        """The trade of the book that this one is left of; the trade itself before anything has passed."""
+        """The trade of the book of which this is the remainder, or the trade itself if it is unchanged."""
         return self if self._row is None else self._row
 
     @property
     def num_dates(self) -> int:
-        """The number of dates in the book, past ones included, 0 without a list: the same on every day.
+        """The number of dates in the book, including past ones; 0 without a list. It does not change over time.
 
-        Lists are padded to it, so that a trade that ages stays in one program.
+        Lists are padded to this number, so that an ageing trade keeps its program.
         """
         return 0 if self.dates is None else max(len(self.dates), len(self.row.dates or ()))
 
@@ -251,19 +251,19 @@ class Trade(BaseModel):
         return self
 
     def check(self) -> None:
-        """Check that the fields of the row go together; otherwise raise a `problem`."""
+        """Check that the fields of the row are consistent; raise a `problem` otherwise."""
 
 
 def last_of(dates_name: str) -> Any:
-    """Return the default of an expiry: the last date of a list that is validated before it, or None."""
+    """Return the default expiry: the last date of a list that was validated before, or None."""
     return Field(default_factory=lambda data: (data.get(dates_name) or (None,))[-1])
 
 
 def split_names(value: str) -> tuple[str, ...]:
-    """Return the names of equities in a text with bars between them, such as DAX|SX5E.
+    """Return the names in a text with bars between them, such as DAX|SX5E.
 
     Raises:
-        problem: A name is empty, or stands twice; a `PydanticCustomError` with a remedy.
+        problem: A name is empty or repeated; a `PydanticCustomError` with a remedy.
     """
     names = tuple(name.strip() for name in value.split("|"))
     if not all(names):
@@ -279,7 +279,7 @@ def check_count(
     """Check that a list has one value for each place.
 
     Raises:
-        problem: If it has not; a `PydanticCustomError` with a remedy.
+        problem: The counts differ; a `PydanticCustomError` with a remedy.
     """
     if values is not None and len(values) != len(places):
         message = f"there are {len(values)} {label} and {len(places)} {place}"
@@ -298,7 +298,7 @@ class OptionTrade(Trade):
     strike: Strike = Field(description="a strike > 0")
 
     def intrinsic(self, level: float) -> float:
-        """Return the payment of exercising at a level of the underlying, at least 0.
+        """Return the intrinsic value at a level of the underlying.
 
         Args:
             level: The level in the units of the strike.
@@ -306,7 +306,7 @@ class OptionTrade(Trade):
         return max(level - self.strike if self.option == "call" else self.strike - level, 0.0)
 
     def paid_on(self, day: date, observed: "Observed") -> Aged:
-        """Return the payment of an exercise, at the spot of its day.
+        """Return the payment of an exercise at the spot on that day.
 
         Args:
             day: The day of the exercise.

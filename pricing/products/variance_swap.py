@@ -22,26 +22,28 @@ MEASURES = ("variance", "volatility")
 
 
 class VarianceSwap(PaddedPathClaim):
-    """Pays notional * (V - strike^2) at expiry, V the realized variance, or notional * (sqrt(V) - strike).
+    """Pays notional * (V - strike^2) or notional * (sqrt(V) - strike) at expiry, with V the realized variance.
 
-    On dates V = annualization * (accrued + sum of log(S_i / S_(i-1))^2) / (past_returns + number of returns).
-    Watched at all times, the sum is the quadratic variation of log S, and the number is annualization * expiry.
+    With dates, V = annualization * (accrued + sum of log(S_i / S_(i-1))^2) / (past_returns + number of
+    returns). With continuous monitoring, the sum is the quadratic variation of log S, and the number is
+    annualization * expiry.
 
     Attributes:
-        strike: The volatility that is swapped against, per 1.00, from 0 to 5: 20 % is 0.2.
+        strike: The volatility strike, per 1.00, from 0 to 5: 20 % is 0.2.
         expiry: The time of payment in years, above 0.
-        dates: The dates of the spots, in years, the expiry last, of shape (dates,); None for all times.
+        dates: The monitoring dates in years, the expiry last, of shape (dates,); None for continuous
+            monitoring.
         notional: The currency per 1.00 of variance, or of volatility.
-        measure: "variance" or "volatility": another word is another program.
+        measure: "variance" or "volatility"; each word compiles its own program.
         annualization: The number of returns in a year.
-        initial_spot: The spot that the first return is from; None for the spot at dates[0].
-        accrued: The sum of the squares of past log returns.
+        initial_spot: The spot from which the first return is measured; None for the spot at dates[0].
+        accrued: The sum of squared past log returns.
         past_returns: The number of past returns.
-        age: Minus the years since today, 0 but for Theta: time that passes while the spot rests adds nothing to
-            the sum, and counts in the number.
+        age: Minus the years since today; 0 except for theta. Time that passes with an unchanged spot adds
+            nothing to the sum, but counts in the number.
 
     Raises:
-        ValueError: If there is no return, or the last of the dates is not the expiry.
+        ValueError: There is no return, or the last date is not the expiry.
 
     Examples:
         >>> from pricing import BlackScholes, price
@@ -69,12 +71,12 @@ class VarianceSwap(PaddedPathClaim):
         too_few = self.dates is not None and self.dates.shape[-1] < 2
         if too_few and self.initial_spot is None:
             raise ValueError(
-                "dates must be two at least, for one return: give another, or an initial_spot"
+                "one return needs at least two dates: give another date, or an initial_spot"
             )
         check_last_date(self.dates, self.expiry)
 
     def paid(self, total: Real, count: Real) -> Real:
-        """Return the payment for the sum of all squared returns to come, and their number."""
+        """Return the payment for the sum of all future squared returns and their number."""
         variance = self.annualization * (self.accrued + total) / (self.past_returns + count)
         if self.measure == "variance":
             return self.notional * (variance - self.strike**2)
@@ -92,13 +94,13 @@ class VarianceSwap(PaddedPathClaim):
 
     @property
     def num_returns(self) -> Real:
-        """The number of returns between dates; one from a date to itself does not count."""
+        """The number of returns between different dates."""
         is_counted = self.is_new if self.initial_spot is not None else self.is_new[..., 1:]
         return jnp.sum(is_counted, axis=-1)
 
 
 class VarianceSwapTrade(Trade):
-    """A swap of the realized variance of an equity, or of its square root, against a strike."""
+    """A swap of the realized variance or volatility of an equity against a strike."""
 
     type = "variance_swap"
     product = VarianceSwap
@@ -121,13 +123,13 @@ class VarianceSwapTrade(Trade):
 
     @property
     def age(self) -> float:
-        """No time has passed since today."""
+        """The age of the product: 0 today."""
         return 0.0
 
     def check(self) -> None:
         dated = self.monitoring_dates
         if dated is not None and len(dated) < 2 and self.initial_spot is None:
-            raise problem("one date has no return", "give two at least", "monitoring_dates")
+            raise problem("one date has no return", "give at least two", "monitoring_dates")
         if dated is not None and len(dated) > 1:
             a_year = 365.0 * (len(dated) - 1) / (dated[-1] - dated[0]).days
             if not 0.25 < a_year / self.annualization < 4.0:
@@ -160,7 +162,7 @@ class VarianceSwapTrade(Trade):
         return Aged(0.0, self._as(type(self), monitoring_dates=left, **changes))
 
     def _aged_at_all_times(self, observed: Observed) -> Aged:
-        """Return the swap with the returns between the known days since its start, or since the market before.
+        """Return the swap with the returns between known days since its start, or since the earlier market.
 
         Raises:
             UnknownPast: The swap has not started, or has expired without a return.

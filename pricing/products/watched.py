@@ -1,4 +1,4 @@
-"""Levels that are watched at all times, on days that have passed."""
+"""Past days of continuously monitored levels."""
 
 from collections.abc import Callable
 from datetime import date
@@ -13,16 +13,16 @@ def check_watch(
     dates: tuple[date, ...] | None = None,
     knocked: date | None = None,
 ) -> None:
-    """Check that the days of a row on which a level is compared go together.
+    """Check that the monitoring days of a row are consistent.
 
     Args:
         expiry: The last day.
-        start: The first day of a level that is watched at all times, or None.
-        dates: The days of one that is watched on dates, or None.
+        start: The first day of continuous monitoring, or None.
+        dates: The monitoring dates, or None.
         knocked: The day on which the level was touched, or None.
 
     Raises:
-        problem: They do not; a `PydanticCustomError` with a remedy.
+        problem: They are inconsistent; a `PydanticCustomError` with a remedy.
     """
     if start is not None and dates is not None:
         message = "there are monitoring_dates, and a start is given"
@@ -42,7 +42,7 @@ def check_corridor(lower: float, upper: float) -> None:
         upper: The upper barrier.
 
     Raises:
-        problem: It is not; a `PydanticCustomError` with a remedy.
+        problem: The lower barrier is not below the upper one; a `PydanticCustomError` with a remedy.
     """
     if lower >= upper:
         message = f"the upper barrier, {upper:g}, is not above the lower one, {lower:g}"
@@ -52,19 +52,19 @@ def check_corridor(lower: float, upper: float) -> None:
 def days_watched(
     observed: Observed, name: str, start: date | None, expiry: date
 ) -> tuple[date, ...]:
-    """Return the days with a known spot on which a level is compared, in order.
+    """Return the past monitoring days with a known spot, in order.
 
-    From the start on, or, without one, from the first fixing on. Today's spot is left to the product, unless
+    They begin at the start or, without one, at the first fixing. Today's spot is left to the product, unless
     today is the expiry.
 
     Args:
         observed: The levels.
         name: The equity.
-        start: The first day; None if it is not known.
+        start: The first day; None if unknown.
         expiry: The last day.
 
     Raises:
-        UnknownPast: The start is still to come: a product is watched from today on.
+        UnknownPast: The start lies in the future: a product is monitored from today.
     """
     if start is not None and start > observed.until:
         raise UnknownPast(
@@ -88,12 +88,12 @@ def first_touch(
     Args:
         observed: The levels.
         name: The equity.
-        start: The first day on which the level is watched; None if it is not known.
+        start: The first day on which the level is monitored; None if unknown.
         expiry: The last day.
         touches: Whether a spot touches the level.
 
     Raises:
-        UnknownPast: A fixing touches it, and nothing says whether that was before the trade.
+        UnknownPast: A fixing touches the level, and it is unknown whether that was before the trade.
     """
     days = days_watched(observed, name, start, expiry)
     hit = next((day for day in days if touches(observed.spot(name, day))), None)

@@ -1,4 +1,4 @@
-"""An upper bound, at the end of a step, of the worth of exercise within it, for rights at any time."""
+"""An upper bound, at the end of a step, of the value of exercise within it, for American rights."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel
 
-_LOOKS = 5  # at discount factors within a step
+_LOOKS = 5  # discount factors checked within a step
 
 
 def most_in_step(
@@ -15,13 +15,13 @@ def most_in_step(
     end: Float[Array, ""],
     amounts: Float[Array, "*sums terms"],
 ) -> Float[Array, "*sums terms"]:
-    """Return amounts at the end of a step that are worth at least what the given ones are at any time of it.
+    """Return amounts at the end of a step worth at least the given amounts at any time within it.
 
-    Cash paid at u is worth P(u) / P(t) of it at the end t, and by Jensen's inequality a right to the asset no
-    more than Y(u) / Y(t) of it at t, Y(t) = P(t) forward(t) / spot. So exercise at u is worth no more than the
-    sum in which each part takes the largest of its factors over u, or the least where it is negative.
+    Cash paid at u is worth P(u) / P(t) per unit at the end t and, by Jensen's inequality, a right to the asset
+    at most Y(u) / Y(t) per unit, with Y(t) = P(t) forward(t) / spot. Exercise at u is therefore worth at most
+    the sum in which each term has its largest factor over u, or its smallest if it is negative.
 
-    amounts: of each asset, and of cash last.
+    amounts: one for each asset, then cash.
     """
 
     def worth(t: Float[Array, ""]) -> Float[Array, " terms"]:

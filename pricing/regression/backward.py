@@ -1,4 +1,4 @@
-"""Backward regression: a rule for exercise and a martingale, fitted on paths of their own, then held."""
+"""Backward regression: an exercise rule and a martingale, fitted on separate paths and then fixed."""
 
 import equinox as eqx
 import jax
@@ -14,17 +14,17 @@ from .solve import least_squares
 
 Paths = Float[Array, " paths"]
 
-_WIDTH = 0.5  # of the deviation that the fit of the rule leaves
+_WIDTH = 0.5  # relative to the residual deviation of the fit of the rule
 _OUT_OF_THE_MONEY = 1e-3  # weight of paths on which exercise pays nothing, in the fit of the rule
 
 
 class ExercisePolicy(eqx.Module):
-    """A stopping rule and a martingale, stacked over dates, today first; fitted, then held.
+    """A stopping rule and a martingale, stacked over dates, today first; fitted and then fixed.
 
-    Exercise where it pays more than nothing and than unit * continuation . features(state); where the two are
-    closer than unit * width, with a chance that rises with their difference. Today's value moves along the
-    martingale whose step to a date is unit * hedge . moves. (Nothing moves to today: that hedge is zero.)
-    unit * value . features: the value of continuing as it is fitted to all paths alike, and not for a decision.
+    Exercise if the payoff exceeds both 0 and unit * continuation . features(state); if their difference is
+    below unit * width, with a probability that increases with it. The martingale's step to a date is unit *
+    hedge . moves (the hedge to today is zero). unit * value . features is the continuation value fitted to all
+    paths equally, not for the decision.
     """
 
     basis: Basis
@@ -37,12 +37,12 @@ class ExercisePolicy(eqx.Module):
 def fit(
     chain: ExerciseProblem, num_paths: int, degree: int, *, key: PRNGKeyArray
 ) -> ExercisePolicy:
-    """Fit as Longstaff and Schwartz (2001), with a martingale among the regressors.
+    """Fit like Longstaff and Schwartz (2001), with a martingale among the regressors.
 
     At each date the values of later cash flows, less the later moves of the martingale, are regressed on
-    features of the state and on moves to the next date that have mean zero: the moves take the noise out, and
-    their part of the fit is the martingale's step. What is left is regressed on the features once more where
-    exercise pays, for the rule.
+    features of the state and on zero-mean moves to the next date. The moves reduce the noise, and their part of
+    the fit is the martingale's step. The remainder is regressed again on the features where exercise pays, for
+    the rule.
     """
     states, noise = _paths(chain, num_paths, key=key)
     claim_values = jax.vmap(lambda step, x: step.claim_values(x))(chain.steps, states)
@@ -53,7 +53,7 @@ def fit(
     bases = _bases(chain, states, unit, degree)
 
     def step_back(later: tuple[Array, HalfSpaces], of_date):
-        later_values, half_spaces = later  # the values over `unit`
+        later_values, half_spaces = later  # values divided by `unit`
         (step, basis, after, noise), (earlier, basis_before, before) = of_date
         basis = eqx.tree_at(lambda f: f.half_spaces, basis, half_spaces)
         features = earlier.features(basis_before, *before)
@@ -89,7 +89,7 @@ def fit(
 
 
 def _decide(step, basis: Basis, x: State, features, left: Paths):
-    """Return the values at a date with its exercise decision, and its rule; all over unit."""
+    """Return the values at a date after its exercise decision, and its rule; all divided by unit."""
     branches = step.exercise.branches(x)
     paid = step.exercise.of(branches) / basis.unit
     in_the_money = paid > 0.0
@@ -108,7 +108,7 @@ def _decide(step, basis: Basis, x: State, features, left: Paths):
 
 
 def _paths(chain: ExerciseProblem, num_paths: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
-    """Return states (dates, dim, paths) from dispersed starts, and the noise of the steps to them."""
+    """Return states (dates, dim, paths) from dispersed starting states, and the noise of their steps."""
     shape = (chain.num_steps + 1, chain.start.size, num_paths)
     noise = normals(key, shape, chain.start.dtype)
     start = chain.start[:, None] + chain.initial_dispersion @ noise[0]
@@ -125,7 +125,7 @@ def _paths(chain: ExerciseProblem, num_paths: int, *, key: PRNGKeyArray) -> tupl
 def _bases(
     chain: ExerciseProblem, states: Float[Array, "dates dim paths"], unit: Array, degree: int
 ) -> Basis:
-    """Return the bases of all dates, half-spaces not yet known."""
+    """Return the bases of all dates, with half-spaces still to be set."""
     dates, dim, _ = states.shape
     nowhere = HalfSpaces.nowhere(chain.num_branches, dim, states.dtype)
     repeated = jax.tree.map(lambda x: jnp.broadcast_to(x, (dates, *x.shape)), nowhere)

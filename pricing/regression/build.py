@@ -1,4 +1,4 @@
-"""Build the chain of exercise decisions from a product and a model."""
+"""Builds the chain of exercise decisions from a product and a model."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ USUAL_INNER_PATHS = 16
 
 
 def unsupported_reason(product: AbstractProduct, model: AbstractModel) -> str | None:
-    """Return the reason that the pair makes no chain, in words; None if it makes one."""
+    """Return in words the reason why the pair has no chain; None if it has one."""
     name, law = type(product).__name__, type(model).__name__
     if not isinstance(product, EarlyExercise):
         return f"{name} has no right to exercise early"
@@ -46,14 +46,14 @@ def exercise_problem_of(
 ) -> ExerciseProblem:
     """Return the chain of one contract.
 
-    num_steps: The number of steps of a random variance, and of dates that replace a right to exercise at any
+    num_steps: The number of steps of a random variance, and of dates that discretize a right to exercise at any
         time.
     """
     model, dates = model.at_smile_point(product.smile_point), product.exercise_times(num_steps)
     times = jnp.concatenate([jnp.zeros_like(dates[:1]), dates])
     if isinstance(product, SwapOption) and isinstance(model, GaussianFactors):
         return swaption_chain(product, times, model)
-    assert isinstance(product, SpotOption)  # `unsupported_reason` has asked
+    assert isinstance(product, SpotOption)  # checked by `unsupported_reason`
     if isinstance(model, LognormalSpots):
         return _at_any_time(lognormal_chain(product, times, model), product, times, model)
     assert isinstance(model, StochasticVariance)
@@ -67,9 +67,9 @@ def exercise_problem_of(
 def _at_any_time(
     chain: ExerciseProblem, product: SpotOption, times: Float[Array, " dates"], model: Any
 ) -> ExerciseProblem:
-    """Return the chain with an upper bound, at the next date, of the worth of exercise at any time.
+    """Return the chain with an upper bound, at the next date, of the value of exercise at any time.
 
-    There is no right at any time but on sums of spots and cash (arithmetic averages).
+    Rights at any time are only on sums of spots and cash (arithmetic averages).
     """
     if not product.any_time or product.average != "arithmetic":
         return chain
@@ -80,12 +80,12 @@ def _at_any_time(
 
 
 def usual_inner_paths(rule: ExercisePolicy) -> int:
-    """Return the inner paths of an upper bound: known means suffice where exercise pays one sum."""
+    """Return the inner paths of an upper bound; known means suffice if exercise pays a single sum."""
     return 0 if rule.basis.ordered is None else USUAL_INNER_PATHS
 
 
 def _refined(times: Float[Array, " dates"], substeps: int) -> Float[Array, " times"]:
-    """Return the times, and equal steps between each two of them."""
+    """Return the times with equal substeps between them."""
     shares = jnp.arange(substeps, dtype=times.dtype) / substeps
     steps = times[:-1, None] + jnp.diff(times)[:, None] * shares[None, :]
     return jnp.concatenate([steps.ravel(), times[-1:]])

@@ -1,4 +1,4 @@
-"""Sums of exponentials of a Gaussian state: exercise payoffs, and claims on them beyond a plane."""
+"""Sums of exponentials of a Gaussian state: exercise payoffs, and claims on half-spaces."""
 
 import functools
 
@@ -19,11 +19,11 @@ Branches = Float[Array, "branches paths"]
 
 
 class ExercisePayoff(eqx.Module):
-    """The payoff of exercise in state x, over the numeraire: the largest or the least of some sums.
+    """The exercise payoff in state x, divided by the numeraire: the largest or smallest of several sums.
 
     The sums are e_b(x) = sum_i amounts[b, i] exp(slopes[i] . x), over branches b.
 
-    sign: e = sign * worst_or_best_b(sign * e_b); best: whether it is the largest.
+    sign: e = sign * worst_or_best_b(sign * e_b); best: whether to take the largest.
     """
 
     amounts: Float[Array, "*dates branches terms"]
@@ -39,7 +39,7 @@ class ExercisePayoff(eqx.Module):
         return self.sign * functools.reduce(choose, self.sign * branches)
 
     def ordered(self, branches: Branches, x: State) -> Float[Array, "ordered paths"]:
-        """Return the states of the branches that decide most, the one paid first; state i is branch i's."""
+        """Return the states of the most relevant branches, the paid one first; state i belongs to branch i."""
         keys = branches * (self.sign if self.best else -self.sign)
         return order_statistics(keys, x, min(_MOST_ORDERED, len(x)))
 
@@ -51,9 +51,9 @@ class ExercisePayoff(eqx.Module):
 class Claims(eqx.Module):
     """Claims that pay sum_i amounts[i] exp(slopes[i] . x) where normal . x > level, at their expiry.
 
-    Arrays over claims. mean_left, covariance_left: of the state's move from now to the expiry, so that values,
-    over the numeraire, are martingales in closed form. lives: 1 until the expiry, 0 after it. The sums vanish
-    on their planes, so that values are continuous and their derivatives in a plane are zero.
+    Arrays over claims. mean_left, covariance_left: those of the state's move from now to expiry, so that
+    values, divided by the numeraire, are closed-form martingales. lives: 1 until expiry, 0 afterwards. The sums
+    vanish on their planes, so that values are continuous and have zero derivatives to the planes.
     """
 
     amounts: Float[Array, "*dates claims terms"]
@@ -71,7 +71,7 @@ class Claims(eqx.Module):
     def _value(self, x: State) -> Paths:
         """Return sum_i amounts_i E[exp(slopes_i . y) 1{normal . y > level}], y ~ N(x + mean, C).
 
-        Only matrices multiply x, so that all claims are one product.
+        x is only multiplied by matrices, so that all claims are one product.
         """
         pull = self.covariance_left @ self.slopes.T  # [dim, terms]
         growth = self.slopes @ self.mean_left + 0.5 * jnp.sum(self.slopes.T * pull, axis=0)
@@ -91,10 +91,10 @@ def _beyond(distance: Float[Array, "terms paths"], std: Float[Array, ""]) -> Arr
 
 
 def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count paths"]:
-    """Return the `count` rows of x whose keys are the largest on each path, the largest first.
+    """Return the `count` rows of x with the largest keys on each path, largest first.
 
-    Which asset is the best matters less than how far it leads. By exchanges of neighbours: a sort is slow on
-    few rows. Where keys change places the result is continuous in x if rows of equal keys are equal.
+    Which asset is best matters less than by how much. Neighbours are exchanged, because a sort is slow for few
+    rows. The result is continuous in x where keys change order if rows with equal keys are equal.
     """
     pairs, first = list(zip(keys, x, strict=True)), []
     for _ in range(count):
@@ -105,7 +105,7 @@ def order_statistics(keys: State, x: State, count: int) -> Float[Array, "count p
 
 
 def _exchanged(before: Row, after: Row) -> tuple[Row, Row]:
-    """Return the row of the larger key first."""
+    """Return the two rows with the larger key first."""
     (key, x), (later_key, later_x) = before, after
     choose = functools.partial(jnp.where, later_key > key)
     largest = choose(later_key, key), choose(later_x, x)

@@ -10,13 +10,13 @@ from ..products import SpotOption
 from .claims import Claims, ExercisePayoff
 from .exercise_problem import DISPERSION, ExerciseProblem, GaussianStep
 
-_MOST_PAIRS = 5  # assets: each pair of more would make too many claims
+_MOST_PAIRS = 5  # largest number of assets with claims on each pair
 
 Times = Float[Array, " dates"]
 
 
 def lognormal_chain(product: SpotOption, times: Times, model: LognormalSpots) -> ExerciseProblem:
-    """Return the chain of an option; times: today's 0 first."""
+    """Return the chain of an option; times: starting with 0 (today)."""
     log_spot, covariances, correlation = _moments(model, times)
     discount = jax.vmap(model.discount)(times)
     if product.average == "geometric":
@@ -56,7 +56,7 @@ def _moments(model: LognormalSpots, times: Times) -> tuple[Array, Array, Array]:
 def exercise_of(
     product: SpotOption, discount: Times, slopes: Float[Array, "terms dim"]
 ) -> ExercisePayoff:
-    """Return side * (average - strike) over dates; slopes: for each log-spot in the state, and for cash."""
+    """Return side * (average - strike) over dates; slopes: one for each log-spot in the state, and cash."""
     side, strike, dim = product.side, product.strike, len(slopes) - 1
     spots, cash = jnp.eye(dim, dtype=strike.dtype), jnp.ones((dim, 1), strike.dtype)
     if product.average == "arithmetic":
@@ -71,11 +71,11 @@ def exercise_of(
 
 
 def _claims(product: SpotOption, discount: Array, means: Array, covariances: Array) -> Claims:
-    """Return options to exchange one lognormal for another, or for cash, at the end.
+    """Return options to exchange one lognormal for another, or for cash, at expiry.
 
-    On an arithmetic average: the option on the geometric one whose weights are the assets' shares, scaled to
-    the same forward; on one asset that is the European option. On the best or the worst: options on each asset,
-    and on each pair.
+    For an arithmetic average, it is the option on the geometric average weighted by the assets' shares and
+    scaled to the same forward; for one asset, the European option. For the best or worst, these are options on
+    each asset and each pair.
     """
     dim, side, strike = means.shape[-1], product.side, product.strike
     axes = jnp.eye(dim, dtype=strike.dtype)
@@ -104,7 +104,7 @@ def _claims(product: SpotOption, discount: Array, means: Array, covariances: Arr
 
 
 def _geometric(product: SpotOption, mean: Array, covariance: Array) -> tuple[Array, Array]:
-    """Return (c, g) such that c exp(g . x) has the forward of the arithmetic average and its slopes there."""
+    """Return (c, g) such that c exp(g . x) has the forward and the slopes of the arithmetic average."""
     parts = product.weights_of(mean.size) * jnp.exp(mean + 0.5 * jnp.diagonal(covariance))
     total = jnp.sum(parts)
     shares = parts / total

@@ -1,4 +1,4 @@
-"""Early exercise as a Markov chain: states at dates, exercise payoffs, martingales in closed form."""
+"""Early exercise as a Markov chain: states at dates, exercise payoffs, closed-form martingales."""
 
 import abc
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from .claims import Claims, ExercisePayoff, State
 from .half_spaces import HalfSpaces
 from .polynomials import Indices, heat_polynomials, hermite_polynomials, identity, multi_indices
 
-DISPERSION = 0.05  # share of the variance at expiry by which the starts of a fit are spread
+DISPERSION = 0.05  # variance of a fit's starting states as a share of the variance at expiry
 _ORDERED_DEGREE = 4
-# up to this number of factors, this degree
+# number of factors, at most -> degree
 _DEGREES = ((2, 6), (3, 4), (5, 3), (12, 2), (float("inf"), 1))
 
 Functions = Float[Array, "functions paths"]
@@ -31,10 +31,10 @@ class StepEnd(NamedTuple):
 
 
 class Basis(eqx.Module):
-    """The functions of a regression at one date, of standardized states; fitted, then held.
+    """The functions of standardized states in a regression at one date; fitted and then fixed.
 
-    ordered: the standardizer of states in the order of their payoffs; None: exercise pays one sum only. unit:
-        currency.
+    ordered: the standardizer of states in the order of their payoffs; None if exercise pays a single sum. unit:
+        in currency.
     """
 
     standardized: Standardizer
@@ -50,10 +50,10 @@ class Basis(eqx.Module):
     def smooth_increments(
         self, seen: State, mean: State, spread: Any, std: Array, indices: Indices
     ) -> tuple[Functions, Float[Array, "powers paths"]]:
-        """Return heat polynomials, and powers beyond the planes, less their means over a Gaussian step.
+        """Return heat polynomials and truncated powers, less their means over a Gaussian step.
 
-        seen: standardized, after the step; mean: the same without its noise; spread: the identity less the
-        noise's covariance; std: of the noise across each plane.
+        seen: the standardized state after the step; mean: the same without its noise; spread: the identity less
+        the noise's covariance; std: that of the noise across each plane.
         """
         polynomials = heat_polynomials(seen, identity(len(seen)), indices)
         means = heat_polynomials(mean, spread, indices)
@@ -63,11 +63,11 @@ class Basis(eqx.Module):
 
 
 class AbstractStep(eqx.Module):
-    """From one date of the chain to the next, on which it may be exercised if `is_open`.
+    """The step to a date of the chain, on which exercise is possible if `is_open`.
 
-    Dates are stacked: every leaf has an axis of dates in front, which a loop over dates takes away. The first
-    of them is today, whose step does not move; at the last, whatever `is_open`, the exercise payoff is paid if
-    it is positive. scale: the size of values over the numeraire.
+    Dates are stacked: every leaf has a leading axis of dates, over which loops run. The first is today, whose
+    step does not move. At the last, regardless of `is_open`, the exercise payoff is paid if positive. scale:
+    the size of values divided by the numeraire.
     """
 
     exercise: ExercisePayoff
@@ -80,26 +80,26 @@ class AbstractStep(eqx.Module):
 
     @abc.abstractmethod
     def claim_values(self, x: State) -> ClaimValues:
-        """Return values of claims at this date, over the numeraire, or guesses of them (currency): features."""
+        """Return values of claims at this date, divided by the numeraire, or approximations, as features."""
 
     @abc.abstractmethod
     def martingale_increments(
         self, basis: Basis, before: StepEnd, after: StepEnd, noise: State
     ) -> Functions:
-        """Return functions of the step with mean zero given `before`, whatever it is; over the basis's unit."""
+        """Return functions of the step with zero mean for any `before`, divided by the basis's unit."""
 
     @property
     def usual_degree(self) -> int:
-        """The degree of the polynomials: it keeps their number below a hundred up to a dozen factors."""
+        """The degree of the polynomials, which keeps their number below 100 for up to 12 factors."""
         factors = self.exercise.slopes.shape[-1]
         return next(degree for most, degree in _DEGREES if factors <= most)
 
     def coordinates(self, x: State) -> State:
-        """Return the state as the basis takes it."""
+        """Return the coordinates of the state for the basis."""
         return x
 
     def features(self, basis: Basis, x: State, claim_values: ClaimValues) -> Functions:
-        """Return the functions of which the continuation value is a combination: a constant first."""
+        """Return the regressors of the continuation value, starting with a constant."""
         branches = self.exercise.branches(x)
         u = basis.standardized(self.coordinates(x))
         polynomials = [hermite_polynomials(u, basis.degree)]
@@ -115,9 +115,8 @@ class AbstractStep(eqx.Module):
 class GaussianStep(AbstractStep):
     """x' = x + drift + factor @ noise; functions see x - shift.
 
-    Martingale moves: those of heat polynomials of the state, of powers beyond the basis's planes, of claims.
-    All are functions of the later state less their means, in closed form (regression later: Glasserman and
-    Yu 2004).
+    Martingale moves: heat polynomials of the state, truncated powers beyond the basis's planes, and claims. All
+    are functions of the later state less their closed-form means (regression later: Glasserman and Yu 2004).
     """
 
     drift: Float[Array, "*dates dim"]
@@ -152,8 +151,8 @@ class GaussianStep(AbstractStep):
 class ExerciseProblem(eqx.Module):
     """start: today's state; initial_dispersion: a factor of the covariance of a fit's starting states.
 
-    between: an upper bound, at a date, of the worth of exercise at any time since the date before; None if
-        rights are only on the dates.
+    between: an upper bound, at a date, of the value of exercise at any time since the previous date; None if
+        exercise is possible only on dates.
     """
 
     start: Float[Array, " dim"]

@@ -1,4 +1,4 @@
-"""Fresh paths under a rule that is held: lower and upper bounds, means over a step by inner paths if asked."""
+"""New paths under a fixed rule: lower and upper bounds, optionally with means over a step by inner paths."""
 
 from typing import NamedTuple
 
@@ -21,16 +21,16 @@ Paths = Float[Array, " paths"]
 
 
 class BoundSamples(NamedTuple):
-    """Over paths (currency): the rule's payoff less the martingale, and the largest with foresight."""
+    """Samples over paths (currency): the rule's payoff less the martingale, and the maximum with foresight."""
 
     lower: Paths
     upper: Paths
 
 
 class NestedPaths(NamedTuple):
-    """Sobol' points under a random digital shift for each path and step: each is uniform whatever came before.
+    """Sobol' points with a random digital shift per path and step: each is uniform given the past.
 
-    Both are the first 32 bits of binary fractions.
+    Points and shifts are the first 32 bits of binary fractions.
     """
 
     points: UInt32[Array, "points dim"]
@@ -46,7 +46,7 @@ class NestedPaths(NamedTuple):
 
 
 class PathState(NamedTuple):
-    """alive: the chance that the rule has not exercised yet."""
+    """alive: the probability that the rule has not yet exercised."""
 
     at: StepEnd
     martingale: Paths
@@ -62,19 +62,19 @@ def simulate_policy(
     schedule: AbstractSchedule,
     nested: NestedPaths | None = None,
 ) -> BoundSamples:
-    """Return payoffs less the martingale M, over the numeraire: at the rule's exercise, and at the best date.
+    """Return payoffs less the martingale M, over the numeraire, at the rule's exercise and at the best date.
 
-    The first has the mean of the payoff alone, by optional stopping, for any rule: a lower bound. The second,
-    max_t (payoff_t - M_t), has a mean that no rule exceeds (Rogers 2002; Haugh and Kogan 2004). If M were the
-    martingale of the Doob decomposition, both would be the value on every path. The `between` of an
-    `ExerciseProblem` replaces the payoffs since the date before, so that the second also bounds rights to
+    The first has the mean of the payoff, by optional stopping, for any rule: a lower bound. The mean of the
+    second, max_t (payoff_t - M_t), is not exceeded by any rule (Rogers 2002; Haugh and Kogan 2004). If M were
+    the martingale of the Doob decomposition, both would equal the value on every path. The `between` of an
+    `ExerciseProblem` replaces the payoffs since the previous date, so that the second also bounds rights to
     exercise at any time.
 
-    The rule's decision is a probability, continuous in the state, and a sample is its mean over the decisions:
-    the payoff of a path has no jump, so derivatives of samples are unbiased for the derivatives of the rule's
-    value.
+    The rule's decision is a probability that is continuous in the state, and a sample is the mean over
+    decisions. The payoff of a path has no jumps, so derivatives of samples are unbiased for derivatives of the
+    rule's value.
 
-    nested: paths for the means of M's steps; None: M is made of functions with known means alone.
+    nested: paths for the means of M's steps; None if M only has functions with known means.
     """
     start = jnp.broadcast_to(chain.start[:, None], noise.shape[1:])
     none = jnp.zeros_like(start[0])
@@ -113,7 +113,7 @@ def _paid(exercise: ExercisePayoff, state: State) -> Paths:
 
 
 def _decide(step, most: ExercisePayoff, rule: ExercisePolicy, walk: PathState) -> PathState:
-    """Return the decision at a date; most: the largest value with foresight there."""
+    """Return the path state after the decision at a date; most: the largest value with foresight there."""
     paid = _paid(step.exercise, walk.at.state)
     features = step.features(rule.basis, *walk.at)
     continuation = rule.basis.unit * (rule.continuation @ features)
@@ -140,7 +140,7 @@ def _ramp(x: Paths, width: Float[Array, ""]) -> Paths:
 def _martingale_increment(
     step: AbstractStep, rule: ExercisePolicy, before: StepEnd, after: StepEnd, noise: State
 ) -> Paths:
-    """Return the martingale's step by functions whose means are known."""
+    """Return the martingale's step from functions with known means."""
     moves = step.martingale_increments(rule.basis, before, after, noise)
     return rule.basis.unit * (rule.hedge @ moves)
 
@@ -154,11 +154,11 @@ def _nested_increment(
     points: UInt32[Array, "points dim"],
     shift: UInt32[Array, "dim paths"],
 ) -> Paths:
-    """Return the martingale's step: V after it less the mean of V - M over nested paths, M the known increment.
+    """Return the martingale's step: V after it less the mean of V - M over nested paths (M: known increment).
 
-    V is the option's value by the rule's fit, and M, of mean zero, removes most of the noise. Given the past,
-    the mean is zero for any V and any number of points (Andersen and Broadie 2004). pays: whether exercise pays
-    at this date.
+    V is the option's value according to the rule's fit, and the zero-mean M removes most of the noise. Given
+    the past, the step has zero mean for any V and any number of points (Andersen and Broadie 2004). pays:
+    whether exercise pays at this date.
     """
 
     @jax.checkpoint

@@ -1,4 +1,4 @@
-"""Powers of the distance beyond a plane: functions that bend where the decision to exercise changes."""
+"""Truncated powers: functions with a kink where the exercise decision changes."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ Paths = Float[Array, " paths"]
 
 POWERS = 3
 _NOWHERE = 100.0  # standard deviations
-_NEAR = 0.3  # of the gain's deviation: counts as close to the boundary
+_NEAR = 0.3  # distance from the boundary, relative to the gain's deviation, that counts as close
 _FEWEST = 10  # paths
 
 
@@ -33,10 +33,10 @@ class HalfSpaces(eqx.Module):
     def between(
         cls, u: Points, gain: Paths, allowed: Bool[Array, " paths"], branch: Array, planes: int
     ) -> "HalfSpaces":
-        """Return for each branch the plane that fits {gain = 0} best, by a linear fit to the gain close to 0.
+        """Return for each branch the plane closest to {gain = 0}, by a linear fit to gains close to 0.
 
-        gain: the gain of exercise over continuation; allowed: where exercise makes sense; branch: the branch of
-            the exercise values that is taken.
+        gain: the gain of exercise over continuation; allowed: where exercise makes sense; branch: the branch
+            that gives the exercise value.
         """
         of_branch = jax.vmap(lambda i: _plane(u, gain, allowed, branch == i))
         return cls(*of_branch(jnp.arange(planes)))
@@ -49,7 +49,7 @@ class HalfSpaces(eqx.Module):
     def mean_truncated_powers(
         self, u: Points, std: Float[Array, " planes"] | Float[Array, "planes paths"]
     ) -> Float[Array, "functions paths"]:
-        """Return their means when normal . u moves by a Gaussian step of this standard deviation.
+        """Return their means when normal . u moves by a Gaussian step with standard deviation s.
 
         E[(d + s z)_+^m] = s^m I_m(d / s), I_0 = N, I_1 = x N(x) + n(x), I_m = x I_(m-1) + (m - 1) I_(m-2).
         """

@@ -1,4 +1,4 @@
-"""Hermite polynomials in several variables whose means over Gaussian steps are known: heat polynomials."""
+"""Multivariate Hermite polynomials with known means over Gaussian steps: heat polynomials."""
 
 import functools
 import itertools
@@ -28,11 +28,11 @@ def heat_polynomials(
 ) -> Float[Array, "functions paths"]:
     """Return h_a(x, S) = H_a(x, S) / sqrt(a!), sum_a l^a H_a(x, S) / a! = exp(l . x - l . S l / 2).
 
-    Their mean over a Gaussian step is one of their own kind, for any covariance Q of the step:
+    Their mean over a Gaussian step with any covariance Q is again a heat polynomial:
     E[h_a(x + e, S)] = h_a(x, S - Q), e ~ N(0, Q). With S the identity they are orthonormal under N(0, I).
 
-    spread: S, symmetric, entries numbers or [paths]; a Python zero costs nothing. indices: with each exponent
-    those below it, as `multi_indices` has them.
+    spread: S, symmetric, with entries numbers or [paths]; a Python zero costs nothing. indices: exponents from
+    `multi_indices`, including all lower ones.
     """
     table = {(0,) * len(x): jnp.ones_like(x[0])}
     for index in indices:
@@ -42,7 +42,7 @@ def heat_polynomials(
 
 
 def _next(x, spread, index: tuple[int, ...], table: dict) -> Float[Array, " paths"]:
-    """Return the next by sqrt(b_i + 1) h_{b + e_i} = x_i h_b - sum_j S_ij sqrt(b_j) h_{b - e_j}."""
+    """Return the next polynomial by sqrt(b_i + 1) h_{b + e_i} = x_i h_b - sum_j S_ij sqrt(b_j) h_{b - e_j}."""
     i = int(np.flatnonzero(index)[0])
     below = _lowered(index, i)
     total = x[i] * table[below]
@@ -62,12 +62,15 @@ def hermite_polynomials(
 ) -> Float[Array, "functions paths"]:
     """Return all Hermite polynomials up to a total degree, orthonormal under N(0, I), the constant first.
 
-    Those of a degree whose first coordinate is i come of those of the degree before, of no earlier coordinate,
-    in one product: a few operations for each degree and coordinate, in the program and in its derivatives.
+    The polynomials of a degree whose first coordinate is i follow in one product from those of the previous
+    degree without earlier coordinates: a few operations per degree and coordinate, also in derivatives.
     """
     dim, one = len(x), jnp.ones_like(x[:1])
-    levels = [[one], [x[i : i + 1] for i in range(dim)]]  # of a degree, by first coordinate
-    powers = [np.ones(1) for _ in range(dim)]  # of that coordinate
+    levels = [
+        [one],
+        [x[i : i + 1] for i in range(dim)],
+    ]  # of a degree, by first coordinate
+    powers = [np.ones(1) for _ in range(dim)]  # powers of that coordinate
     for k in range(2, degree + 1):
         blocks, of_blocks = [], []
         for i in range(dim):

@@ -1,4 +1,4 @@
-"""Chains of Bermudan swaptions under Gaussian rates; the state is the one that prices bonds."""
+"""Chains of Bermudan swaptions under Gaussian rates; the state is that of the bond prices."""
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,16 @@ from .claims import Claims, ExercisePayoff
 from .exercise_problem import DISPERSION, ExerciseProblem, GaussianStep
 
 _MOST_CLAIMS = 4
-_REACH = 10.0  # standard deviations within which the swap rate is sought that is worth nothing
+_REACH = 10.0  # standard deviations within which the par state of a swap is sought
 _HALVINGS = 60
 
 Times = Float[Array, " dates"]
 
 
 def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) -> ExerciseProblem:
-    """Return the chain; times: today's 0 first. The numeraire is the bond that matures on the last of them.
+    """Return the chain; times: starting with 0 (today). The numeraire is the bond maturing at the last time.
 
-    Samples depend on it, if no price does, and are differentiated in it.
+    Samples depend on the numeraire, although prices do not, and are differentiated through it.
     """
     covariances = jax.vmap(lambda t: _covariance(model, t, times[-1]))(times)
     dim = covariances.shape[-1]
@@ -41,13 +41,13 @@ def swaption_chain(product: SwapOption, times: Times, model: GaussianFactors) ->
 
 
 def _covariance(model: GaussianFactors, t: Array, horizon: Array) -> Float[Array, "dim dim"]:
-    """Return the covariance of the factors, carried on to the horizon, so that they are martingales."""
+    """Return the covariance of the factors, propagated to the horizon, so that they are martingales."""
     carried = jnp.exp(-model.mean_reversions * (horizon - t))
     return carried[:, None] * model.state_covariance(t) * carried[None, :]
 
 
 def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> ExercisePayoff:
-    """Return the swap entered at each date, in bonds over the numeraire: first the one that ends now."""
+    """Return the swap entered at each date as bonds over the numeraire, starting with the bond maturing now."""
 
     def of_date(t):
         maturities, payments = product.payments(t)
@@ -62,7 +62,7 @@ def _exercise(product: SwapOption, times: Times, model: GaussianFactors) -> Exer
 
 
 def _shift(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]) -> Array:
-    """Return the shift of the exercise payoff along one state with a parameter: 0, but for its derivative."""
+    """Return the shift of the exercise payoff along the state with a parameter: 0 except for its derivative."""
     if covariances.shape[-1] > 1:
         return jnp.zeros(covariances.shape[:2], covariances.dtype)
 
@@ -79,7 +79,7 @@ def _shift(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"])
 
 
 def _claims(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]) -> Claims:
-    """Return European swaptions at some of the dates, the last among them; none of more than one state."""
+    """Return European swaptions at some dates, including the last; none for more than one state."""
     dates, dim = covariances.shape[:2]
     count = min(_MOST_CLAIMS, dates - 1) if dim == 1 else 0
     chosen = [dates - 1 - (i * (dates - 1)) // max(count, 1) for i in range(count)]
@@ -105,7 +105,7 @@ def _claims(exercise: ExercisePayoff, covariances: Float[Array, "dates dim dim"]
 def _root(amounts: Array, slopes: Array, reach: Array) -> tuple[Array, Array]:
     """Return (x, side) with sum_i amounts_i exp(slopes_i x) = 0 there and positive beyond on that side.
 
-    By bisection on [-reach, reach], whose end it is if there is no change of sign.
+    It is found by bisection on [-reach, reach]; without a sign change, it is an end of this interval.
     """
     amounts, slopes, reach = jax.lax.stop_gradient((amounts, slopes, reach))
     value = lambda x: amounts @ jnp.exp(slopes * x)

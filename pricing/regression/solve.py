@@ -16,8 +16,8 @@ def least_squares(
 ) -> Float[Array, " functions"]:
     """Return c that minimizes mean(weights (target - c . columns)^2) + ridge |c|^2, refined once.
 
-    The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only decides where the paths do
-    not, and the refinement, a fit to the residual of the first one, removes its bias elsewhere.
+    The columns should be of order one: the ridge (1e-9, in float32 2e-6) then only matters in directions that
+    the paths do not determine, and the refinement, a fit to the residual, removes its bias elsewhere.
     """
     chex.assert_shape(target, columns.shape[1:])
     weighted = columns if weights is None else columns * weights[None, :]
@@ -31,10 +31,10 @@ def least_squares(
 
 
 def _inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Return the inverse of a positive definite matrix, by elimination without pivots.
+    """Return the inverse of a positive definite matrix, by elimination without pivoting.
 
-    A loop of small steps: LAPACK's routines for batches, as jaxlib 0.10 calls them, wait for threads of the
-    pool that they run on.
+    It is a loop of small steps, because LAPACK's batch routines, as jaxlib 0.10 calls them, wait for threads of
+    the pool that they run on.
     """
     n = len(matrix)
 

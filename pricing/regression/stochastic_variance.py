@@ -1,4 +1,4 @@
-"""Chains of options under a random variance: the state is the variance and the log-spot."""
+"""Chains of options under stochastic variance: the state is the variance and the log-spot."""
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from .exercise_problem import (
 )
 from .polynomials import hermite_polynomials
 
-# the degree in the state, less than the basis's, beside each degree in the noise
+# degree in the noise -> reduction of the basis's degree in the state
 _BEHIND = (1, 2, 3)
 
 Times = Float[Array, " dates"]
@@ -34,17 +34,17 @@ _TINY = 1e-12
 
 
 class _Option(eqx.Module):
-    """The European option, by Black's formula with the expected variance: nearly a martingale."""
+    """The European option by Black's formula with expected variance, nearly a martingale."""
 
     side: Float[Array, "*dates"]
     strike: Float[Array, "*dates"]
-    log_growth: Float[Array, "*dates"]  # of the forward, to expiry
+    log_growth: Float[Array, "*dates"]  # log growth of the forward to expiry
     discount: Float[Array, "*dates"]
     slope: Float[Array, "*dates"]  # the expected variance to expiry is slope v + level
     level: Float[Array, "*dates"]
 
     def value(self, v: Paths, log_spot: Paths, more: Paths | float = 0.0) -> Paths:
-        """Return the option's value; more: variance of the log-spot before its mean was taken."""
+        """Return the option's value; more: additional variance of the log-spot that has been averaged over."""
         variance = self.slope * v + self.level + more
         moves = variance > 0.0
         std = jnp.sqrt(divisor(variance))
@@ -53,7 +53,7 @@ class _Option(eqx.Module):
         return self.discount * jnp.where(moves, black(forward, self.strike, std, self.side), still)
 
     def greeks(self, v: Paths, log_spot: Paths) -> Float[Array, "greeks paths"]:
-        """Return derivatives in the log-spot and in v, and a second one: weights of the noise of v."""
+        """Return derivatives to the log-spot and v, and a second derivative: weights of the noise of v."""
         std = jnp.sqrt(self.slope * v + self.level + _TINY)
         forward = self.discount * jnp.exp(log_spot + self.log_growth)
         d1 = (log_spot + self.log_growth - jnp.log(self.strike)) / std + 0.5 * std
@@ -63,10 +63,10 @@ class _Option(eqx.Module):
 
 
 class VarianceStep(AbstractStep):
-    """A step of the model's scheme: v' from the first noise; given v', log S' is Gaussian.
+    """A step of the model's scheme: v' from the first normal; given v', log S' is Gaussian.
 
-    Martingale moves: functions of the later state less their means given v', which are those of a Gaussian
-    step; and Hermite polynomials of the noise of v' times polynomials of the earlier state.
+    Martingale moves: functions of the later state less their means given v' (a Gaussian step), and Hermite
+    polynomials of the noise of v' times polynomials of the earlier state.
     """
 
     moves_on: Bool[Array, "*dates"]
@@ -99,7 +99,7 @@ class VarianceStep(AbstractStep):
         return jnp.concatenate([*(self.scale * moves for moves in smooth), option, of_variance])
 
     def _of_variance(self, basis: Basis, before: State, z: Paths) -> Functions:
-        """Return Hermite polynomials of the noise, of mean zero, times functions of the earlier state."""
+        """Return zero-mean Hermite polynomials of the noise times functions of the earlier state."""
         x = self.coordinates(before)
         hermite = hermite_polynomials(z[None], len(_BEHIND))
         columns = []
@@ -116,11 +116,11 @@ class VarianceStep(AbstractStep):
         return 3
 
     def coordinates(self, x: State) -> State:
-        """Return the square root of the variance, without its cusp at zero, and the log-spot."""
+        """Return the square root of the variance, smoothed at zero, and the log-spot."""
         return jnp.stack([jnp.sqrt(x[0] + self.floor), x[1]])
 
     def _given_variance(self, before: State, noise: State):
-        """Return v', and mean and variance of log S' given v'."""
+        """Return v', and the mean and variance of log S' given v'."""
         v, (mean, variance, _) = self.scheme.step(before[0], noise[0])
         v, mean = jnp.where(self.moves_on, v, before[0]), jnp.where(self.moves_on, mean, 0.0)
         return v, before[1] + self.drift + mean, jnp.where(self.moves_on, variance, 0.0)
@@ -129,7 +129,7 @@ class VarianceStep(AbstractStep):
 def variance_chain(
     product: SpotOption, times: Times, is_open: Bool[Array, " dates"], model: StochasticVariance
 ) -> ExerciseProblem:
-    """Return the chain of an option; times: today's 0 first; is_open: where it may be exercised."""
+    """Return the chain of an option; times: starting with 0 (today); is_open: where exercise is possible."""
     log_forward = jnp.log(jax.vmap(model.forward)(times))
     discount = jax.vmap(model.discount)(times)
     dts = jnp.diff(times, prepend=times[:1])
@@ -143,7 +143,7 @@ def variance_chain(
     floor = jnp.broadcast_to(jax.lax.stop_gradient(0.05 * mean_variance), times.shape)
     exercise = exercise_of(product, discount, jnp.array([[0.0, 1.0], [0.0, 0.0]], dts.dtype))
     steps = VarianceStep(exercise, is_open, discount, moves, drift, scheme, option, earlier, floor)
-    # the variance is spread in the same proportion, and kept above zero
+    # the variance is dispersed by the same ratio, and kept positive
     initial_dispersion = jnp.diag(jnp.stack([0.2 * v0, jnp.sqrt(DISPERSION * total_variance)]))
     return ExerciseProblem(jnp.stack([v0, log_forward[0]]), initial_dispersion, steps)
 

@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG whose colours follow the page's light or dark theme."""
+"""The report's charts, as SVG whose colours follow the page's light or dark theme."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from .ladders import Ladder
 from .panels import Axis, Bars, Curve, Dots, Panel, picture, without_labels
 from .surface_fit import ManyFits, SurfaceFit
 
-_TITLE = 80  # characters at most: half the width
-_SHORT = 5  # characters of labels that stand side by side
+_TITLE = 80  # largest number of characters: half the width
+_SHORT = 5  # largest number of characters of horizontal labels
 _ROW, _REST = 140.4, 14.4  # the heights of a row of panels, and of what is beside them, in points
 _LADDER = 187.2
 
 
 def smiles(fit: SurfaceFit) -> str:
-    """Draw the model's smile (line) through the market's vols (dots), one panel an expiry."""
+    """Draw the model's smile (line) and the market's vols (dots), one panel per expiry."""
     spot = [] if fit.spot is None else [fit.spot]
     across = Axis.over([*fit.curve_strikes.tolist(), *fit.strikes.tolist(), *spot], 4)
     panels = [_smile(fit, index, across) for index in range(len(fit.expiries))]
@@ -42,7 +42,7 @@ def _smile(fit: SurfaceFit, index: int, across: Axis) -> Panel:
 
 
 def histograms(fits: ManyFits) -> str:
-    """Draw how each parameter, and the residuals, spread over the surfaces, one panel each."""
+    """Draw histograms of the parameters and residuals over the surfaces, one panel each."""
     panels = [_histogram(name, *binned(values)) for name, values in fits.columns.items()]
     columns = min(3, len(panels))
     height = _ROW * -(-len(panels) // columns) + _REST
@@ -59,7 +59,7 @@ def _histogram(name: str, counts: np.ndarray, edges: np.ndarray) -> Panel:
 def binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of the finite values in 32 bins, and the bins' edges.
 
-    A few far out would hide the others: values beyond half a per cent on either side are in the outermost bins.
+    So that outliers do not hide the others, the outer half per cent on either side is in the outermost bins.
     """
     known = values[np.isfinite(values)]
     if known.size:
@@ -70,7 +70,7 @@ def binned(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ladders(titled: Sequence[tuple[str, Ladder]], spot: float | None = None) -> str:
-    """Draw the bars of one or more ladders, side by side; those by strike also show where the spot is."""
+    """Draw the bars of one or more ladders side by side; ladders by strike also show the spot."""
     panels = [_bars(title, ladder, spot) for title, ladder in titled]
     return picture(panels, len(panels), _LADDER, "; ".join(title for title, _ in titled))
 

@@ -1,4 +1,4 @@
-"""The page and table of a change of value: its parts, and the quotes that moved it."""
+"""The page and tables of a P&L explanation: its parts, and the quotes that moved the value."""
 
 from collections.abc import Iterator, Mapping
 from math import nan
@@ -27,7 +27,7 @@ PARTS = {
     "higher_order": "Higher order",
     "residual": "Not explained",
 }
-"""Part of a change -> its name."""
+"""Part of a change -> its display name."""
 STEPS = {
     "spots": "Spots",
     "vols": "Implied vols",
@@ -36,11 +36,11 @@ STEPS = {
     "correlations": "Correlations",
     "time": "Time",
 }
-"""Step of a full revaluation -> its name."""
+"""Step of a full revaluation -> its display name."""
 
 
 def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, str, str]]:
-    """Return the head figures: label, number, unit, standard error; dashes where no trade was valued."""
+    """Return the headline figures: label, number, unit, standard error; dashes if no trade was valued."""
     shown = {
         "Value before": (explanation.before, ""),
         "Value after": (explanation.after, ""),
@@ -58,7 +58,7 @@ def tiles(explanation: Explanation, currency: str) -> list[tuple[str, Number, st
 
 
 def parts(explanation: Explanation, currency: str) -> TextTable:
-    """Return the parts of a change, and their shares of it."""
+    """Return the parts of a change, and their shares."""
     found = {PARTS[name]: value for name, value in explanation.parts.items()}
     texts = tables.column([*found.values(), explanation.change])
     values = [*found.values(), explanation.change]
@@ -70,7 +70,7 @@ def parts(explanation: Explanation, currency: str) -> TextTable:
 
 
 def steps(explanation: Explanation, currency: str) -> TextTable:
-    """Return the changes of a full revaluation step by step, and their sum; no rows without one."""
+    """Return the changes of a full revaluation by step, and their sum; no rows without a revaluation."""
     found = {STEPS[name]: value for name, value in explanation.steps.items()}
     values = [*found.values(), sum(found.values())] if found else []
     names = [*found, "Trades that did not end"] if found else []
@@ -88,14 +88,14 @@ def _share(value: float, change: float) -> Number:
 
 
 def picture(explanation: Explanation, currency: str) -> str:
-    """Return the bars of the parts."""
+    """Return a bar chart of the parts."""
     values = np.array(list(explanation.parts.values()))
     ladder = Ladder(values, labels=tuple(PARTS[name] for name in explanation.parts))
     return charts.ladders([(f"Parts of the change{currency and ', '}{currency}", ladder)])
 
 
 def quotes(explanation: Explanation, currency: str, count: int) -> TextTable:
-    """Return the quotes that moved the value most."""
+    """Return the quotes that moved the value the most."""
     ordered = sorted(explanation.by_quote.items(), key=lambda item: by_size(item[1]))
     shown = ordered[:count]
     texts = tables.column([value for _, value in shown])
@@ -124,9 +124,9 @@ def payments(explanation: Explanation, currency: str) -> TextTable:
 def as_json(
     explanations: Mapping[str, Explanation], total: tuple[str, Explanation] | None = None
 ) -> dict[str, Any]:
-    """Return changes and their parts in plain values: of the total at the top, of each in `by_currency`.
+    """Return changes and their parts as plain values: the total at the top, each currency in `by_currency`.
 
-    total: its currency and its change; without one, the only currency is at the top.
+    total: its currency and its change; without a total, the only currency is at the top.
     """
     by_currency = {name: _as_json(found) for name, found in explanations.items()}
     (name, first), *others = by_currency.items()
@@ -153,9 +153,9 @@ def write_explanation_parts(
     explanations: Mapping[str, Explanation],
     total: tuple[str, Explanation] | None = None,
 ) -> None:
-    """Write the parts, the quotes' contributions and the payments as CSV, numbers with every digit.
+    """Write the parts, the contributions of quotes and the payments as CSV, with full precision.
 
-    total: its currency and its change, of which the parts are written.
+    total: its currency and its change, whose parts are written as well.
     """
 
     def rows() -> Iterator[dict[str, Any]]:

@@ -7,11 +7,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-_FORMULA_STARTS = tuple("=+-@\t\r'")  # how a formula begins, in one spreadsheet or another
+_FORMULA_STARTS = tuple("=+-@\t\r'")  # the first characters of formulas in spreadsheets
 
 
 def number(value: float | int, decimals: int = 0) -> str:
-    """Write a number with thousands separators and a true minus sign; never a negative zero."""
+    """Format a number with thousands separators and a true minus sign; never a negative zero."""
     if not math.isfinite(value):
         return "\N{EN DASH}"
     text = f"{value:,.{decimals}f}"
@@ -21,12 +21,12 @@ def number(value: float | int, decimals: int = 0) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a count with its noun: 1 trade, 2,096 trades."""
+    """Format a count with its noun: 1 trade, 2,096 trades."""
     return f"{number(count)} {noun}{'s' * (count != 1)}"
 
 
 def decimals_for(values: Iterable[float | int]) -> int:
-    """Return the decimals that show about four digits of the largest of some numbers."""
+    """Return the number of decimals that shows about four digits of the largest number."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0.0:
         return 0
@@ -34,32 +34,32 @@ def decimals_for(values: Iterable[float | int]) -> int:
 
 
 def significant(value: float | int, digits: int = 4) -> str:
-    """Write a number with `digits` significant digits."""
+    """Format a number with `digits` significant digits."""
     if value == 0.0 or not math.isfinite(value):
         return number(value)
     return number(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
 
 
 def by_size(value: float) -> tuple[bool, float]:
-    """Return a key that sorts the largest numbers first, of either sign, and last any that are not finite."""
+    """Return a key that sorts by absolute value, largest first, and non-finite numbers last."""
     return not math.isfinite(value), -abs(value)
 
 
 def plain(value: float | int) -> str:
-    """Write a number with the decimals that it needs, eight at most: 4,400 or 0.25."""
+    """Format a number with the decimals that it needs, at most eight: 4,400 or 0.25."""
     return number(value, 8).rstrip("0").rstrip(".")
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell of CSV: an apostrophe keeps spreadsheets from taking it for a formula.
+    """Return text as a CSV cell; an apostrophe keeps spreadsheets from reading it as a formula.
 
-    Another stands before a text that begins with one: whoever takes the first away has the text again.
+    A text that begins with an apostrophe gets another one, so that removing the first restores the text.
     """
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, numbers with every digit and texts as `cell` writes them."""
+    """Write rows as CSV, with numbers in full precision and text formatted by `cell`."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
@@ -68,5 +68,5 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, An
 
 
 def day(value: date) -> str:
-    """Write a day as 18 Jul 2002."""
+    """Format a day as 18 Jul 2002."""
     return f"{value.day} {value:%b %Y}"

@@ -1,4 +1,4 @@
-"""Sums of positions in buckets of strike and of expiry, and the book's vegas and rhos by pillar."""
+"""Sums of positions in buckets of strike and expiry, and the book's vegas and rhos by pillar."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BUCKETS = 24
 
 @dataclass(frozen=True)
 class Ladder:
-    """A figure summed over buckets: those between `edges`, or those named by `labels`."""
+    """A figure summed over buckets, given by `edges` or named by `labels`."""
 
     totals: np.ndarray
     edges: np.ndarray | None = None
@@ -25,15 +25,15 @@ class Ladder:
 
 
 def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
-    """Return the sums by strike (of a note: the level of its call), in buckets of a round width."""
+    """Return the sums by strike (for a note: its call level), in buckets of a round width."""
     pairs = [(p.trade.level, p.figures.get(figure, 0.0)) for p in positions]
     strikes, figures = np.array(pairs).T
     low, high = strikes.min(), strikes.max()
-    if high - low < 1e-6 * high:  # one strike: a bucket of a round width about it
+    if high - low < 1e-6 * high:  # one strike: a bucket of a round width around it
         low, high = 0.9 * low, 1.1 * high
     edges = ticks(low, high, _BUCKETS)
     edges = np.append(edges, edges[-1] + edges[1] - edges[0])
-    edges[0] = min(edges[0], strikes.min())  # which a rounded edge may lie above
+    edges[0] = min(edges[0], strikes.min())  # a rounded edge may lie above the smallest strike
     index = np.searchsorted(edges, strikes, side="right") - 1  # [edge, next edge)
     totals = np.bincount(index, weights=figures, minlength=edges.size - 1)
     used = np.flatnonzero(np.bincount(index, minlength=totals.size))
@@ -42,7 +42,7 @@ def by_strike(positions: Iterable[Position], figure: str) -> Ladder:
 
 
 def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date]) -> Ladder:
-    """Return the sums by expiry: each pillar takes the expiries after the pillar before, up to itself."""
+    """Return the sums by expiry: a pillar's bucket reaches from the previous pillar (excluded) to itself."""
     pillars = list(pillars)
     pairs = [(p.trade.expiry, p.figures.get(figure, 0.0)) for p in positions]
     index = [sum(pillar < expiry for pillar in pillars) for expiry, _ in pairs]
@@ -54,6 +54,6 @@ def by_expiry(positions: Iterable[Position], figure: str, pillars: Iterable[date
 
 
 def by_pillar(risks: Mapping[str, QuoteRisk], ids: Any) -> np.ndarray:
-    """Return the scaled sensitivities in the shape of an array of quote ids, 0 without a row."""
+    """Return the scaled sensitivities in the shape of an array of quote ids; 0 if missing."""
     scaled = [risks[quote].scaled if quote in risks else 0.0 for quote in ids.flat]
     return np.array(scaled).reshape(ids.shape)

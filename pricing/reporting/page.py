@@ -1,4 +1,4 @@
-"""The verb: show a fit and a book's risk on one self-contained page."""
+"""The self-contained HTML pages of fits, a book's risk and P&L explanations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
@@ -25,12 +25,12 @@ _FX_QUOTES = {
     1: ("ATM", "25 RR", "25 BF"),
     2: ("ATM", "25 RR", "10 RR", "25 BF", "10 BF"),
 }
-"""The number of deltas of FX quotes -> the headings of the quotes."""
+"""Number of deltas of FX quotes -> the headings of the quotes."""
 _LARGEST, _LARGEST_RISKS, _TOP_QUOTES, _MAX_FAILED = 100, 5, 15, 500
 
 
 def fit_section(fit: SurfaceFit) -> dict[str, Any]:
-    """Return the pictures and the tables of one fit."""
+    """Return the charts and tables of one fit."""
     residuals = fit.unit.per_one * fit.residuals
     return {
         "fit": fit,
@@ -49,7 +49,7 @@ def risk_page(
     seconds: Mapping[str, float],
     stress: Stress | None = None,
 ) -> str:
-    """Return the page of a book: see `write_report`."""
+    """Return the page of a book; see `write_report`."""
     sections = [fit_section(fit) for fit in fits]
     positions = positions_of(result, book, market)
     exposures = tables.by_currency(positions, result) if result.is_converted else None
@@ -93,7 +93,7 @@ def _part(
     market: Market,
     stress: Stress | None,
 ) -> dict[str, Any]:
-    """Return the page's part on the positions in one currency."""
+    """Return the part of the page for the positions in one currency."""
     by_quote = {risk.quote_id: risk for risk in risks}
     valued = [position for position in positions if position.figures]
     names = dict.fromkeys(
@@ -130,7 +130,7 @@ def _part(
 def write_fit_report(
     path: Path, market: Market, fits: Sequence[dict[str, Any]], seconds: Mapping[str, float]
 ) -> None:
-    """Write the page of a calibration alone."""
+    """Write the page of a calibration."""
     names = ", ".join(each["fit"].underlying for each in fits)
     context = {
         "heading": f"{fits[0]['fit'].model} on {names}",
@@ -150,10 +150,10 @@ def write_explanation(
     seconds: Mapping[str, float],
     total: tuple[str, Explanation] | None = None,
 ) -> None:
-    """Write the page of why a book's value changed.
+    """Write the page that explains the change of a book's value.
 
-    `found`: by currency; `after`: the market that it is explained to; `reasons`: place of a row that is in no
-    number -> why; `total`: of all currencies, in one.
+    `found`: explanations by currency; `after`: the later market; `reasons`: index of an excluded row -> reason;
+    `total`: the explanation of all currencies in one.
     """
     shown = [(currency, currency, explanation) for currency, explanation in found.items()]
     if total is not None:
@@ -195,7 +195,7 @@ def write_explanation(
 
 
 def write_many_fits_report(path: Path, fits: ManyFits, seconds: Mapping[str, float]) -> None:
-    """Write the page of many calibrations: the distributions of the parameters, and the fits that failed."""
+    """Write the page of many calibrations: distributions of the parameters, and failed fits."""
     count, failed = len(next(iter(fits.rms.values()))), len(fits.failed)
     context = {
         "heading": f"{fits.model} on {counted(count, 'surface')}",
@@ -247,9 +247,9 @@ def _page(market: Market | None, fits, seconds, context: dict[str, Any]) -> str:
 
 
 def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str, str, str]]:
-    """Return the label, the number, the unit and the standard error of each total at the head of the page.
+    """Return the label, number, unit and standard error of each total at the top of the page.
 
-    The standard error is for fully correlated errors of the trades, and so a bound.
+    The standard error assumes fully correlated errors of the trades, and is therefore an upper bound.
     """
     sums = {figure: tables.total(positions, figure) for figure in tables.figures_of(positions)}
     tiles = []
@@ -264,7 +264,7 @@ def _tiles(positions: Sequence[Position], currency: str) -> list[tuple[str, str,
 
 
 def _without(figure: str, positions: Iterable[Position]) -> str:
-    """Return the number of trades in a total, in words, where others lack the figure."""
+    """Return the number of trades in a total, in words, if other trades lack the figure."""
     whom = {"equities": (False,), "rates": (True,)}.get(tables.FIGURES[figure].of, (False, True))
     of = [p for p in positions if p.figures and p.trade.in_rates in whom]
     have = sum(figure in position.figures for position in of)
@@ -306,7 +306,7 @@ def _spot_risk(name: str, valued: Iterable[Position], market: Market) -> dict[st
 
 
 def _curve_risk(name: str, valued: Iterable[Position], market: Market) -> dict[str, Any]:
-    """Return Delta and Gamma of the trades on one curve to the level of its zero rates, by expiry."""
+    """Return Delta and Gamma of the trades on one curve to its zero-rate level, by expiry."""
     in_rates = (position for position in valued if position.trade.in_rates)
     own = [position for position in in_rates if position.trade.underlying == name]
     last = max(position.trade.expiry for position in own)
@@ -330,7 +330,7 @@ def _by_expiry(own: Iterable[Position], titles: Mapping[str, str], pillars: Iter
 def _vol_risk(
     name: str, risks: Mapping[str, QuoteRisk], market: Market, currency: str
 ) -> dict[str, Any]:
-    """Return the value that one vol point of each quote brings, by expiry and strike, or kind of FX quote."""
+    """Return the P&L of one vol point of each quote, by expiry and strike (or kind of FX quote)."""
     if name in market.fx:
         quotes: Any = market.fx[name].vols
         ids: Any = market.quote_ids().fx[name].vols
@@ -349,7 +349,7 @@ def _vol_risk(
 
 
 def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
-    """Return the value that one shift of each quoted swaption vol brings, by expiry and tenor."""
+    """Return the P&L of a shift of each quoted swaption vol, by expiry and tenor."""
     vols: Any = market.swaption_vols
     ids: Any = market.quote_ids().swaption_vols
     values = ladders.by_pillar(risks, ids.vols)
@@ -364,7 +364,7 @@ def _swaption_risk(risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, 
 
 
 def _cap_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict[str, Any]:
-    """Return the value that one shift of each quote of caps on a curve brings, by last fixing and strike."""
+    """Return the P&L of a shift of each cap quote on a curve, by last fixing and strike."""
     quotes: Any = market.cap_vols[name]
     ids: Any = market.quote_ids().cap_vols[name]
     rows = map(day, market.dates(quotes.times))
@@ -379,7 +379,7 @@ def _cap_risk(name: str, risks: Mapping[str, QuoteRisk], market: Market) -> dict
 def _rate_risk(
     equities: Iterable[str], curves: Iterable[str], risks: Mapping[str, QuoteRisk], market: Market
 ) -> str:
-    """Return the value that one basis point of each quote brings, for each curve in use."""
+    """Return the P&L of one basis point of each quote, for each curve in use."""
     ids, titled = market.quote_ids(), []
     of_pairs = (market.fx[name] for name in equities if name in market.fx)
     foreign = (pair.foreign_curve for pair in of_pairs)

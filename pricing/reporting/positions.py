@@ -1,4 +1,4 @@
-"""The book as a table: figures of each position, raw and scaled to the shifts that desks quote."""
+"""The book as a table: the figures of each position, raw and scaled to market shifts."""
 
 import functools
 import itertools
@@ -24,9 +24,9 @@ SCALED = {
     "theta_1day": ("theta", lambda spot: 1.0 / 365.0),
     "rho_1bp": ("rho", lambda spot: 1e-4),
 }
-"""Column -> the raw derivative it comes from, and its factor, given the spot.
+"""Column -> the raw derivative, and its factor given the spot.
 
-gamma_1pct is the change of the Delta in currency (delta * spot) when the spot moves by 1 %.
+gamma_1pct is the change of the currency Delta (delta * spot) for a 1 % move of the spot.
 """
 
 SCALED_IN_RATES = {
@@ -35,18 +35,18 @@ SCALED_IN_RATES = {
     "vega_1bp": ("vega", lambda spot: 1e-4),
     "vega_rates_1volpt": ("vega", lambda spot: 0.01),
 }
-"""The same for trades on a curve, whose Delta and Gamma are those of the level of its zero rates.
+"""The same for trades on a curve, whose Delta and Gamma are to the level of its zero rates.
 
-gamma_1bp is the change of delta_1bp when the rates move by 1 bp. vega_1bp is of normal swaption vols,
-vega_rates_1volpt of lognormal ones: a trade has the one of its market's vols.
+gamma_1bp is the change of delta_1bp for a 1 bp move of rates. vega_1bp refers to normal swaption vols,
+vega_rates_1volpt to lognormal ones: a trade has the figure for its market's vols.
 """
 
 COLUMNS = (*("id", "type", *MEASURES, "method", "status", *SCALED, *SCALED_IN_RATES), "currency")
-"""Of every table of positions. After them are columns that only some books have.
+"""The columns of every table of positions, followed by columns that only some books have.
 
-`value:CURRENCY` is the value in the currency of the total, where some trades are in another one;
-`settled` is of trades that have ended; `rounding_error` and `rounding_error:MEASURE` are of single precision;
-`delta:NAME` and `gamma:NAME:NAME` are of a basket's assets.
+`value:CURRENCY` is the value in the currency of the total, if some trades are in another; `settled` is for
+trades that have ended; `rounding_error` and `rounding_error:MEASURE` are for single precision; `delta:NAME` and
+`gamma:NAME:NAME` are for a basket's assets.
 """
 
 _TO_QUOTES = ("vega", "theta", "rho")
@@ -61,16 +61,16 @@ class Position:
         line: The line of the row in its file.
         id: The row's id.
         type: The kind of trade.
-        trade: The trade; None if the row has none, or nothing is left of it.
-        figures: Column -> figure; empty if the trade failed or has ended, and without any that would be biased.
+        trade: The trade; None if the row has no valid trade, or the trade has ended.
+        figures: Column -> figure, without biased figures; empty if the trade failed or has ended.
         method: The name of the method that valued the trade.
-        status: "ok", "failed: " and the reason, or what has become of a trade that has ended, as "expired".
+        status: "ok", "failed: " and the reason, or the event that ended the trade, such as "expired".
         currency: The ISO code of the figures' currency.
-        by_asset: For a basket, the columns that the spot of each asset alone gives.
-        errors: Column -> standard error of the figure, if it is simulated; for a basket's Delta and Gamma, the
-            sum of its assets' standard errors, which is a bound.
-        is_over: Whether the trade has ended, and is worth nothing.
-        settled: The last payment of a trade that has ended, to the position; None if it is not known.
+        by_asset: For a basket, the columns of each asset's own spot.
+        errors: Column -> standard error of the figure, if simulated; for a basket's Delta and Gamma, the sum of
+            its assets' standard errors, an upper bound.
+        is_over: Whether the trade has ended and is worthless.
+        settled: The last payment of an ended trade to the position; None if unknown.
     """
 
     line: int
@@ -91,28 +91,29 @@ class Position:
 
         Args:
             currency: The ISO code of that currency.
-            rates: ISO code -> units of that currency for one.
+            rates: ISO code -> units of that currency for one unit.
         """
-        rate = rates.get(self.currency, 1.0)  # without one it has no figures
+        rate = rates.get(self.currency, 1.0)  # a position without a currency has no figures
         convert = lambda figures: {name: rate * figure for name, figure in figures.items()}
         by_asset = {name: convert(own) for name, own in self.by_asset.items()}
         own = {"figures": convert(self.figures), "errors": convert(self.errors)}
         return replace(self, currency=currency, by_asset=by_asset, **own)
 
     def on(self, name: str) -> "Position":
-        """Return the position as its Delta and Gamma to the spot of one of its assets."""
+        """Return the position restricted to Delta and Gamma to the spot of one asset."""
         return replace(self, figures=self.by_asset[name]) if self.by_asset else self
 
     @property
     def reason(self) -> str:
-        """The reason that the position failed."""
+        """The reason why the position failed."""
         return self.status.removeprefix("failed: ")
 
 
 def by_currency(positions: Sequence[Position], market: Market) -> dict[str, Sequence[Position]]:
-    """Return the positions by the currencies in which some were valued: what may be added up.
+    """Return the positions by currency, within which figures can be added.
 
-    In one currency they are all of the book, failed ones too. Without a valued position it is the market's.
+    If there is a single currency, it has all positions, including failed ones. Without a valued position, it is
+    the market's currency.
     """
     valued = dict.fromkeys(position.currency for position in positions if position.figures)
     if len(valued) < 2:
@@ -121,9 +122,9 @@ def by_currency(positions: Sequence[Position], market: Market) -> dict[str, Sequ
 
 
 def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Position, ...]:
-    """Return every row of the book, in its order, with its figures in the currency of its underlying.
+    """Return every row of the book, in order, with its figures in the currency of its underlying.
 
-    Where some trades are in another currency than the total, each has its value in the total, too.
+    If some trades are in another currency than the total, each also has its value in the total's currency.
     """
     served = book.checked(market)
     spot = functools.cache(lambda name: float(market.spot(name)))  # many trades, few assets
@@ -157,9 +158,9 @@ def positions_of(result: RiskResult, book: Book, market: Market) -> tuple[Positi
 def _by_column(
     risk: TradeRisk, columns: dict[str, tuple], spots: dict[str, float]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the figures of a position, raw and scaled, by column; and by column for each asset of a basket.
+    """Return the raw and scaled figures of a position, by column, and those of each asset of a basket.
 
-    spots: The spots of its assets; 1 of a curve.
+    spots: The spots of its assets; 1 for a curve.
     """
     position: Any = risk.position
     errors: Any = risk.std_errors
@@ -174,14 +175,14 @@ def _by_column(
         name: {"delta": position.delta.get(name), "gamma": position.gamma.get((name, name))}
         for name in names
     }
-    pairs = itertools.combinations_with_replacement(names, 2)  # each pair has one Gamma
+    pairs = itertools.combinations_with_replacement(names, 2)  # one Gamma for each pair
     figures |= {f"delta:{name}": x for name, x in position.delta.items()}
     figures |= {f"gamma:{a}:{b}": position.gamma[a, b] for a, b in pairs if position.gamma}
     return figures, {name: _scaled(own, columns, spots[name]) for name, own in by_asset.items()}
 
 
 def _rounding_errors(risk: TradeRisk, spots: dict[str, float]) -> dict[str, float]:
-    """Return the rounding errors of a position, of the value first, by column; empty if they are not known."""
+    """Return the rounding errors of a position by column, the value's first; empty if unknown."""
     if risk.rounding_errors is None:
         return {}
     errors: Any = risk.rounding_errors.scaled(abs(risk.quantity))
@@ -218,7 +219,7 @@ def _scaled(raw: dict[str, Any], columns: dict[str, tuple], spot: float) -> dict
 
 
 def _in_proportion(figures: Measures, spots: dict[str, float]) -> dict[str, float | None]:
-    """Return Delta and Gamma where all spots move in proportion, per 1.00 of the first one."""
+    """Return Delta and Gamma for proportional moves of all spots, per 1.00 of the first."""
     first = next(iter(spots.values()))
     ratios = {name: spot / first for name, spot in spots.items()}
     delta = sum(x * ratios[name] for name, x in figures.delta.items())
@@ -227,9 +228,9 @@ def _in_proportion(figures: Measures, spots: dict[str, float]) -> dict[str, floa
 
 
 def write_positions(path: Path, positions: Sequence[Position]) -> None:
-    """Write the positions as CSV, numbers with every digit; a failed row has no figures.
+    """Write the positions as CSV with full precision; a failed row has no figures.
 
-    A trade that has ended has the value 0, and its last payment in the column `settled`.
+    An ended trade has the value 0, and its last payment in the column `settled`.
     """
     cells = [_ended(p) if p.is_over else p.figures for p in positions]
     of_some = (name for own in cells for name in own if name not in COLUMNS)

@@ -1,4 +1,4 @@
-"""The book's derivative to every quote as a table, scaled to the shift that its kind is quoted in."""
+"""The book's sensitivity to every quote as a table, scaled to the typical shift of its kind."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
@@ -33,7 +33,7 @@ _SHIFTS = {
     "FX_OPTION": (0.01, "1 vol point"),
     "CORRELATION": (0.01, "1 % of correlation"),
 }
-"""Kind of quote -> its shift (of a price: as a fraction of it) and the words for it."""
+"""Kind of quote -> its shift (for a price, relative), and the shift in words."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class QuoteRisk:
     Attributes:
         quote_id: The quote's id in the market.
         derivative: The derivative of the book's value per 1.00 of the quote, in `currency`.
-        shift: A usual move of the quote, in its own units.
+        shift: A typical move of the quote, in its own units.
         scaled: `derivative` times `shift`.
         unit: The unit of `scaled`, with the shift in words.
-        currency: The ISO code of the values that it moves: the total's, if there is one.
+        currency: The ISO code of the currency of `derivative`: that of the total, if there is one.
     """
 
     quote_id: str
@@ -58,13 +58,13 @@ class QuoteRisk:
 
 
 def quote_risks(result: RiskResult, market: Market) -> tuple[QuoteRisk, ...]:
-    """Return the rows of every quote of the market: one, of the total, which is in one currency.
+    """Return the rows of every quote of the market: one per quote, for a total in one currency.
 
-    Without a total a quote has a row for each currency whose trades it moves, and one that no valued trade
-    depends on has one row, of 0, in its own currency.
+    Without a total, a quote has a row for each currency whose trades it moves; a quote without any effect has a
+    single row of 0 in its own currency.
     """
     own = _currencies(market)
-    parts = result.by_currency or {None: result}  # one currency, which nobody has named
+    parts = result.by_currency or {None: result}  # one unnamed currency
     totals = {result.currency: result} if result.is_converted else parts
 
     def rows_of(quote: str, value: float) -> Iterator[QuoteRisk]:
@@ -83,7 +83,7 @@ def quote_risks(result: RiskResult, market: Market) -> tuple[QuoteRisk, ...]:
 
 
 def _currencies(market: Market) -> dict[str, str]:
-    """Return quote -> the currency of the curve or the equity that it is of."""
+    """Return quote -> the currency of its curve or equity."""
     ids, found = market.quote_ids(), {}
     for name, curve in ids.curves.items():
         currency = market.currency_of(name, in_rates=True)
@@ -106,5 +106,5 @@ def _currencies(market: Market) -> dict[str, str]:
 
 
 def write_quote_risks(path: Path, risks: Iterable[QuoteRisk]) -> None:
-    """Write the rows as CSV, numbers with every digit."""
+    """Write the rows as CSV with full precision."""
     write_csv(path, [column.name for column in fields(QuoteRisk)], (asdict(risk) for risk in risks))

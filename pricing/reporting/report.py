@@ -1,4 +1,4 @@
-"""Write the report of a book: one self-contained page."""
+"""The report of a book: one self-contained page."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ def write_report(
     seconds: Mapping[str, float] | None = None,
     stress: Any = None,
 ) -> None:
-    """Write the page of a book: its value, its risk in groups and by quote, its fits, and what failed.
+    """Write the page of a book: its value, its risk by group and by quote, its fits, and its failures.
 
     Args:
         path: The file, in HTML.
-        result: The figures that `risk` found.
+        result: The result of `risk`.
         book: The book that was valued.
-        market: The market that it was valued in.
+        market: The market in which it was valued.
         fits: The fits to show, such as `MarketModels.surface_fits()`.
-        seconds: Stage -> duration, which the page shows.
+        seconds: Stage -> duration in seconds, for display.
         stress: The book in scenarios (`pricing.reporting.stress.Stress`), or None.
 
     Examples:

@@ -1,4 +1,4 @@
-"""A report on a book in scenarios: a map of spots and vols, ladders, named scenarios, top movers."""
+"""The report of a book in scenarios: a map of spot and vol moves, ladders, named scenarios, top movers."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ _COLUMNS = (
 )
 
 Group = tuple[str, str, np.ndarray]
-"""A kind of group, the group's name, and which trades are in it."""
+"""The kind of a group, its name, and the mask of its trades."""
 
 
 @dataclass(frozen=True)
 class Stress:
-    """A book in the scenarios of a file: positions in the order of the revaluation's trades.
+    """A book in the scenarios of a file, with positions in the order of the revaluation's trades.
 
-    Totals are in one currency: for a book in several, take its parts, each by `of`, or `in_total`.
+    Totals are in one currency: for a book in several, use `of` for each currency, or `in_total`.
     """
 
     scenarios: ScenarioSet
@@ -43,7 +43,7 @@ class Stress:
     currency: str | None = None
 
     def __post_init__(self):
-        """A trade that has no figures today is in no total, even if it has them in a scenario."""
+        """Exclude trades without figures today from totals, even if they have figures in a scenario."""
         pnl, errors = (
             np.where(self._valued, table, np.nan)
             for table in (self.found.pnl, self.found.std_error)
@@ -94,7 +94,7 @@ class Stress:
         result: RiskResult,
         market: Market,
     ) -> "Stress":
-        """Return a book in scenarios, in the currency of its total where some trades are in another one."""
+        """Return a book in scenarios, converted to the currency of its total if currencies differ."""
         if not result.is_converted:
             return cls(scenarios, found, positions)
         own = [position.figures.get("value", np.nan) for position in positions]
@@ -113,17 +113,17 @@ class Stress:
         return float(pnl[place]), float(errors[place])
 
     def title(self, scenario: Scenario) -> str:
-        """Return the name that a scenario was given; its moves in words if it is of the grid or of rates."""
+        """Return the name of a scenario, or its moves in words if it belongs to the grid or the rate ladder."""
         return scenario.name if scenario in self.scenarios.named else words_of(scenario)
 
     @functools.cached_property
     def ordered(self) -> list[Scenario]:
-        """The scenarios that have a P&L, the worst first."""
+        """The scenarios with a P&L, the worst first."""
         known = [each for each in self.found.scenarios if np.isfinite(self.pnl(each)[0])]
         return sorted(known, key=lambda scenario: self.pnl(scenario)[0])
 
     def tiles(self, currency: str) -> list[tuple[str, Number, str, str]]:
-        """Return the head figures: label, P&L, unit with the scenario, standard error."""
+        """Return the headline figures: label, P&L, unit with the scenario, standard error."""
         if not self.ordered:
             return []
         shown = {"Worst scenario": self.ordered[0], "Best scenario": self.ordered[-1]}
@@ -135,7 +135,7 @@ class Stress:
         return found
 
     def grids(self) -> list[dict[str, Any]]:
-        """Return the map of spots and vols, of the book and of each underlying."""
+        """Return the maps of spot and vol moves, for the book and each underlying."""
         rows = [f"{_signed(100 * spot)} %" for spot in self.scenarios.spots]
         columns = [_signed(100 * vol) for vol in self.scenarios.vols]
         shape = len(rows), len(columns)
@@ -151,7 +151,7 @@ class Stress:
         return found[:1] if len(found) == 2 else found
 
     def ladders(self, currency: str) -> str:
-        """Return the pictures of the P&L by one move at a time: of spots, of vols, of rates."""
+        """Return the charts of the P&L for single moves of spots, vols and rates."""
         spots = [row[_still(self.scenarios.vols)] for row in self.scenarios.grid if row]
         vols = (
             list(self.scenarios.grid[_still(self.scenarios.spots)]) if self.scenarios.grid else []
@@ -178,7 +178,7 @@ class Stress:
         return Ladder(np.array([pnl for pnl, _ in known]), labels=tuple(x for _, x in known))
 
     def named(self) -> TextTable:
-        """Return the P&L of the named scenarios, of the book and by underlying."""
+        """Return the P&L in the named scenarios, for the book and by underlying."""
         names = [name for kind, name, _ in self.groups if kind == "underlying"]
         keys = [("book", "book"), *(("underlying", name) for name in names)]
         scenarios = self.scenarios.named
@@ -195,7 +195,7 @@ class Stress:
         return TextTable(("Scenario", "Moves", "P&L", _AT_MOST, *names), tuple(rows), words=2)
 
     def movers(self) -> list[tuple[str, str, TextTable]]:
-        """Return the trades that gain or lose most, in the worst scenario and in each named one."""
+        """Return the trades with the largest gains or losses, in the worst and in each named scenario."""
         known = [each for each in self.scenarios.named if np.isfinite(self.pnl(each)[0])]
         shown = dict.fromkeys((*(each.name for each in self.ordered[:1]), *(s.name for s in known)))
         by_name = {scenario.name: scenario for scenario in self.found.scenarios}
@@ -267,9 +267,9 @@ def _cells(moves: Mapping[str, float]) -> str:
 
 
 def write_scenarios(path: Path, stress: Stress) -> None:
-    """Write the P&L of each scenario as CSV: a row for the book, each underlying and each product.
+    """Write the P&L of each scenario as CSV: one row for the book, each underlying and each product.
 
-    A book in several currencies has rows for each of them.
+    A book in several currencies has rows for each currency.
 
     Args:
         path: The file.
@@ -297,7 +297,7 @@ def write_scenarios(path: Path, stress: Stress) -> None:
 def _groups(
     part: Stress, place: int, reason: str | None, lost: Mapping[Any, Mapping[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the P&L of each group of trades in one currency in the scenario of a place."""
+    """Yield the P&L of each group of trades in one currency, in the scenario with an index."""
     scenario = part.found.scenarios[place]
     for kind, name, own in part.groups:
         missing = lost[kind, name].get(scenario.name)

@@ -1,4 +1,4 @@
-"""The errors of a model on a surface: the report's view of a calibration, as plain numbers."""
+"""The errors of a model on a surface: a calibration as plain numbers, for reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from .formats import day
 
 @dataclass(frozen=True)
 class SurfaceFit:
-    """A model beside the implied vols of one underlying: of options by strike, of swaptions by tenor.
+    """A model compared with the implied vols of one underlying: options by strike, or swaptions by tenor.
 
-    `across`: "strike" or "tenor"; `strikes` are tenors (years) then, and there is no `spot`. `expiries`:
-    dates, or texts such as "5Y". `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like
+    `across`: "strike" or "tenor"; with tenors, `strikes` are tenors (years) and there is no `spot`. `expiries`:
+    dates, or text such as "5Y". `residuals`: model less market, per 1.00 vol, shape [expiries, strikes] like
     `market_vols`. `curve_vols`: the model's vols at `curve_strikes`, shape [expiries, curve_strikes].
     `parameters`: name to (value, standard error), empty for a model that reads the surface. `facts`: other
         facts of the fit, label to text. `unit`: the unit in which residuals are shown.
@@ -38,7 +38,7 @@ class SurfaceFit:
 
     @property
     def rows(self) -> list[str]:
-        """The expiries, as the report writes them."""
+        """The expiries as text for the report."""
         return [expiry if isinstance(expiry, str) else day(expiry) for expiry in self.expiries]
 
     @property
@@ -65,6 +65,6 @@ class ManyFits:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The parameters and the residuals, by name."""
+        """The parameters and residuals, by name."""
         residuals = {f"residuals, rms in {unit.words}": rms for unit, rms in self.rms.items()}
         return {**self.parameters, **residuals}

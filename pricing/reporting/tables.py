@@ -1,4 +1,4 @@
-"""The report's tables, as text ready for the page."""
+"""The tables of the report, as text for the page."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .terms import terms
 
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a figure: its name, the trades that it covers (all if empty), and the shift it is for."""
+    """The heading of a figure: its name, the trades that it covers (all if empty), and its shift."""
 
     name: str
     of: str = ""
@@ -30,7 +30,7 @@ class Heading:
 
     @property
     def header(self) -> str:
-        """The heading of a column, such as "Delta, 1 % of spot"; it breaks after the comma only."""
+        """The heading of a column, such as "Delta, 1 % of spot"; it breaks only after the comma."""
         return f"{self.name}, {self.shift.replace(' ', _KEEP)}" if self.shift else self.name
 
 
@@ -52,18 +52,18 @@ _BUCKETS = (
     *(("to 1 month", 31), ("to 3 months", 92), ("to 6 months", 183), ("to 1 year", 366)),
     *(("to 2 years", 731), ("to 5 years", 1827), ("to 10 years", 3653), ("later", inf)),
 )
-"""Times to expiry -> the last day of each."""
+"""Time to expiry -> the last day of the bucket."""
 _OF_EQUITIES = ("delta_1pct", "gamma_1pct", "vega_1volpt")
 _VEGAS_OF_RATES = ("vega_1bp", "vega_rates_1volpt")
 
 
 class Number(str):
-    """A number in the form that is shown, and its value with every digit."""
+    """A formatted number that keeps its value in full precision."""
 
     value: float
 
     def __new__(cls, text: str, value: float | int) -> "Number":
-        """Return the text as one that knows its value."""
+        """Return the text with its value attached."""
         found = super().__new__(cls, text)
         found.value = float(value)
         return found
@@ -85,7 +85,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number on a map: its text, its sign as the name of a color, and the strength of the color, in [0, 1].
+    """A cell of a map: its text, its sign as the name of a color, and the intensity of the color, in [0, 1].
 
     hint: The tooltip.
     """
@@ -114,9 +114,9 @@ def heat_map(
     sums: bool,
     errors: np.ndarray | None = None,
 ) -> HeatMap:
-    """Return a map of `values`, colored by sign and size; `sums` adds the totals of rows and columns.
+    """Return a map of `values`, colored by sign and size; `sums` adds totals of rows and columns.
 
-    errors: The standard errors, which the hints of the cells show.
+    errors: The standard errors, for the tooltips of the cells.
     """
     largest = float(np.max(np.abs(np.nan_to_num(values)), initial=0.0)) or 1.0
     decimals = min(2, decimals_for([largest]))
@@ -141,12 +141,12 @@ def heat_map(
 
 
 def margin(error: float) -> str:
-    """Write a standard error after its figure; nothing if there is none."""
+    """Format a standard error to follow its figure; "" if there is none."""
     return f" ± {significant(error, 2)}" if error > 0.0 else ""
 
 
 def figures_of(positions: Iterable[Position]) -> tuple[str, ...]:
-    """Return the figures to show: those on equities, or on rates, only if a trade on them was valued."""
+    """Return the figures to show; those of equities or rates only if such a trade was valued."""
     valued = [position for position in positions if position.figures]
     in_rates = [position for position in valued if position.trade.in_rates]
     has_equities = not valued or len(in_rates) < len(valued)
@@ -166,7 +166,7 @@ def by_product(positions: Sequence[Position]) -> TextTable:
 
 
 def by_underlying(positions: Sequence[Position]) -> TextTable:
-    """Return the sums by underlying; a basket has a row of its own."""
+    """Return the sums by underlying; a basket has its own row."""
     return _grouped("Underlying", positions, underlying_of)
 
 
@@ -178,7 +178,7 @@ def underlying_of(position: Position) -> str:
 
 
 def by_expiry(positions: Sequence[Position], asof: date) -> TextTable:
-    """Return the sums by time to expiry, of a swap to its last payment."""
+    """Return the sums by time to expiry (for a swap, to its last payment)."""
     order = {name: place for place, (name, _) in enumerate(_BUCKETS)}
 
     def bucket_of(position: Position) -> str:
@@ -214,7 +214,7 @@ def _grouped(
 
 
 def by_currency(positions: Sequence[Position], result: RiskResult) -> TextTable:
-    """Return the value of the trades in each currency, and what it is in the currency of the total."""
+    """Return the value of the trades in each currency, also in the currency of the total."""
     rows = []
     for name, rate in result.fx_rates.items():
         own = [p for p in positions if p.currency == name and p.figures]
@@ -228,7 +228,7 @@ def by_currency(positions: Sequence[Position], result: RiskResult) -> TextTable:
 
 
 def largest(positions: Iterable[Position], count: int) -> TextTable:
-    """Return the positions of greatest value, either sign."""
+    """Return the positions with the largest absolute values."""
     valued = [position for position in positions if position.figures]
     valued.sort(key=lambda position: -abs(position.figures["value"]))
     shown = valued[:count]
@@ -241,7 +241,7 @@ def largest(positions: Iterable[Position], count: int) -> TextTable:
 
 
 def largest_risks(positions: Iterable[Position], count: int) -> TextTable:
-    """Return, of each figure but the value, the positions that have most of it, either sign."""
+    """Return the positions with the largest absolute figures, for each figure except the value."""
     valued = [position for position in positions if position.figures]
     rows = []
     for figure in figures_of(valued)[1:]:
@@ -267,7 +267,7 @@ def largest_risks(positions: Iterable[Position], count: int) -> TextTable:
 
 
 def failed(positions: Iterable[Position], count: int) -> TextTable:
-    """Return the rows without figures, and why."""
+    """Return the rows without figures, and the reasons."""
     rows = [
         (str(p.line), p.id, p.type, p.reason) for p in positions if not p.figures and not p.is_over
     ]
@@ -276,7 +276,7 @@ def failed(positions: Iterable[Position], count: int) -> TextTable:
 
 
 def top_quotes(risks: Iterable[QuoteRisk], count: int) -> TextTable:
-    """Return the quotes that move the book most, by their scaled sensitivity."""
+    """Return the quotes with the largest scaled sensitivities."""
     shown = sorted(risks, key=lambda risk: by_size(risk.scaled))[:count]
     figures = column([risk.scaled for risk in shown])
     rows = [

@@ -1,10 +1,10 @@
-"""The order of a Brownian bridge as a rotation of the noise: end point first, then the middle, and so on.
+"""The Brownian bridge as a rotation of the noise: end point first, then the midpoint, and so on.
 
-A node of the tree holds the sum of its steps' increments over the root of their number. A fresh normal z
-splits it: of n = a + b steps the first a hold sqrt(a / n) sum + sqrt(b / n) z, the others sqrt(b / n) sum -
-sqrt(a / n) z, which is a rotation of (sum, z). Levels are split one after the other, from left to right
-(Glasserman 2003, section 3.1.1). The normal law does not change under rotations, so any scheme's noise may be
-drawn this way; the part that the end point explains then depends on the first coordinate alone.
+A node of the tree holds the sum of its steps' increments divided by the square root of their number. A new
+normal z splits it: of n = a + b steps, the first a hold sqrt(a / n) sum + sqrt(b / n) z and the others sqrt(b /
+n) sum - sqrt(a / n) z, a rotation of (sum, z). Levels are split one after another, from left to right
+(Glasserman 2003, section 3.1.1). The normal distribution is invariant under rotations, so the noise of any
+scheme may be drawn this way; what the end point explains then depends only on the first coordinate.
 """
 
 import functools
@@ -17,9 +17,9 @@ from jaxtyping import Array, Float
 
 
 class _Level(NamedTuple):
-    """The nodes of a level: which are split, which hold a single step; sqrt(a / n), sqrt(b / n) of the former.
+    """The nodes of a level: those to split, those with a single step; sqrt(a / n), sqrt(b / n) of the former.
 
-    order: the places of the next level's nodes among left parts, right parts and nodes of a single step.
+    order: the indices of the next level's nodes among left parts, right parts and single-step nodes.
     """
 
     split: np.ndarray
@@ -30,9 +30,9 @@ class _Level(NamedTuple):
 
 
 def bridged(normals: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
-    """Return the increments, standard normals of one step each, whose Brownian bridge has these coordinates.
+    """Return the increments (one standard normal per step) whose Brownian bridge has these coordinates.
 
-    A rotation of the first axis, in 2 `steps` operations a path in place of `steps`**2.
+    It is a rotation of the first axis, with 2 `steps` operations per path instead of `steps`**2.
     """
     steps = normals.shape[0]
     nodes, used = normals[:1], 1
@@ -59,7 +59,8 @@ def _levels(num_steps: int) -> tuple[_Level, ...]:
         share = (length[split] // 2) / length[split]
         starts = [tree[i][0] for i in split] + [sum(tree[i]) // 2 for i in split]
         order = np.argsort(starts + [tree[i][0] for i in single])
-        # in 32 bits: JAX keeps constants by their array, and takes those of 64 for programs in single precision
+        # in 32 bits: JAX caches constants by array, and would reuse 64-bit ones in single-precision
+        # programs
         split, single, order = (x.astype(np.int32) for x in (split, single, order))
         levels.append(_Level(split, single, share**0.5, (1.0 - share) ** 0.5, order))
         tree = _children(tree)

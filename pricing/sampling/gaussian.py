@@ -1,7 +1,8 @@
-"""Standard normals and uniforms by counters: any row of an endless array of them can be drawn alone.
+"""Counter-based standard normals and uniforms: any row of an infinite array can be drawn separately.
 
-Row r of an array [rows, ...] is drawn in pairs: pair j of half the row's length has counter (r, j) in float32,
-and counters (r, 2 j) and (r, 2 j + 1) in float64. The first of each pair fill the first half of the row.
+Row r of an array [rows, ...] is drawn in pairs: pair j of half the row's length has the counter (r, j) in
+float32, and the counters (r, 2 j) and (r, 2 j + 1) in float64. The first elements of the pairs fill the first
+half of the row.
 """
 
 import functools
@@ -19,9 +20,9 @@ from .threefry import threefry_2x32, words_of
 from .transforms import Real, Word, normal_pair
 
 Part = tuple[int | Integer[Array, ""], int]
-"""The index of one of several equal parts, and their number."""
+"""The index of a part, and the number of equal parts."""
 
-_TILE = 8192  # pairs that a CPU draws at a time, so that they stay in its cache
+_TILE = 8192  # pairs that a CPU draws at a time, to fit its cache
 
 
 def normals(
@@ -32,26 +33,25 @@ def normals(
     first_row: int | Integer[Array, ""] = 0,
     part: Part | None = None,
 ) -> Inexact[Array, "..."]:
-    """Return standard normals: rows `first_row`, `first_row + 1`, ... of an endless array of rows `shape[1:]`.
+    """Return standard normals: rows `first_row`, `first_row + 1`, ... of an infinite array of rows `shape[1:]`.
 
-    An element depends on the key, on the index of its row, on its place in the row and on the row's length:
-    `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are the same, but for rounding. A
-    vector is one row. No element is infinite. Another type, or a
-    row of 2**32 elements or more, is a ValueError.
+    An element depends on the key, the index of its row, its place in the row and the length of the row:
+    `normals(key, (10, n))[3:5]` and `normals(key, (2, n), first_row=3)` are equal up to rounding. A vector is
+    one row. No element is infinite. Other dtypes, and rows of 2**32 elements or more, raise ValueError.
 
     In complex64 or complex128, real and imaginary part are a pair, each a standard normal; the two halves of a
-    real row are the parts of a complex row of half its length. A loop that reads two motions as one complex
-    array spares a pass over memory.
+    real row are the parts of a complex row of half its length. Reading two motions as one complex array saves a
+    pass over memory in loops.
 
     Args:
-        key: A key of threefry, as `jax.random.key` makes it.
-        shape: The shape of the result: rows first.
-        dtype: float32 (32 bits of radius and of angle a pair), float64 (64 of each) or a complex type; None
-            is JAX's default.
+        key: A threefry key from `jax.random.key`.
+        shape: The shape of the result, with rows first.
+        dtype: float32 (32 bits for radius and angle of a pair), float64 (64 bits for each) or a complex dtype;
+            None for JAX's default.
         first_row: The index of the first row.
-        part: An index and a count: draw only the part of that index, of `count` equal parts of both halves of
-            every row, one half's part after the other's: `shape[1] / count` in place of `shape[1]`. Pairs are
-            then drawn once, whatever the number of parts.
+        part: An index and a count: draw only the part with this index, out of `count` equal parts of both
+            halves of every row, concatenated: `shape[1] / count` elements instead of `shape[1]`. Pairs are
+            drawn once for any number of parts.
 
     Returns:
         The normals, of that shape.
@@ -77,16 +77,16 @@ def uniforms(
     first_row: int | Integer[Array, ""] = 0,
     part: Part | None = None,
 ) -> Float[Array, "..."]:
-    """Return uniforms in the open interval (0, 1), in rows as `normals` are.
+    """Return uniforms in the open interval (0, 1), in rows like `normals`.
 
-    They are the middles of 2**23 cells (float32) or 2**52 (float64), so that 1 - u is one of them too.
+    They are the midpoints of 2**23 (float32) or 2**52 (float64) cells, so that 1 - u is also one of them.
 
     Args:
-        key: A key of threefry, as `jax.random.key` makes it.
-        shape: The shape of the result: rows first.
-        dtype: float32 or float64; None is JAX's default.
+        key: A threefry key from `jax.random.key`.
+        shape: The shape of the result, with rows first.
+        dtype: float32 or float64; None for JAX's default.
         first_row: The index of the first row.
-        part: The part of every row, as `normals` takes it.
+        part: The part of every row, as in `normals`.
 
     Returns:
         The uniforms, of that shape.
@@ -100,7 +100,7 @@ def uniforms(
 
 
 def uniform_of(words: tuple[Word, ...], dtype) -> Real:
-    """Return the uniform in (0, 1) of one word (float32) or two, from the first 23 or 52 bits."""
+    """Return the uniform in (0, 1) from the first 23 bits of one word (float32) or 52 bits of two."""
     if dtype == jnp.float32:
         top = (words[0] >> np.uint32(9)).astype(dtype)
         return (top + np.float32(0.5)) * np.float32(2.0**-23)
@@ -110,10 +110,10 @@ def uniform_of(words: tuple[Word, ...], dtype) -> Real:
 
 
 def checked_dtype(dtype) -> jnp.dtype:
-    """Return float32 or float64, None being JAX's default.
+    """Return float32 or float64; None means JAX's default.
 
     Raises:
-        ValueError: If it is another type.
+        ValueError: The dtype is another one.
     """
     dtype = _default(dtype)
     if dtype not in (jnp.float32, jnp.float64):
@@ -141,10 +141,10 @@ def _rows(
     part: int | Integer[Array, ""] | None = None,
     parts: int = 1,
 ) -> Array:
-    """Return `draw` of the words of every pair, as complex numbers if `paired`, or in halves of rows.
+    """Return `draw` of the words of every pair, as complex numbers if `paired`, else in halves of rows.
 
     Raises:
-        ValueError: If a row has 2**32 elements or more, or its parts are not equal.
+        ValueError: A row has 2**32 elements or more, or its parts are not equal.
     """
     rows, row = (1, shape) if len(shape) < 2 else (shape[0], shape[1:])
     length = math.prod(row)
@@ -171,7 +171,7 @@ def _rows(
 
 
 def _pair(draw, key_words, first, dtype, row: Word, place: Word) -> tuple[Real, Real]:
-    """Return the pairs at these places of these rows, counted from the first row and place."""
+    """Return the pairs at given places of given rows, counted from the first row and place."""
     first_row, first_place = first
     row = row + first_row.astype(jnp.uint32)
     place = place if first_place is None else place + first_place
@@ -189,10 +189,9 @@ def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
 
 
 def _each_its_pair(pair: Callable, rows: int, half: int) -> Array:
-    """Return the result of `_at_once`, [rows, 2, half], where every number draws its own pair.
+    """Return the result of `_at_once`, [rows, 2, half], with every number drawing its own pair.
 
-    A GPU takes one kernel for that. It would draw the pairs in another one, which writes both halves, and read
-    them again.
+    On a GPU this takes a single kernel. Otherwise one kernel would write both halves, and another read them.
     """
     number = lax.iota(jnp.uint32, 2 * rows * half)
     row, place = number // np.uint32(2 * half), number % np.uint32(2 * half)
@@ -204,11 +203,11 @@ def _each_its_pair(pair: Callable, rows: int, half: int) -> Array:
 def _by_tiles(pair: Callable, paired: bool, rows: int, half: int, is_part: bool) -> Array:
     """Return the result of `_at_once`, a tile at a time.
 
-    A compiler for CPUs writes a loop for each array, and would do all rounds again for the second of a pair. So
-    the two of a pair are one complex number, and the loop carries a tile of them until they are separated.
+    A CPU compiler generates a loop per array, and would repeat all rounds for the second of each pair. A pair
+    is therefore one complex number, and the loop carries a tile of pairs until they are separated.
     """
     shape = max(1, _TILE // half), min(half, _TILE)
-    if is_part:  # its rows are short: tiles of equal numbers of them
+    if is_part:  # short rows: tiles with equal numbers of rows
         shape = -(-rows // -(-rows // shape[0])), shape[1]
     down, across = (-(-size // tile) for size, tile in zip((rows, half), shape, strict=True))
 
@@ -242,6 +241,6 @@ def _by_tiles(pair: Callable, paired: bool, rows: int, half: int, is_part: bool)
 
 
 def _halves(first: Real, second: Real) -> Real:
-    """Return [rows, 2, half] of [rows, half] and another, by a choice: quicker on a CPU than to concatenate."""
+    """Return [rows, 2, half] from two arrays [rows, half] by selection, faster than concatenation on CPUs."""
     in_first = lax.broadcasted_iota(jnp.int32, (1, 2, 1), 1) == 0
     return jnp.where(in_first, first[:, None], second[:, None])

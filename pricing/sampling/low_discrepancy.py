@@ -1,4 +1,4 @@
-"""Sobol' points under a random linear scramble, drawn inside a compiled program."""
+"""Sobol' points with a random linear scramble, generated inside a compiled program."""
 
 import functools
 import math
@@ -12,11 +12,11 @@ from .gaussian import uniform_of
 from .threefry import random_bits
 
 _BITS = 32
-MAX_DIMENSION = 21201  # of Joe and Kuo's direction numbers (2008), which scipy has
+MAX_DIMENSION = 21201  # dimensions of the direction numbers of Joe and Kuo (2008) in scipy
 
 
 def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
-    """Return the middle of the cell of 2**-32 (float64) or 2**-23 (float32) given by a word."""
+    """Return the midpoint of a word's cell of size 2**-32 (float64) or 2**-23 (float32)."""
     if dtype == jnp.float32:
         return uniform_of((words,), dtype)
     return (words.astype(dtype) + np.float64(0.5)) * np.float64(2.0**-_BITS)
@@ -25,22 +25,21 @@ def uniform_of_sobol(words: UInt32[Array, "..."], dtype) -> Float[Array, "..."]:
 def sobol_words(
     key: PRNGKeyArray | None, num_points: int, dimension: int
 ) -> UInt32[Array, "dimension high low"]:
-    """Return the first `num_points` Sobol' points: the first 32 bits of their fractions.
+    """Return the first `num_points` Sobol' points as the first 32 bits of their binary fractions.
 
-    Of the index of a point the high bits are on one axis, the low ones on another.
+    The high bits of a point's index are on one axis, the low bits on another.
 
-    key: another scramble for another key, a random lower triangular matrix over the bits of each coordinate and
-    a random digital shift (Matousek 1998), so that each point is uniform and any 2**k of these points that
-    were an elementary net still are one: each coordinate has one in each of `num_points` equal cells. None
-    leaves them as they are.
+    key: the key of the scramble, a random lower triangular matrix over the bits of each coordinate and a random
+    digital shift (Matousek 1998). Each point is then uniform, and elementary nets are preserved: each
+    coordinate has one point in each of `num_points` equal cells. None: no scramble.
 
     Raises:
-        ValueError: If num_points is no power of two, or the dimension has no direction numbers.
+        ValueError: num_points is not a power of two, or the dimension has no direction numbers.
     """
     if not 1 <= dimension <= MAX_DIMENSION:
         raise ValueError(
-            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; take fewer steps, or "
-            "PseudoRandom(), which has no such limit"
+            f"dimension must be from 1 to {MAX_DIMENSION}, got {dimension}; use fewer steps, or "
+            f"PseudoRandom(), which has no such limit"
         )
     log2 = max(int(num_points), 1).bit_length() - 1
     if num_points != 2**log2 or log2 > _BITS:
@@ -61,9 +60,9 @@ def sobol_words(
 def direction_numbers(dimension: int, count: int) -> np.ndarray:
     """Return the first `count` direction numbers of each dimension, uint32 [dimension, count].
 
-    In Gray-code order, which is scipy's, the point of index 2**(k + 1) - 1 is the direction number k alone.
+    In Gray-code order, as in scipy, the point with index 2**(k + 1) - 1 is direction number k.
     """
-    from scipy.stats import qmc  # here, for it takes half a second
+    from scipy.stats import qmc  # imported here: it takes half a second
 
     engine = qmc.Sobol(dimension, scramble=False, bits=_BITS)
     table = np.empty((dimension, count), np.uint32)
@@ -78,7 +77,7 @@ def _scrambled(
 ) -> UInt32[Array, "dimension log2"]:
     """Apply a lower triangular matrix to each direction number.
 
-    Bit i, from the first, becomes the parity of bit i and of a random choice of the bits before it.
+    Bit i, from the first, becomes the parity of bit i and a random subset of the bits before it.
     """
     first = np.uint32(2**31) >> np.arange(_BITS, dtype=np.uint32)
     before = ~(first | (first - np.uint32(1)))
@@ -88,7 +87,7 @@ def _scrambled(
 
 
 def _span(directions: UInt32[Array, "dimension k"]) -> UInt32[Array, "dimension 2**k"]:
-    """Return the exclusive or of every choice of direction numbers, that of index i of the bits of i."""
+    """Return the exclusive or of every subset of direction numbers; index i selects those of its bits."""
     count = directions.shape[1]
     chosen = (np.arange(2**count)[None] >> np.arange(count)[:, None]) & 1 > 0
     terms = jnp.where(chosen[None], directions[:, :, None], np.uint32(0))

@@ -1,4 +1,4 @@
-"""Sources of noise for Monte Carlo methods, and the independent samples among their values."""
+"""Samplers: sources of noise for Monte Carlo methods, and their independent samples."""
 
 import abc
 from typing import NamedTuple
@@ -20,12 +20,12 @@ Shape = tuple[int, ...]
 
 
 class Noise(NamedTuple):
-    """Random numbers of one block of paths, all independent.
+    """The independent random numbers of one block of paths.
 
     Attributes:
-        normals: Streams of standard normals, the steps of Brownian motions, each of shape
-            (steps, *motions, paths).
-        uniforms: Inside (0, 1), of shape (steps, paths).
+        normals: Streams of standard normals (steps of Brownian motions), each of shape (steps, *motions,
+            paths).
+        uniforms: Uniforms in (0, 1), of shape (steps, paths).
 
     Examples:
         >>> import jax
@@ -40,17 +40,17 @@ class Noise(NamedTuple):
 
 
 class AbstractSampler(eqx.Module):
-    """A way to draw noise. Static, hashable and equal by value: it belongs in a method's static fields.
+    """A source of noise. It is static, hashable and compared by value, for static fields of methods.
 
-    Paths come in blocks of one size. A block's noise depends on the key, the block's index and its shape, not
-    on the number of blocks, nor on the device.
+    Paths come in blocks of equal size. The noise of a block depends only on the key, its index and its shape,
+    not on the number of blocks or the device.
     """
 
     @abc.abstractmethod
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
         """Return the number of blocks and the paths in each: at least `num_paths` paths in all.
 
-        block: the number of paths that fit the memory; a sampler that cuts its blocks by number may need more.
+        block: the number of paths that fit the memory; a sampler with a fixed number of blocks may need more.
         """
 
     @abc.abstractmethod
@@ -63,24 +63,23 @@ class AbstractSampler(eqx.Module):
         uniforms: int,
         dtype=None,
     ) -> Noise:
-        """Return the noise of the block of this index.
+        """Return the noise of the block with this index.
 
-        normals: the shape of each stream, (steps, *motions), where either may be 0; uniforms: their number a
-            path.
+        normals: the shape of each stream, (steps, *motions), possibly 0; uniforms: the number per path.
         """
 
     @abc.abstractmethod
     def reduce(self, values: Float[Array, "paths ..."]) -> Float[Array, "samples ..."]:
-        """Return the independent samples that the values on a block's paths make; both have the same mean."""
+        """Return the independent samples from the values on a block's paths, with the same mean."""
 
 
 class PseudoRandom(AbstractSampler):
     """Noise by a counter-based generator (threefry).
 
     Attributes:
-        antithetic: Whether the second half of a block mirrors the first, z -> -z and u -> 1 - u, so that a
-            pair's mean is one sample. It pays where the value is nearly odd in the noise; of even ones it
-            wastes half of the paths.
+        antithetic: Whether the second half of a block mirrors the first, z -> -z and u -> 1 - u, so that the
+            mean of a pair is one sample. It helps if the value is nearly odd in the noise; if it is even, half
+            of the paths are wasted.
 
     Examples:
         >>> PseudoRandom().blocks(10_000, 4096)
@@ -116,26 +115,26 @@ class PseudoRandom(AbstractSampler):
     def _half(self, paths: int) -> int:
         if paths % 2:
             raise ValueError(
-                f"antithetic paths come in pairs, got {paths} of them; take {paths + 1}, or what "
-                "`blocks` says"
+                f"antithetic paths come in pairs, got {paths} of them; use {paths + 1}, or the "
+                f"size from `blocks`"
             )
         return paths // 2
 
 
 class Sobol(AbstractSampler):
-    """Sobol' points in Brownian-bridge order: some replicates, each a block under a scramble of its own.
+    """Sobol' points in Brownian-bridge order, in replicates: blocks with independent scrambles.
 
-    A path is a point, so that the mean of a block is one sample, and the error is measured from block to block:
-    with few replicates, from few samples. Better than pseudo-random numbers if the payoff depends mostly on few
-    coordinates, most of all if it is smooth; the first dimensions go to the end points of all motions, the next
-    ones to their middles, over all streams. Each uniform comes after the
-    normals of the same step, and is not rotated.
+    A path is a point, so the mean of a block is one sample, and the error is estimated from the replicates:
+    with few of them, from few samples. Sobol' points beat pseudo-random numbers if the payoff depends mostly on
+    few coordinates, most of all if it is smooth. The first dimensions go to the end points of all motions, the
+    next to their midpoints, over all streams. Each uniform comes after the normals of the same step, and is not
+    rotated.
 
     Attributes:
         replicates: The number of blocks, at least 2.
 
     Raises:
-        ValueError: If there are fewer than 2 replicates.
+        ValueError: There are fewer than 2 replicates.
 
     Examples:
         >>> Sobol().blocks(10_000, 4096)
@@ -147,11 +146,12 @@ class Sobol(AbstractSampler):
     def __check_init__(self):
         if self.replicates < 2:
             raise ValueError(
-                f"replicates must be at least 2, got {self.replicates}; 16 or more make an error"
+                f"replicates must be at least 2, got {self.replicates}; use 16 or more for an "
+                f"error estimate"
             )
 
     def blocks(self, num_paths: int, block: int) -> tuple[int, int]:
-        """Return one block for each replicate, its size a power of two; `block` has no effect."""
+        """Return one block for each replicate, whose size is a power of two; `block` has no effect."""
         _at_least_one(num_paths=num_paths, block=block)
         share = -(-num_paths // self.replicates)
         return self.replicates, 2 ** (share - 1).bit_length()
@@ -162,7 +162,8 @@ class Sobol(AbstractSampler):
         if dimension > MAX_DIMENSION:
             raise ValueError(
                 f"Sobol() has {MAX_DIMENSION} dimensions, and a path of normals {normals} and {uniforms} "
-                f"uniforms needs {dimension}; take fewer steps, or PseudoRandom(), which has no such limit"
+                f"uniforms needs {dimension}; use fewer steps, or PseudoRandom(), which has no "
+                f"such limit"
             )
         dtype = checked_dtype(dtype)
         if not dimension:
@@ -180,7 +181,7 @@ class Sobol(AbstractSampler):
 
 
 def _in_turn(shapes: tuple[Shape, ...]) -> list[np.ndarray]:
-    """Return the dimensions that each stream takes: the first step of all of them first, then the second."""
+    """Return the dimensions of each stream: the first step of all streams first, then the second."""
     places = [np.empty(shape, int) for shape in shapes]
     steps = max((shape[0] for shape in shapes), default=0)
     taken = 0

@@ -1,4 +1,4 @@
-"""Threefry-2x32 as plain elementwise operations, so that a compiler fuses it into the readers of its words."""
+"""Threefry-2x32 as plain elementwise operations, which compilers fuse into their consumers."""
 
 import math
 
@@ -18,10 +18,10 @@ _GROUPS = 5  # of four rounds each
 def threefry_2x32(key_words: Words, counters: Words) -> Words:
     """Return two random words for each pair of counter words, of the shape of the counters.
 
-    20 rounds; a round on the words (a, b) is a += b, b = rotate_left(b, r) ^ a, and a word of the key is
-    added after every fourth (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2,
-    3", section 3.3). `jax.random` has the same function, whose rounds are a loop on a CPU, with its state in
-    memory between them.
+    There are 20 rounds. A round on the words (a, b) is a += b, b = rotate_left(b, r) ^ a, and a word of the key
+    is added after every fourth (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2,
+    3", section 3.3). `jax.random` has the same function, but on CPUs its rounds are a loop with its state in
+    memory.
     """
     first, second = key_words
     schedule = (first, second, first ^ second ^ _PARITY)
@@ -36,10 +36,10 @@ def threefry_2x32(key_words: Words, counters: Words) -> Words:
 
 
 def words_of(key: PRNGKeyArray) -> Words:
-    """Return the two words of one threefry key, as `jax.random.key` makes it.
+    """Return the two words of a threefry key from `jax.random.key`.
 
     Raises:
-        TypeError: If the key is another generator's.
+        TypeError: The key belongs to another generator.
     """
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(key) if typed else key
@@ -52,12 +52,12 @@ def words_of(key: PRNGKeyArray) -> Words:
 
 
 def random_bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-    """Return 32 random bits an element: the bits of `jax.random.bits(key, shape)`.
+    """Return 32 random bits per element, equal to `jax.random.bits(key, shape)`.
 
-    An element's counter is its index; its word is the exclusive or of the two that the counter gives.
+    The counter of an element is its index; its word is the exclusive or of the counter's two words.
 
     Raises:
-        ValueError: If there are more than 2**32 elements.
+        ValueError: There are more than 2**32 elements.
     """
     size = math.prod(shape)
     if size > 2**32:

@@ -1,14 +1,14 @@
-"""Times at which variance paths are drawn: a contract's own, or a batch's."""
+"""The time grids of variance paths, for a contract or a batch."""
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-_ROUND = 16  # the length of a grid is a multiple of it, so that books of one kind share a program
+_ROUND = 16  # grids have a multiple of this length, so that similar books share programs
 
 
 def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " steps"]:
-    """Return the dates, with equal steps between each and the one before it (today for the first).
+    """Return the dates with equal substeps between each and the previous one (today for the first).
 
     Args:
         dates: The dates in years, increasing, of shape (dates,).
@@ -29,7 +29,7 @@ def refined(dates: Float[Array, " dates"], substeps: int) -> Float[Array, " step
 
 
 def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
-    """Return increasing times that hold all of `dates`, no step longer than the last date / num_steps."""
+    """Return increasing times that include all `dates`, with steps <= last date / num_steps."""
     dates = np.unique(dates[dates > 0.0])
     edges = np.concatenate([[0.0], dates])
     counts = np.ceil(np.diff(edges) / (dates[-1] / num_steps) - 1e-9).astype(int)
@@ -45,7 +45,7 @@ def grid_through(dates: np.ndarray, num_steps: int) -> Float[Array, " steps"]:
 def between(
     grid: Float[Array, " steps"], dates: Float[Array, " dates"], steps: Float[Array, "steps ..."]
 ) -> Float[Array, "dates ..."]:
-    """Return the sums of the grid's steps between consecutive dates, all of which are times of the grid."""
+    """Return the sums of the grid's steps between consecutive dates, which must be on the grid."""
     total = jnp.cumsum(steps, axis=0)
     total = jnp.concatenate([jnp.zeros_like(total[:1]), total])
     middle = 0.5 * (grid[1:] + grid[:-1])

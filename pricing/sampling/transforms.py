@@ -1,14 +1,14 @@
-"""Standard normals of random words, by polynomials that vectorize everywhere: in pairs, or by the inverse law.
+"""Standard normals from random words, by vectorizable polynomials: in pairs, or by inversion.
 
-In pairs, z = sqrt(-2 log u) (cos a, sin a), u uniform on (0, 1), a uniform on the circle (Box and Muller 1958).
+Pairs: z = sqrt(-2 log u) (cos a, sin a), with u uniform on (0, 1) and a on the circle (Box and Muller 1958).
 
-The angle is a sign for each coordinate and a place on the first quarter, a = pi/4 + b with |b| <= pi/4, so that
+The angle is a sign for each coordinate and an angle in the first quadrant, a = pi/4 + b with |b| <= pi/4, so
 (cos a, sin a) = (cos b - sin b, cos b + sin b) / sqrt(2), and z = sqrt(-log u) (cos b - sin b, cos b + sin b).
 
-Inverse law: z of the tail P(Z > z) = exp(-v) / 2 is v times a ratio of polynomials of v whose coefficients are
-all positive, so that it is as exact near 0 as in the tail.
+Inversion: z with P(Z > z) = exp(-v) / 2 is v times a ratio of polynomials of v with positive coefficients,
+which is as accurate near 0 as in the tail.
 
-All fits are minimax, and our own (in 50 digits); their relative errors are given beside them.
+All fits are minimax and our own (computed in 50 digits); relative errors are given beside them.
 """
 
 import functools
@@ -24,7 +24,7 @@ Real = Float[Array, "..."]
 
 
 class _Numbers(NamedTuple):
-    """The numbers that depend on the precision; polynomials have their constant first.
+    """The constants for one precision; polynomials have the constant term first.
 
     log: for -log(1 + m) / m, sqrt(1/2) <= 1 + m < sqrt(2); sine, cosine: for sin(pi y / 2) / y and
     cos(pi y / 2) in y * y, |y| <= 1/2; over, under: for z / v, 0 <= v <= 22.3; half: the bits of sqrt(1/2).
@@ -75,10 +75,10 @@ _DOUBLE = _Numbers(
 
 
 def normal_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
-    """Return two independent standard normals from two words (float32) or four (float64).
+    """Return two independent standard normals from two words (float32) or four words (float64).
 
-    The first half of the words makes the radius: u is a multiple of 2**-32 (2**-64) plus a half of it, so that
-    |z| reaches 6.76 (9.49), and never infinity. The second half makes the angle.
+    The first half of the words gives the radius: u is a multiple of 2**-32 (2**-64) plus half a unit, so |z| is
+    at most 6.76 (9.49) and never infinite. The second half gives the angle.
     """
     numbers = _SINGLE if dtype == jnp.float32 else _DOUBLE
     high, low, scale = _halves(words, dtype)
@@ -94,7 +94,7 @@ def normal_pair(words: tuple[Word, ...], dtype) -> tuple[Real, Real]:
 
 
 def inverse_normal(word: Word, dtype) -> Real:
-    """Return the standard normal below which a share (word + 1/2) / 2**32 lies: |z| up to 6.34."""
+    """Return the standard normal quantile of (word + 1/2) / 2**32; |z| is at most 6.34."""
     numbers = _SINGLE if dtype == jnp.float32 else _DOUBLE
     nearer = jnp.where(word >= np.uint32(2**31), ~word, word)
     twice_tail = (nearer.astype(dtype) + np.asarray(0.5, dtype)) * np.asarray(2.0**-31, dtype)
@@ -103,7 +103,7 @@ def inverse_normal(word: Word, dtype) -> Real:
 
 
 def _halves(words: tuple[Word, ...], dtype):
-    """Return high words of the radius and the angle, what their low words add, and the unit of a high word."""
+    """Return the high words of radius and angle, the parts from their low words, and a high word's unit."""
     scale = np.asarray(2.0**-32, dtype)
     if dtype == jnp.float32:
         return words, (scale * np.asarray(0.5, dtype), np.zeros((), dtype)), scale
@@ -112,10 +112,11 @@ def _halves(words: tuple[Word, ...], dtype):
 
 
 def _minus_log(u: Real, numbers: _Numbers) -> Real:
-    """Return -log(u) of a normal number u in (0, 1]: u = 2**e (1 + m), sqrt(1/2) <= 1 + m < sqrt(2).
+    """Return -log(u) for a normal float u in (0, 1]: u = 2**e (1 + m), sqrt(1/2) <= 1 + m < sqrt(2).
 
-    No division: a compiler for CPUs would take it for too costly to fuse, and draw the words twice.
-    A TPU holds a float64 as two float32, whose bits are no exponent and mantissa: there it is XLA's logarithm.
+    There is no division: a CPU compiler would consider it too costly to fuse, and draw the words twice. A TPU
+    represents float64 as two float32, without an exponent and mantissa in its bits: there XLA's logarithm is
+    used.
     """
     by_bits = functools.partial(_minus_log_by_bits, numbers=numbers)
     if u.dtype == jnp.float32:
@@ -140,5 +141,5 @@ def _polynomial(coefficients: tuple[float, ...], x: Real) -> Real:
 
 
 def _signed(word: Word, value: Real) -> Real:
-    """Return the value, its sign turned if the word's first bit is set."""
+    """Return the value with its sign flipped if the word's first bit is set."""
     return jnp.where(word >= np.uint32(2**31), -value, value)

@@ -1,4 +1,4 @@
-"""Curves and caplet vols of quotes, and trades on them, beside known figures: a group of `jaxtape validate`."""
+"""Bootstrapped curves, caplet vols and trades on them against known figures (`jaxtape validate`)."""
 
 import json
 from collections import defaultdict
@@ -19,7 +19,7 @@ _FIXED = {"underlying": "EUR", "notional": 100.0}
 
 
 def _find(checks: Sequence[Check]) -> list[Check]:
-    """Return checks with their figures: the tables name a market, the rows a place on a curve, or a trade."""
+    """Return checks with their figures; tables name a market, rows a point on a curve or a trade."""
     by_market: dict[str, list[int]] = defaultdict(list)
     for at, known in enumerate(checks):
         by_market[known.source.settings["market"]].append(at)
@@ -33,14 +33,14 @@ def _find(checks: Sequence[Check]) -> list[Check]:
 
 
 def _discounts(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
-    """Return the checks of discount factors, found."""
+    """Return the checks of discount factors with their figures."""
     own = {at: known for at, known in checks.items() if known.figure == "discount"}
     factor = lambda cells: float(market.curve(cells["curve"]).discount(float(cells["time"])))
     return {at: known.found(factor(known.cells), "CurveQuotes") for at, known in own.items()}
 
 
 def _vols(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
-    """Return the checks of caplet vols, found."""
+    """Return the checks of caplet vols with their figures."""
     own = {at: known for at, known in checks.items() if known.figure == "vol"}
 
     def vol(cells: Mapping[str, str]) -> float:
@@ -51,7 +51,7 @@ def _vols(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
 
 
 def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
-    """Return the checks of the values of trades, found in one book."""
+    """Return the checks of trade values with their figures, valued in one book."""
     own = {at: known for at, known in checks.items() if known.figure == "value"}
     if not own:
         return {}
@@ -70,7 +70,7 @@ def _trades(market: Market, checks: dict[int, Check]) -> dict[int, Check]:
 
 
 def _cells(known: Check) -> dict[str, Any]:
-    """Return the cells of a row of a book; the overnight swaps of the tables pay a day after their periods."""
+    """Return the cells of a row of a book; overnight swaps in the tables pay one day after their periods."""
     given = {name: word for name, word in known.cells.items() if word != "-"}
     for name in ("fixed_rate", "strike", "spread"):
         if name in given:

@@ -1,4 +1,4 @@
-"""Published backward equations that a grid solves, by the names of `pricing.fbsde`'s catalogue."""
+"""Published backward equations solved on a grid, named as in the catalogue of `pricing.fbsde`."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxtape.cli.check import Check, Group, Source
 
-_PROMISED = {"value": 1e-3, "delta": 1e-3, "gamma": 5e-3}  # of the figure
+_PROMISED = {"value": 1e-3, "delta": 1e-3, "gamma": 5e-3}  # tolerances relative to the figure
 _SOURCE = Source(
     "Backward equations on a grid",
     "Merton's put: the series of Merton (1976). Down-and-out calls on fifty dates: a fine quadrature. The call "
@@ -38,7 +38,7 @@ def _checks() -> list[Check]:
 
 
 def _solved(checks: Sequence[Check]) -> list[Check]:
-    """Return checks with figures of solutions; a problem is solved once."""
+    """Return checks with the figures of solutions; each problem is solved once."""
     import jax
 
     from ..fbsde import CATALOGUE, solve

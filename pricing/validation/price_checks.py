@@ -1,4 +1,4 @@
-"""Value checks of contracts: those of one form, one kind of model and one method share a program."""
+"""Valuation of checks; contracts of one form, type of model and method share a program."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -19,7 +19,7 @@ from .table_rows import Contract, contract_of
 
 
 def find(checks: Sequence[Check]) -> list[Check]:
-    """Return checks of contracts with the values that the library finds, in their order.
+    """Return checks of contracts with the library's values, in order.
 
     Args:
         checks: Rows of tables that name a product and a model (`contract_of`).
@@ -33,7 +33,7 @@ def find(checks: Sequence[Check]) -> list[Check]:
     for places in _rows(checks):
         try:
             contract = contract_of(checks[places[0]], key)
-        except (TypeError, ValueError) as error:  # the other rows are valued
+        except (TypeError, ValueError) as error:  # the other rows are still valued
             found |= {at: checks[at].not_found(str(error)) for at in places}
         else:
             batches[_program(contract)].append((contract, places))
@@ -43,14 +43,14 @@ def find(checks: Sequence[Check]) -> list[Check]:
         for row, ((*_, method), places) in enumerate(batch):
             for at in places:
                 value, std_error = priced[checks[at].figure]
-                # a grid's error by a second grid allows its figure no more
+                # the grid-error estimate does not widen the tolerance
                 error = float(std_error[row]) if method.is_random else 0.0
                 found[at] = checks[at].found(float(value[row]), method.name, error)
     return [found[at] for at in range(len(checks))]
 
 
 def _rows(checks: Sequence[Check]) -> list[list[int]]:
-    """Return the places of checks that are figures of one contract by one method."""
+    """Return the indices of checks for figures of the same contract and method."""
     rows: dict[Hashable, list[int]] = defaultdict(list)
     for at, known in enumerate(checks):
         rows[known.source.name, tuple(sorted(known.cells.items())), known.method].append(at)
@@ -58,7 +58,7 @@ def _rows(checks: Sequence[Check]) -> list[list[int]]:
 
 
 def _program(contract: Contract) -> Hashable:
-    """Return the key that contracts of one program share: structures and shapes."""
+    """Return the key of contracts that share a program: structures and shapes."""
     leaves, structure = jax.tree.flatten(contract)
     return structure, tuple(np.shape(leaf) for leaf in leaves)
 
@@ -66,9 +66,9 @@ def _program(contract: Contract) -> Hashable:
 def _priced(
     contracts: list[Contract], figures: tuple[str, ...], key: PRNGKeyArray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the figures of contracts that share a program, each with its standard errors.
+    """Return the figures of contracts that share a program, with standard errors.
 
-    The method's best number of contracts are side by side in memory; copies of the last one fill up the rest.
+    Contracts are vectorized in the method's preferred number; copies of the last one are padding.
     """
     (*_, method), count = contracts[0], len(contracts)
     side = min(count, method.tiling.trades)

@@ -1,4 +1,4 @@
-"""The groups of references that come with the library's models and products."""
+"""The groups of reference values of the library's models and products."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +22,7 @@ def of_tables(title: str, file: Traversable) -> Group:
             theta, rho, vanna and volga, by the units of `pricing.Greeks`.
 
     Returns:
-        The group, for an entry point of `jaxtape.validated`, or for `jaxtape validate FILE.py:NAME`.
+        The group, for an entry point of `jaxtape.validated` or for `jaxtape validate FILE.py:NAME`.
 
     Examples:
         >>> import pathlib, tempfile

@@ -1,4 +1,4 @@
-"""Implied vols of SABR's formula beside published ones."""
+"""Implied vols of the SABR formula against published values."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ _TABLES = files("pricing.validation") / "tables"
 
 
 def _vols(checks: Sequence[Check]) -> list[Check]:
-    """Return checks with their vols, all of one form of the formula in one call."""
+    """Return checks with their vols; each form of the formula is one call."""
     from ..models import sabr_vol
 
     form = lambda known: known.method or "obloj"

@@ -1,4 +1,4 @@
-"""The words of a row of reference values as a contract, a model and a method."""
+"""Conversion of a row of reference values to a contract, a model and a method."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def two_assets(
 def flat_local_vol(
     spot: Number, rate: Number, vol: Number, dividend_yield: Number = 0.0
 ) -> LocalVol:
-    """Return the local volatility of a surface that is flat."""
+    """Return the local volatility of a flat surface."""
     strikes: Any = [0.5 * spot, spot, 2.0 * spot]
     expiries: Any = [0.05, 2.0]
     vols: Any = np.full((2, 3), vol)
@@ -112,21 +112,21 @@ def contract_of(check: Check, key: Any) -> Contract:
     """Return the product, the model and the method that a row describes.
 
     Args:
-        check: A check whose source names a `product` and a `model`: classes of the library by their
-            names, or a maker of this module.
+        check: A check whose source names a `product` and a `model`: names of classes of the library, or of
+            functions of this module.
         key: The seed of random methods.
 
     Returns:
-        The product in canonical form, the model, and the method that is named or the best one that applies.
+        The product in canonical form, the model, and the named method or else the best one that applies.
 
     Raises:
-        ValueError: The row has a word that no argument takes, or a name is not known.
+        ValueError: The row has a column that no argument uses, or a name is unknown.
     """
     settings, cells = check.source.settings, dict(check.cells)
     product = _made(_maker(settings, "product", _PRODUCTS, products), cells)
     model = _made(_maker(settings, "model", _MODELS, models), cells)
     if cells:
-        raise ValueError(f"{check.source.name}: no argument takes {', '.join(sorted(cells))}")
+        raise ValueError(f"{check.source.name}: no argument is named {', '.join(sorted(cells))}")
     method = _method(check.method) if check.method else None
     return product.canonical, model, select_method(product, model, method, key=key)
 
@@ -142,16 +142,16 @@ def _maker(
 
 
 def _made(maker: Callable[..., Any], cells: dict[str, str]) -> Any:
-    """Return the result of a maker; it takes from `cells` those that it has arguments for, and removes them."""
+    """Return the result of a maker, whose arguments are removed from `cells`."""
     arguments = inspect.signature(maker).parameters
     return maker(**{name: value_of(cells.pop(name)) for name in arguments if name in cells})
 
 
 def value_of(text: str) -> Any:
-    """Return the value that a word of a row means.
+    """Return the value of a cell.
 
     Args:
-        text: A number; numbers with commas between; `first:last:count`, for equally spaced numbers; or a word.
+        text: A number; numbers separated by commas; `first:last:count` for equally spaced numbers; or a word.
 
     Returns:
         A number, an array, or the word.

@@ -338,7 +338,7 @@ def test_quotes_move_together_or_not_at_all(client):
         ("[]", "a move is an object"),
         ('{"quotes": {}}', "a move is an object"),
         ('{"quotes": {"EQUITY/PRICE/DAX": 1}, "more": 1}', "a move is an object"),
-        ('{"quotes": {"EQUITY/PRICE/DAX": 1, "EQUITY/PRICE/DAX": 2}}', "stands twice"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": 1, "EQUITY/PRICE/DAX": 2}}', "appears twice"),
         ('{"quotes": {"EQUITY/PRICE/DAX": NaN}}', "is not a finite number"),
         ('{"quotes": {"EQUITY/PRICE/DAX": "4500"}}', "is not a number"),
         ('{"quotes": {"EQUITY/PRICE/DAX": true}}', "is not a number"),

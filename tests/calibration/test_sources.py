@@ -237,7 +237,7 @@ def refusal(tmp_path, header=HEADER, rows=PLAIN, **columns) -> str | None:
         ({"expiry": lambda t: "90" if t == "0.25" else "180"}, ":2: column 'expiry': 90 is larger than 30"),
         ({"expiry": lambda t: "7" if t == "0.25" else "14"}, ":2: column 'expiry': expiries of 7 to 14 look"),
         ({"expiry": lambda t: "1" if t == "0.25" else "2"}, None),
-        ({"strike": {1: "4000"}}, ":3: the quote of expiry 0.25 at strike 4000 stands twice; keep one"),
+        ({"strike": {1: "4000"}}, ":3: the quote of expiry 0.25 at strike 4000 appears twice; keep one"),
         ({"strike": lambda k: f"{float(k) / 4468.17:.4f}"}, ":2: column 'strike': 0.8952 is far from the spot"),
         ({"strike": {2: "4.500"}}, ":4: column 'strike': 4.5 is far from the spot 4468.17"),
         ({"strike": {2: "4.500"}, "spot": lambda _: "4468"}, ":4: column 'strike': 4.500 may be 4.5 or 4,500"),

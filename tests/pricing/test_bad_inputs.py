@@ -399,7 +399,7 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
     [
         (NOTE, {"memory": "yes"}, "memory", "give a coupon_barrier"),
         (PHOENIX, {"missed": 0.1}, "missed", "give memory = yes"),
-        (SWAP, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give two at least"),
+        (SWAP, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give at least two"),
         (PHOENIX, {"coupon_barrier": 4500}, "coupon_barrier", "give one that is not above"),
         (PHOENIX, {"call_steps": "1|0.7"}, "coupon_barrier", "give one that is not above"),
         (PHOENIX, {"call_steps": "1"}, "call_steps", "as many call_steps as exercise_dates"),
@@ -429,7 +429,7 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
         (CLIQUET, {"local_floor": -1}, "local_floor", "give a return > -1"),
         (CLIQUET, {"local_floor": 0.1, "local_cap": 0.1}, "local_floor", "local_floor < local_cap"),
         (CLIQUET, {"floor": 1, "cap": 0}, "floor", "give a floor < cap"),
-        (CLIQUET, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give two at least"),
+        (CLIQUET, {"monitoring_dates": "2003-03-18"}, "monitoring_dates", "give at least two"),
         (SWAP, {"vol_strike": 20}, "vol_strike", "give a decimal"),
         (SWAP, {"measure": "skew"}, "measure", "variance, volatility"),
         (SWAP, {"annualization": 0}, "annualization", "give an annualization > 0"),
@@ -442,7 +442,7 @@ SPREAD = {"type": "spread", **_ON, "underlying": "DAX|SMI", "option": "call"}
         (AVERAGE, {"past_sum": -1, "num_past": 1}, "past_sum", "give a past_sum >= 0"),
         (AVERAGE, {"past_sum": 4400}, "num_past", "give it as num_past"),
         (AVERAGE, {"num_past": 1}, "past_sum", "give it as past_sum"),
-        (SPREAD, {"underlying": "DAX"}, "underlying", "give two equities or more"),
+        (SPREAD, {"underlying": "DAX"}, "underlying", "give two or more equities"),
         (SPREAD, {"weights": "1"}, "weights", "as many weights as equities"),
         (NOTE, {"coupons": "5|7.5"}, "coupons", "5 % is 0.05"),
         (PHOENIX, {"call_steps": "100|95"}, "call_steps", "such as 1, or 1000 for no redemption"),
@@ -472,18 +472,18 @@ UNREADABLE = {
 UNREADABLE_MARKETS = UNREADABLE | {
     "no JSON": (b'{\n"asof": 2002-07-05}', "is not JSON", 2),
     "a cut file": (MARKET[:300].encode(), "is not JSON", None),
-    "a list": (b"\n[1, 2]", "a market is not [1, 2]", None),
+    "a list": (b"\n[1, 2]", "[1, 2] is not a market", None),
     "no as-of date": (b'{"curves": {}}', "is missing", 1),
     "a bad as-of date": (b'{\n"asof": "5 July 2002"}', "not a date", 2),
-    "a key twice": (b'{"asof": 1,\n"curves": {"EUR": 1,\n "EUR": 2}}', "stands twice", 3),
+    "a key twice": (b'{"asof": 1,\n"curves": {"EUR": 1,\n "EUR": 2}}', "appears twice", 3),
     "deep nesting": (b"[" * 100_000, "is nested too deeply", None),
     "a long number": (b'{"asof": ' + b"1" * 5000 + b"}", "is not a date", 1),
 }
 UNREADABLE_BOOKS = UNREADABLE | {
     "semicolons": (HEADER.replace(",", ";").encode(), "separated by semicolons", 1),
     "tabs": (HEADER.replace(",", "\t").encode(), "separated by tabs", 1),
-    "no header": (EUROPEAN.encode(), "is no header", 1),
-    "a column twice": (f"{HEADER},strike".encode(), "'strike' stands twice", 1),
+    "no header": (EUROPEAN.encode(), "is not a header", 1),
+    "a column twice": (f"{HEADER},strike".encode(), "'strike' appears twice", 1),
     "commas only": (b",,,\n,,", "has no header", None),
 }
 
@@ -513,7 +513,7 @@ def test_an_unreadable_book_raises(case, tmp_path):
 
 
 def test_a_json_book_that_is_no_list_raises(tmp_path):
-    unreadable(Book.read, tmp_path / "t.json", b'{"id": 1}', "a book is not", None)
+    unreadable(Book.read, tmp_path / "t.json", b'{"id": 1}', "is not a book", None)
 
 
 @pytest.mark.parametrize("read", [Market.read, Book.read])

@@ -248,7 +248,7 @@ def test_scenarios_move_the_caplet_vols_and_vega_is_their_slope():
     np.testing.assert_allclose(both, 1e-5 * np.array(vegas), rtol=2e-3)
     texts = '{"scenarios": {"a": {"cap_vols": {"EUR": -0.5}}, "b": {"cap_vols": {"USD": 0.1}}}}'
     low, unknown = ScenarioSet.from_text(texts).checked(own).errors
-    assert "takes the least vol of caplets on EUR" in str(low)
+    assert "takes the smallest vol of caplets on EUR" in str(low)
     assert "'USD' is not a curve with caps of the market" in str(unknown)
 
 

@@ -90,7 +90,7 @@ def test_rows_have_the_rule_of_the_end_of_month():
         dt.date(2028, 8, 28),
     ]
     fra, odd = map(str, book.errors)
-    assert "an FRA has no days between" in fra and "end_of_month" in odd
+    assert "an FRA has no dates between" in fra and "end_of_month" in odd
 
 
 def test_the_last_day_of_a_month_is_kept_where_there_is_one():

@@ -204,10 +204,10 @@ def test_a_closed_form_that_does_not_hold_is_refused_by_name(product, model, rea
     [
         (lambda: Lookback(1.0, dates=[0.5, 0.9]), "must be the expiry"),
         (lambda: ForwardStart(1.0, 1.0, 0.5), "start must be before the expiry"),
-        (lambda: Cliquet([0.5]), "two at least"),
+        (lambda: Cliquet([0.5]), "at least two"),
         (lambda: Cliquet([0.5, 1.0], -1.0), "local_floor must be above -1"),
         (lambda: Cliquet([0.5, 1.0], 0.1, 0.05), "local_floor must be below local_cap"),
-        (lambda: VarianceSwap(0.2, 1.0, [1.0]), "two at least"),
+        (lambda: VarianceSwap(0.2, 1.0, [1.0]), "at least two"),
         (lambda: VarianceSwap(0.2, 1.0, [0.5, 0.9]), "must be the expiry"),
         (lambda: AverageStrike([1.0], past_sum=-1.0, num_past=1.0), "not below 0"),
         (lambda: VarianceSwap(-0.2, 1.0), r"strike must be a number in \[0, 5\]"),

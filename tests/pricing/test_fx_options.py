@@ -186,7 +186,7 @@ def test_the_market_models_keep_the_pairs_of_the_book(market, book):
         (
             {"spot": 1.2, "vols": {**DATES, **YEN, "butterflies_10": [0.01, 0.01]}},
             "GBPUSD.vols.risk_reversals_10",
-            "give both quotes of 10 delta",
+            "give both 10-delta quotes",
         ),
         (
             {"spot": 1.2, "vols": {**DATES, **YEN, "butterflies_25": [0.01]}},

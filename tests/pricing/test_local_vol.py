@@ -168,5 +168,5 @@ def test_the_sample_surface_has_arbitrages():
 
 
 def test_one_strike_is_refused():
-    with pytest.raises(ValueError, match="two strikes at least"):
+    with pytest.raises(ValueError, match="at least two strikes"):
         LocalVol(SPOT, 0.03, VolSurface([1.0], [100.0], [[0.2]]))

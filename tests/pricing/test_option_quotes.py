@@ -118,14 +118,14 @@ def test_prices_are_read_above_the_dividends():
 
 BAD = {
     "crossed": ({"bid": 0.22, "ask": 0.21}, "2.bid': is crossed: the bid is above the ask"),
-    "no bid": ({"bid": 0, "ask": 0.21}, "2.bid': a bid of 0 is none"),
+    "no bid": ({"bid": 0, "ask": 0.21}, "2.bid': a bid of 0 is not a quote"),
     "one side": ({"ask": 0.21}, "2.bid': is missing beside the ask"),
     "NaN": ({"bid": float("nan"), "ask": 0.21}, "2.bid': NaN is not a finite number"),
     "percent": ({"bid": 19, "ask": 0.21}, "2.bid': 19 is larger than 10"),
     "outside": ({"bid": 0.2, "ask": 0.21, "vol": 0.3}, "2.vol': is not between bid and ask"),
     "twice": (
         {"strike": 90, "vol": 0.2},
-        "2': the quote of expiry 0.49863 at strike 90 stands twice",
+        "2': the quote of expiry 0.49863 at strike 90 appears twice",
     ),
     "no place": ({"strike": None, "vol": 0.2}, "2.strike': a quote has a strike or a delta"),
     "two places": ({"delta": 0.25, "vol": 0.2}, "2.strike': a quote has a strike or a delta"),
@@ -133,14 +133,14 @@ BAD = {
     "far delta": ({"strike": None, "delta": 0.999, "vol": 0.2}, "2.delta': no strike has this"),
     "sign": (
         {"strike": None, "delta": 0.3, "vol": 0.2, "option": "put"},
-        "2.delta': has not the sign of its option",
+        "2.delta': does not have the sign of its option",
     ),
-    "mixed": ({"price": 3.0, "option": "call"}, "2': prices and vols stand in one list"),
+    "mixed": ({"price": 3.0, "option": "call"}, "2': the list mixes prices and vols"),
     "both": ({"price": 3.0, "vol": 0.2}, "2.price': has a vol and a price"),
     "past": ({"expiry": "2024-01-02", "vol": 0.2}, "2.expiry': 2024-01-02 is not after"),
     "no expiry": ({"expiry": None, "vol": 0.2}, "2': needs an expiry or days"),
     "weight": ({"vol": 0.2, "weight": -1}, "2.weight': -1 is not a number >= 0"),
-    "name": ({"volume": 0.2}, "2.volume': is not a field known here"),
+    "name": ({"volume": 0.2}, "2.volume': is not a known field"),
 }
 
 
@@ -163,7 +163,7 @@ def test_a_bad_price_is_left_out_by_name():
     for change, message in (
         ({"price": 0.5, "strike": 80}, "1.price': 0.5 is not between"),
         ({"option": None, "strike": 120}, "1.option': a price needs its option and strike"),
-        ({"price": 0}, "1.price': a quote of 0 is none"),
+        ({"price": 0}, "1.price': a price or vol of 0 is not a quote"),
     ):
         quote = {
             name: x for name, x in {**good, "option": "call", **change}.items() if x is not None
@@ -174,8 +174,8 @@ def test_a_bad_price_is_left_out_by_name():
 
 def test_an_equity_without_a_sound_quote_is_left_out():
     for quotes, message in (
-        ([], "no quote is sound"),
-        ([{"expiry": DAY, "strike": 90, "bid": 0.3, "ask": 0.2}], "no quote is sound"),
+        ([], "no quote is valid"),
+        ([{"expiry": DAY, "strike": 90, "bid": 0.3, "ask": 0.2}], "no quote is valid"),
         ([{"expiry": DAY, "strike": 90, "vol": 2.0}], "every vol is 2 or more"),
         ([{"expiry": DAY, "strike": 0.9, "vol": 0.2}], "the strikes are from 0.9"),
         (None, "give implied_vols, an object with expiries, strikes and vols_by_expiry, or"),
@@ -184,7 +184,7 @@ def test_an_equity_without_a_sound_quote_is_left_out():
         assert not market.equities and any(message in str(error) for error in market.errors)
     vols = {"days": [100], "strikes": [90], "vols_by_expiry": [[0.2]]}
     (error,) = Market.from_text(document(VOLS, implied_vols=vols)).errors
-    assert "option_quotes': stands beside implied_vols" in str(error)
+    assert "option_quotes': is given together with implied_vols" in str(error)
 
 
 def test_a_matrix_with_gaps_is_a_list():
@@ -259,7 +259,7 @@ def test_rows_of_a_surface_that_do_not_fit_are_refused():
             VolSurface([0.5, 1.0], rows, vols)
     with pytest.raises(ValueError, match="bids have shape"):
         VolSurface([0.5], [90.0, 100.0], [[0.2, 0.2]], bids=[[0.1]])
-    with pytest.raises(ValueError, match="the expiry 1 has one quote, and so no slope"):
+    with pytest.raises(ValueError, match="the expiry 1 has one quote and no slope"):
         LocalVol(100.0, 0.0, VolSurface([0.5, 1.0], rows, [[0.2, 0.2], [0.2, np.nan]]))
 
 

@@ -22,7 +22,7 @@ def test_only_regular_files_are_read(read, tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(UnreadableFile, match="is a pipe, a socket or a device") as caught:
             read(path)
-        assert "write what it gives to a file" in caught.value.error.remedy
+        assert "write its output to a file" in caught.value.error.remedy
 
 
 def test_no_more_is_read_than_the_bound(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_key_given_again_in_another_case_is_named():
     book = Book.from_text(f'[{row} "strike": 1,\n"Strike": 2}}]', "t.json")
     (error,) = book.errors
     assert (error.line, error.field, error.value) == (2, "strike", "2")
-    assert "'Strike' says the same as 'strike'" in error.message
+    assert "'Strike' means the same as 'strike'" in error.message
 
 
 def test_a_curve_of_swaptions_has_a_name_of_its_own():

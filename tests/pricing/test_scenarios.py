@@ -182,10 +182,10 @@ def test_a_set_has_its_grid_ladder_and_named_scenarios(market):
         ('{"rates": {"S": 0.1}}', "rates.S", "'S' is not a curve", "give all or one of C"),
         ('{"spots": -1}', "spots.all", "-1 is not a number > -1", "give a move > -1 and <= 10"),
         ('{"vols": "up"}', "vols", "'up' is not an object", "give an object in braces"),
-        ('{"vols": {"T": -0.3}}', "vols.T", "the least vol of T, 0.3, to 0", "above -0.3"),
+        ('{"vols": {"T": -0.3}}', "vols.T", "the smallest vol of T, 0.3, to 0", "above -0.3"),
         ('{"rates": {"C": 20}}', "rates.C", "20 is larger than 1", "1 % is 0.01"),
         ('{"swaption_vols": 0.1}', "swaption_vols", "has no swaption vols", "leave the move out"),
-        ('{"spot": 1}', "spot", "is not a field known here", "did you mean 'spots'?"),
+        ('{"spot": 1}', "spot", "is not a known field", "did you mean 'spots'?"),
         ("7", "", "7 is not an object", "give an object in braces"),
     ],
 )
@@ -210,17 +210,17 @@ def test_a_name_stands_for_one_scenario(name):
 def test_a_move_of_a_ladder_that_the_market_cannot_make_is_left_out(market):
     found = ScenarioSet.from_text('{"grid": {"vols": [-0.5, -0.01]}}').checked(market)
     assert found.vols == (-0.01, 0.0)
-    assert "field 'grid.vols': -0.5 takes the least vol of S" in str(found.errors[0])
+    assert "field 'grid.vols': -0.5 takes the smallest vol of S" in str(found.errors[0])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "a set of scenarios is not []"),
+        ("[]", "[] is not a set of scenarios"),
         ('{"grid": {"spots": [0.1, -0.1]}}', "-0.1 comes after 0.1; sort the moves"),
         ('{"rates": "low"}', "'rates': 'low' is not a number"),
         ('{"grids": 1}', "did you mean 'grid'?"),
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "appears twice"),
         (f'{{"rates": {[0.001 * i for i in range(60)]}}}', "there are 60 moves; give at most 40"),
     ],
 )

@@ -512,7 +512,7 @@ def test_a_level_far_from_the_spot_is_taken_where_it_is_likely_or_confirmed():
 
 
 def test_a_column_of_fixings_that_stands_twice_is_refused():
-    with pytest.raises(UnreadableFile, match="the column 'value' stands twice"):
+    with pytest.raises(UnreadableFile, match="the column 'value' appears twice"):
         Fixings.from_text("name,date,value,value\nS,2026-01-05,98,100\n")
 
 

@@ -137,13 +137,13 @@ REFUSED = [
         "Engine#195",
         "a range accrual on swap rates",
         lambda: errors_of_row(type="range_accrual"),
-        "is not a kind of trade known here",
+        "is not a known kind of trade",
     ),
     (
         "FinancePy#34",
         "a swap of one currency for another",
         lambda: errors_of_row(type="cross_currency_swap"),
-        "is not a kind of trade known here",
+        "is not a known kind of trade",
     ),
 ]
 

@@ -40,7 +40,7 @@ from tests.pricing.threads import (
 
 pytestmark = double
 
-_NO_KIND = "is not a kind of trade known here; "
+_NO_KIND = "is not a known kind of trade; "
 REFUSED = [
     (
         "QuantLib#525 Lean#8461",
@@ -206,7 +206,7 @@ REFUSED = [
         lambda: BlackScholes(
             [1.0] * 3, 0.0, 0.2, asset_correlation=[[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]]
         ),
-        "must be positive definite, its least eigenvalue is -0.8",
+        "must be positive definite, its smallest eigenvalue is -0.8",
     ),
     (
         "equinor/fmu-tools#1",

@@ -1,4 +1,4 @@
-"""The verb of counterparty adjustments: CVA, DVA and FVA with standard errors, and exposure profiles."""
+"""Valuation adjustments: CVA, DVA and FVA with standard errors, and exposure profiles."""
 
 from typing import Any, NamedTuple
 
@@ -31,21 +31,21 @@ CREDIT_CURVE = CreditCurve, "a curve, such as CreditCurve([5.0], [0.02])"
 
 
 class XVA(eqx.Module):
-    """The adjustments of a netting set, in currency of today, and its exposure over time.
+    """The valuation adjustments of a netting set, discounted to today, and its exposure over time.
 
-    With adjustments the set is worth value - total, total = cva - dva + fva.
+    The adjusted value of the set is value - total, with total = cva - dva + fva.
 
     Attributes:
         value: The value without adjustments.
         cva: The cost of the counterparty's default.
         dva: The benefit of our own default.
-        fva: The cost of borrowing what is not collateralized, less the gain of lending it.
-        total: cva - dva + fva, with a standard error of its own.
-        times: The dates of the profiles in years, the middles of equal intervals, of shape (dates,).
-        ee: The expected exposure E_t[(V - C)^+] in currency of each date, under the measure of the bond that
-            matures then; the discount factor times it is what a CVA integrates.
-        ene: The expected negative exposure E_t[(V - C)^-], not below 0.
-        pfe: The quantile of V - C on each date, under the same measure.
+        fva: The funding cost of borrowing uncollateralized amounts, less the gain from lending them.
+        total: cva - dva + fva, with its own standard error.
+        times: The dates of the profiles in years, the midpoints of equal intervals, of shape (dates,).
+        ee: The expected exposure E_t[(V - C)^+] in currency at each date, under the measure of the bond
+            maturing then; CVA integrates the discount factor times this.
+        ene: The expected negative exposure E_t[(V - C)^-], at least 0.
+        pfe: The potential future exposure: the quantile of V - C on each date, under the same measure.
     """
 
     value: Float[Array, ""]
@@ -59,15 +59,15 @@ class XVA(eqx.Module):
     pfe: Float[Array, " dates"]
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the exposures over time with two standard errors, as a matplotlib figure.
+        """Plot the exposures over time with two standard errors, as a matplotlib figure.
 
         Args:
-            axes: Axes of matplotlib to draw on; None makes a figure.
+            axes: Matplotlib axes; None to create a figure.
 
         Returns:
             The figure of the axes.
         """
-        import matplotlib.pyplot as plt  # takes long to import
+        import matplotlib.pyplot as plt  # slow to import
 
         if axes is None:
             _, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
@@ -108,47 +108,47 @@ def xva(
     block: int = 2048,
     sampler: AbstractSampler = IN_PAIRS,
 ) -> XVA:
-    """Value the adjustments of a netting set for default, funding and collateral.
+    """Compute the valuation adjustments of a netting set for default, funding and collateral.
 
-    The adjustment U of a set worth V, C of it collateralized, solves, over the numeraire,
+    The adjustment U of a set with value V and collateral C solves, divided by the numeraire,
 
         -dU = [a e^+ - b e^- - (1 - k)(h_c + h_b) U] dt - Z dW,  U_T = 0,  e = V - C - k U,
 
-    a = (1 - R_c) h_c + s_b, b = (1 - R_b) h_b + s_l, h the intensities of counterparty and bank, s the
-    spreads of borrowing and lending. Claims are settled on V ("clean", k = 0: U is an integral of expected
-    exposures until the first default) or on the value with adjustments ("risky", k = 1: a nonlinear equation).
+    a = (1 - R_c) h_c + s_b, b = (1 - R_b) h_b + s_l, with h the default intensities of counterparty and bank,
+    and s the borrowing and lending spreads. Claims are settled on V ("clean", k = 0: U is an integral of
+    expected exposures until the first default) or on the adjusted value ("risky", k = 1: a nonlinear equation).
     Burgard and Kjaer, Journal of Credit Risk 7 (2011); Crepey, Mathematical Finance 25 (2015); Brigo, Morini
     and Pallavicini (2013); Gnoatto, Picarelli and Reisinger, Deep xVA solver (2023).
 
-    The risky value needs no nested paths: where the sign of e is known, U_0 = E[int exp(-int g) g (V - C) dt],
-    g = a or b by that sign. The sign comes from a backward regression on separate paths. U is stationary in it
-    (for a >= b it is the largest over all rules), so an error of the regression enters by its square, and
-    derivatives hold the rule.
+    The risky value needs no nested paths: given the sign of e, U_0 = E[int exp(-int g) g (V - C) dt], with g =
+    a or b by that sign. The sign comes from a backward regression on separate paths. U is stationary in it (for
+    a >= b it is the maximum over all rules), so an error of the regression has a second-order effect, and
+    derivatives keep the rule fixed.
 
-    Derivatives are unbiased but for a window of a quarter of a standard deviation around each decision to
-    exercise: an exposure jumps there, and its part is that of the paths in the window.
+    Derivatives are unbiased except for a smoothing window of a quarter of a standard deviation around each
+    exercise decision, where the exposure jumps: its effect is estimated from the paths in the window.
 
     Args:
         netting_set: The trades and their collateral.
         model: The joint model of rates and equities.
-        counterparty: The default intensities and the recovery of the other party.
-        own: Ours; None: we never default.
+        counterparty: The default intensities and recovery of the other party.
+        own: The intensities and recovery of our own party; None if we never default.
         key: The seed of the paths.
         close_out: "clean" or "risky".
-        borrowing_spread: s_b per year, on what is owed to us and not collateralized.
-        lending_spread: s_l per year, on what we owe.
-        num_dates: The number of equal intervals to the last payment; exposures are taken at their middles.
+        borrowing_spread: s_b per year, on uncollateralized amounts owed to us.
+        lending_spread: s_l per year, on uncollateralized amounts that we owe.
+        num_dates: The number of equal intervals to the last payment; exposures are taken at their midpoints.
         num_paths: The number of paths.
-        num_fit_paths: The number of paths of the regression of a risky close-out.
+        num_fit_paths: The number of paths of the regression for a risky close-out.
         quantile: The level of the PFE, between 0 and 1.
-        block: The number of paths that are simulated at once.
+        block: The number of paths simulated at once.
         sampler: The sampler of the random numbers.
 
     Returns:
         The adjustments with standard errors, and the exposures.
 
     Raises:
-        ValueError: A number is out of its range, an asset is not in the model, or trades are traced.
+        ValueError: A number is out of range, an asset is not in the model, or trades are traced.
 
     Examples:
         >>> import jax
@@ -192,7 +192,7 @@ def xva(
 
 
 class _Run(NamedTuple):
-    """Options that decide on the program. middles: the indices of the profile's dates among all."""
+    """The static options of the program. middles: the indices of the profile's dates among all."""
 
     is_risky: bool
     num_paths: int
@@ -259,7 +259,7 @@ def _estimate(samples: Float[Array, "samples ..."]) -> Estimate:
 def _quantile(
     value: Float[Array, " paths"], deflator: Float[Array, " paths"], level: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Return the quantile of value / deflator under the measure of the bond that matures then."""
+    """Return the quantile of value / deflator under the measure of the bond maturing then."""
     amounts = value / deflator
     order = jnp.argsort(jax.lax.stop_gradient(amounts))
     share = jnp.cumsum(deflator[order])

@@ -1,4 +1,4 @@
-"""Costs of a close-out along paths, and the sign of the claim where it has a risky value."""
+"""Close-out costs along paths, and the sign of the claim for a risky close-out."""
 
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from ...regression.solve import least_squares
 from .credit_curve import CreditCurve
 from .exposure_paths import Exposure
 
-_DEGREES = (4, 4, 3, 2)  # of the polynomials of the state, by factors; 2 for more
+_DEGREES = (4, 4, 3, 2)  # degrees of the polynomials of the state by number of factors; 2 for more
 
 
 class Weights(NamedTuple):
-    """Of each interval, (dates,): of e^+ (cva, borrowing) and of e^- (dva, lending).
+    """The weights of each interval, (dates,), for e^+ (cva, borrowing) and e^- (dva, lending).
 
-    carry: 1 if claims are settled on the risky value, so that e has the adjustment taken off, else 0.
+    carry: 1 if claims are settled on the risky value, so that the adjustment is subtracted from e, else 0.
     """
 
     cva: Array
@@ -39,8 +39,8 @@ def weights_of(
 ) -> Weights:
     """Return the weights of exposures, from integrals of intensities and spreads over each interval.
 
-    Within an interval intensities are taken as constant. clean: survival at its start times the mean of
-    survival over it; risky: (1 - exp(-A)) / A of what the side of e costs, A.
+    Intensities are constant within an interval. clean: survival to its start times mean survival over it;
+    risky: (1 - exp(-A)) / A with A the cost rate for the sign of e.
     """
     borrowed, lent = (spread * jnp.diff(edges) for spread in spreads)
     before, risk = jnp.zeros_like(edges), []
@@ -60,7 +60,7 @@ def weights_of(
 def cost_samples(
     seen: Exposure, level: Float[Array, "dates paths"] | None, weights: Weights
 ) -> Float[Array, "paths parts"]:
-    """Return samples of cva, borrowing, dva and lending; level: of V - C, above which e is positive."""
+    """Return samples of cva, borrowing, dva and lending; level: that of V - C above which e is positive."""
     level = jnp.zeros_like(seen.value) if level is None else level
 
     def back(later, here):
@@ -83,7 +83,7 @@ def cost_samples(
 
 
 class Rule(NamedTuple):
-    """The fitted level of each date: the mean of the adjustments that come later, given the state and V - C."""
+    """The fitted level of each date: the mean of later adjustments, given the state and V - C."""
 
     states: Standardizer
     unit: Array
@@ -102,7 +102,7 @@ class Rule(NamedTuple):
 
 
 def fitted_rule(seen: Exposure, weights: Weights) -> Rule:
-    """Return the rule, stacked over dates, fitted backward as Longstaff and Schwartz (2001) do."""
+    """Return the rule, stacked over dates, fitted backward like Longstaff and Schwartz (2001)."""
 
     def back(later, here):
         seen, weight = here

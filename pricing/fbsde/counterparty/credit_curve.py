@@ -1,4 +1,4 @@
-"""Default intensities of one party, given or bootstrapped from spreads of credit default swaps."""
+"""Default intensities of one party, given or bootstrapped from CDS spreads."""
 
 import equinox as eqx
 import jax
@@ -19,15 +19,15 @@ _PERIODS_A_YEAR = 4
 class CreditCurve(eqx.Module):
     """Piecewise constant default intensities of one party, and its recovery.
 
-    The chance to survive until t is exp(-int_0^t h(s) ds), h constant up to each time, and after the last one.
+    The survival probability to t is exp(-int_0^t h(s) ds), with h piecewise constant, also after the last time.
 
     Attributes:
         times: The ends of the pieces in years, above 0, strictly increasing, of shape (pillars,).
-        hazard_rates: h per year, not below 0, of shape (pillars,).
-        recovery: The share of a claim that is paid after a default, in [0, 1].
+        hazard_rates: h per year, at least 0, of shape (pillars,).
+        recovery: The fraction of a claim that is recovered after a default, in [0, 1].
 
     Raises:
-        ValueError: The shapes do not fit, the times do not increase, or a number is out of its range.
+        ValueError: The shapes do not match, the times do not increase, or a number is out of range.
 
     Examples:
         >>> from pricing.fbsde import CreditCurve
@@ -48,7 +48,7 @@ class CreditCurve(eqx.Module):
         return _cumulative(self.times, self.hazard_rates, jnp.asarray(t, self.hazard_rates.dtype))
 
     def survival(self, t: Number) -> Float[Array, "..."]:
-        """Return the chance of no default until `t` (years), of the shape of `t`."""
+        """Return the survival probability to `t` (years), of the shape of `t`."""
         return jnp.exp(-self.cumulative_hazard(t))
 
     @classmethod
@@ -58,8 +58,8 @@ class CreditCurve(eqx.Module):
         """Return the curve that reprices credit default swaps, differentiable in spreads, rates and recovery.
 
         (1 - R) sum_j P(m_j) (S_{j-1} - S_j) = s sum_j (t_j - t_{j-1}) P(t_j) (S_{j-1} + S_j) / 2 over quarters
-        up to each maturity, m_j the middle of a quarter (O'Kane and Turnbull 2003). Derivatives are those of
-        the root (implicit function theorem).
+        up to each maturity, with m_j the midpoint of a quarter (O'Kane and Turnbull 2003). Derivatives are
+        those of the root (implicit function theorem).
 
         Args:
             times: The maturities in years, increasing.
@@ -68,16 +68,16 @@ class CreditCurve(eqx.Module):
             recovery: R.
 
         Raises:
-            ValueError: The spreads fall so fast that an intensity would be below 0.
+            ValueError: The spreads decrease so fast that an intensity would be negative.
         """
         flat = cls(times, spreads, recovery)  # checks the numbers
         if is_traced(times):
             raise ValueError(
-                "the times are traced, and they decide on the program: close over them"
+                "the times are traced, but the program depends on them: close over them"
             )
         if not is_traced(flat.recovery) and np.asarray(flat.recovery) == 1.0:
             raise ValueError(
-                "recovery is 1, so that spreads say nothing of defaults: give one below 1"
+                "recovery is 1, so that spreads do not determine intensities: give one below 1"
             )
         discount = (
             curve.discount
@@ -96,14 +96,15 @@ class CreditCurve(eqx.Module):
         if not is_traced(rates) and np.any(np.asarray(rates) < 0.0):
             low = int(np.argmin(np.asarray(rates)))
             raise ValueError(
-                f"the spreads {np.asarray(flat.hazard_rates)} ask for an intensity of {rates[low]:g} up to "
+                f"the spreads {np.asarray(flat.hazard_rates)} imply an intensity of "
+                f"{rates[low]:g} up to "
                 f"{flat.times[low]:g} years: correct the spread there, or the one before it"
             )
         return cls(flat.times, rates, flat.recovery)
 
 
 def _misses_of(quoted: CreditCurve, ends: np.ndarray, discount):
-    """Return hazard rates -> protection less premium of each swap; quoted: its rates are the spreads."""
+    """Return the function hazard rates -> protection less premium of each swap; quoted: holds the spreads."""
     quarters = np.arange(1, np.ceil(_PERIODS_A_YEAR * ends[-1]) + 1) / _PERIODS_A_YEAR
     t = np.unique(np.round(np.concatenate([[0.0], quarters[quarters < ends[-1]], ends]), 9))
     due = jnp.asarray(t[None, 1:] <= ends[:, None] + 1e-9, quoted.times.dtype)
@@ -120,7 +121,7 @@ def _misses_of(quoted: CreditCurve, ends: np.ndarray, discount):
 
 
 def _cumulative(times: Array, rates: Array, t: Array) -> Array:
-    """Return the integrals of rates that are constant up to each time, and after the last one."""
+    """Return the integrals of piecewise constant rates, also after the last time."""
     begins = jnp.concatenate([jnp.zeros_like(times[:1]), times[:-1]])
     ends = times.at[-1].set(jnp.inf)
     begins, ends = (jnp.expand_dims(x, tuple(range(t.ndim))) for x in (begins, ends))

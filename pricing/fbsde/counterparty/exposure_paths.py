@@ -16,18 +16,18 @@ from .joint_model import JointModel
 from .netting_set import Flows
 from .value_tables import POINTS, REACH, value_tables
 
-_WINDOW = 0.25  # of a decision's gain, in its standard deviations: paths within it see where the decision moves
+_WINDOW = 0.25  # half-width for smoothing a decision, in standard deviations of its gain
 
 Paths = Float[Array, " paths"]
 State = Float[Array, "factors paths"]
 
 
 class Exposure(NamedTuple):
-    """The exposures of one date, of shape (dates, paths) if stacked. Values are over the numeraire.
+    """The exposures of one date, of shape (dates, paths) if stacked. Values are divided by the numeraire.
 
     value: after collateral; deflator: 1 over the numeraire; state: of the model, (dates, factors, paths); gain,
-        loss: zeros whose derivatives are those of value^+ and value^- that come from decisions to exercise that
-        change; neither is in the derivative of `value`.
+        loss: zeros whose derivatives are those of value^+ and value^- from changing exercise decisions; neither
+        is in the derivative of `value`.
     """
 
     value: Paths
@@ -38,7 +38,7 @@ class Exposure(NamedTuple):
 
 
 class ExposurePaths(eqx.Module):
-    """The functions of the state by which a netting set is valued, at each date of a list."""
+    """The functions of the state that value a netting set at each of a list of dates."""
 
     rates: HullWhite
     dates: "_Date"
@@ -61,7 +61,7 @@ class ExposurePaths(eqx.Module):
         may_exercise: Bool[Array, "dates options"],
         threshold: Array,
     ) -> "ExposurePaths":
-        """Return them for these cash flows; times: of all decisions and others, years, increasing."""
+        """Return them for given cash flows; times: decision and other dates in years, increasing."""
         real = lambda values: jnp.asarray(values, model.rates.vol.dtype)
         t, pays_at, until, expiries, strikes, sides, quantities, units = map(
             real,
@@ -104,7 +104,7 @@ class ExposurePaths(eqx.Module):
         return cls(rates, dates, threshold, quantities, units, *claims, value)
 
     def simulate(self, noise: Float[Array, "dates factors paths"]) -> Exposure:
-        """Return the exposures on all dates along paths of these standard normals."""
+        """Return the exposures on all dates along paths from standard normals."""
         paths = noise.shape[-1]
         options = self.quantities.size
         none = jnp.zeros((options, paths), noise.dtype)
@@ -144,20 +144,20 @@ class ExposurePaths(eqx.Module):
         return (state, exercised, moved), found
 
     def _kept(self, value: Array, deflator: Array) -> Array:
-        """Return the value less its collateral; an infinite threshold leaves it as it is."""
+        """Return the value less its collateral, unchanged for an infinite threshold."""
         is_finite = jnp.isfinite(self.threshold)
         most = jnp.where(is_finite, self.threshold, 0.0) * deflator
         return jnp.where(is_finite, clipped(value, -most, most), value)
 
     def _of_rates(self, date: "_Date", x: Paths) -> tuple[Paths, Array, Array]:
-        """Return the swaps' value, of each right's swap, and of each right that is kept."""
+        """Return the values of the swaps, of each right's swap, and of each right if it is kept."""
         at = clipped(x / (REACH * date.std), -1.0, 1.0)
         values = date.tables.T @ polynomials(at, POINTS)
         options = self.quantities.size
         return values[0], values[1 : 1 + options], values[1 + options :]
 
     def _of_equities(self, date: "_Date", state: State) -> Paths:
-        """Return the value of the equity options, Black's of forward and strike over the numeraire."""
+        """Return the value of the equity options, by Black's formula, divided by the numeraire."""
         if not self.units.size:
             return jnp.zeros_like(state[0])
         column = lambda values: values[:, None]
@@ -173,9 +173,9 @@ class ExposurePaths(eqx.Module):
 class _Date(NamedTuple):
     """One date, or all of them stacked.
 
-    tables: coefficients of Chebyshev polynomials, (points, 1 + 2 options); spread: of the gain of exercising;
-    may: whether a right may be exercised; factor: of the step's covariance; variance: of the state; left: of
-    the log of each claim's forward from here on; lives: whether a claim is still to end.
+    tables: coefficients of Chebyshev polynomials, (points, 1 + 2 options); spread: that of the exercise gain;
+    may: whether a right may be exercised; factor: that of the step's covariance; variance: that of the state;
+    left: the remaining variance of each claim's log forward; lives: whether a claim is still alive.
     """
 
     t: Array
@@ -192,7 +192,7 @@ class _Date(NamedTuple):
 def _spread(
     tables: Float[Array, "dates points columns"], options: int
 ) -> Float[Array, "dates options"]:
-    """Return the standard deviation of each gain of exercising, by its values near the mean state."""
+    """Return the standard deviation of each exercise gain, from its values near the mean state."""
     gain = tables[:, :, 1 : 1 + options] - tables[:, :, 1 + options :]
     middle, off = POINTS // 2, POINTS // 10
     apart = REACH * (
@@ -202,7 +202,7 @@ def _spread(
 
 
 def _window(gain: Array, spread: Array) -> Array:
-    """Return weights of integral 1 in the gain, on a window around 0."""
+    """Return weights with integral 1 over the gain, on a window around 0."""
     width = _WINDOW * divisor(spread)
     near = jnp.maximum(1.0 - jnp.abs(gain) / width, 0.0) / width
     return jax.lax.stop_gradient(near)

@@ -1,4 +1,4 @@
-"""Rates under Hull-White and equities under Black-Scholes, correlated, as one Gaussian state."""
+"""Correlated Hull-White rates and Black-Scholes equities as one Gaussian state."""
 
 from typing import Any, NamedTuple
 
@@ -13,14 +13,14 @@ from ...fields import Numeric, is_traced, real
 from ...models import BlackScholes, HullWhite
 from ...models.black_scholes import ImpliedVols
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # on a step they are exact to rounding
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # exact to rounding over a step
 
 
 class Step(NamedTuple):
     """Integrals over each step, of shape (steps,), or (steps, assets) for `variance`.
 
-    With x the state of rates, dx = alpha dW, and H the slope of a bond: of alpha, alpha^2, H alpha, H alpha^2
-    and H^2 alpha^2; `variance` is that of the log-spots.
+    With x the state of rates, dx = alpha dW, and H the slope of a bond, the integrands are alpha, alpha^2, H
+    alpha, H alpha^2 and H^2 alpha^2; `variance` is that of the log-spots.
     """
 
     length: Array
@@ -39,18 +39,18 @@ class JointModel(eqx.Module):
 
         S_i(t) / N(t) = P(0, t) F_i(t) exp(y_i - Var(y_i) / 2),   dy_i = sigma_i dW_i - H(t) dx.
 
-    Brigo and Mercurio, Interest Rate Models (2006), appendix B. sigma_i is the vol of the spot: rates add to
-    the variance of a forward. Each forward is that of the equity's own rate and dividend yield. The difference
-    between that rate and the curve is a cost of carry.
+    Brigo and Mercurio, Interest Rate Models (2006), appendix B. sigma_i is the vol of the spot; stochastic
+    rates add to the variance of a forward. Each forward uses the rate and dividend yield of the equity. The
+    difference between that rate and the curve is a cost of carry.
 
     Attributes:
         rates: The model of rates, `HullWhite`.
-        equities: `BlackScholes` of one asset or several, without a smile; None for a set of rates alone.
+        equities: `BlackScholes` of one or several assets, without a smile; None for rates only.
         rate_correlation: The correlations of each asset's spot with the short rate, of shape (assets,).
 
     Raises:
-        TypeError: A model is of another kind.
-        ValueError: The vol is a surface, or the correlations are not those of any variables.
+        TypeError: A model has another type.
+        ValueError: The vol is a surface, or the correlations are not positive semidefinite.
 
     Examples:
         >>> from pricing import BlackScholes, HullWhite
@@ -72,8 +72,8 @@ class JointModel(eqx.Module):
         check_kind("equities", self.equities, BlackScholes, "BlackScholes(...), or None")
         if isinstance(self.equities.vol, ImpliedVols):
             raise ValueError(
-                "equities has a surface of vols, which has no one law of the spot: give a number, one for each "
-                "asset, or a VolCurve"
+                "equities has a vol surface, which does not define one process: give a number, "
+                "one for each asset, or a VolCurve"
             )
         given = self.correlation
         if given.shape[0] != self.num_assets + 1:
@@ -83,8 +83,8 @@ class JointModel(eqx.Module):
             )
         if not is_traced(given) and np.linalg.eigvalsh(np.asarray(given))[0] <= 0.0:
             raise ValueError(
-                f"rate_correlation {self.rate_correlation} and the assets' correlations are those of no "
-                "variables: give numbers nearer to 0"
+                f"rate_correlation {self.rate_correlation} and the assets' correlations are not a "
+                f"correlation matrix: give numbers closer to 0"
             )
 
     @property
@@ -94,7 +94,7 @@ class JointModel(eqx.Module):
 
     @property
     def correlation(self) -> Float[Array, "factors factors"]:
-        """The correlations of the short rate, first, and the assets."""
+        """The correlations of the short rate (first) and the assets."""
         of_assets: Any = None if self.equities is None else self.equities.asset_correlation
         dtype = self.rates.vol.dtype
         if of_assets is None:
@@ -153,7 +153,7 @@ class JointModel(eqx.Module):
     def forward_variances(
         self, step: Step, slopes: Float[Array, " options"], assets: Int[Array, " options"]
     ) -> Float[Array, "dates options"]:
-        """Return the variance of the log of each option's forward over each step; slopes: H(expiry)."""
+        """Return the variance of each option's log forward over each step; slopes: H(expiry)."""
         column = lambda values: values[:, None]
         vol = self._vols(step)[:, assets]
         with_rate = self.correlation[:1, 1:][:, assets] * vol

@@ -1,4 +1,4 @@
-"""The trades that are netted against one party, and their cash flows on shared dates."""
+"""Netting sets: trades netted against one party, and their cash flows on shared dates."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
@@ -20,19 +20,19 @@ from ...products import (
     Swaption,
 )
 
-_DIGITS = 6  # of years: times that are equal to half a minute are one date
-_SAME_DAY = 1e-4  # years, as `SwapEntry.payments` has it
+_DIGITS = 6  # decimals of years: times within half a minute are one date
+_SAME_DAY = 1e-4  # years, as in `SwapEntry.payments`
 
 _KINDS = Swap, Swaption, BermudanSwaption, European
 
-Numbers = Any  # arrays of NumPy; within a program, of JAX
+Numbers = Any  # NumPy arrays, or JAX arrays within a program
 
 
 class Grid(NamedTuple):
-    """Equal intervals between `edges`, (intervals + 1,), and the dates of a path: middles and decisions.
+    """Equal intervals between `edges`, (intervals + 1,), and the dates of a path: midpoints and decisions.
 
-    times: (dates,), years; middles: the intervals' middles among them, (intervals,); may_exercise: of each
-        right at each time, (dates, options).
+    times: (dates,), years; middles: the indices of the intervals' midpoints, (intervals,); may_exercise: for
+        each right at each time, (dates, options).
     """
 
     edges: Numbers
@@ -42,12 +42,11 @@ class Grid(NamedTuple):
 
 
 class Flows(NamedTuple):
-    """The contracts as arrays: J dates of payment, O rights to enter a swap, E equity options.
+    """The contracts as arrays: J payment dates, O rights to enter a swap, E equity options.
 
-    pays_at: [J]; until: [J], the same time, but for the floating leg's 1, which is received when the swap is
-        entered and is its value until the last payment; swaps: [J], of all swaps; options: [J, O], of one
-        right's swap; exercise: [O] lists of times; quantities: [O]. strikes, expiries, sides, assets, units:
-        [E].
+    pays_at: [J]; until: [J], the same time, except for the floating leg's 1, which is received when the swap is
+        entered and is its value until the last payment; swaps: [J], all swaps; options: [J, O], each right's
+        swap; exercise: [O] lists of times; quantities: [O]. strikes, expiries, sides, assets, units: [E].
     """
 
     pays_at: Numbers
@@ -85,24 +84,24 @@ def _as_tuple(trades: Sequence[Any]) -> tuple[Any, ...]:
 class NettingSet(eqx.Module):
     """Trades with one party whose values are netted when it defaults, and their collateral.
 
-    Swaps, swaptions and Bermudan swaptions, which are entered when they are exercised, and European options on
-    the assets of a `JointModel`. The holder of a right is the one whose quantity is positive. A swap's floating
-    leg pays interest as it accrues: it is worth 1 - P(t, last payment) from the start on.
+    The trades are swaps, swaptions and Bermudan swaptions (physically settled), and European options on the
+    assets of a `JointModel`. We hold a right if its quantity is positive. A swap's floating leg pays interest
+    as it accrues: it is worth 1 - P(t, last payment) after the start.
 
-    Collateral C(V) is posted by either side above a threshold, without delay: what remains of a value V is
+    Either side posts collateral C(V) above a threshold, without delay. The uncollateralized part of V is
     V - C = min(max(V, -threshold), threshold).
 
     Attributes:
         trades: Single contracts: `Swap`, `Swaption`, `BermudanSwaption` or `European`.
-        quantities: The number held of each, negative if it is owed, of shape (trades,); 1 by default.
-        assets: For each trade the index of its asset in the model, read for `European` alone; 0 by default.
+        quantities: The number of each trade, negative if short, of shape (trades,); 1 by default.
+        assets: The index of each trade's asset in the model, used only for `European`; 0 by default.
         threshold: The value in currency up to which no collateral is posted; 0 for full collateral, infinity
             for none.
 
     Raises:
-        TypeError: A trade is of another kind.
-        ValueError: There is no trade, a trade is a batch, the numbers are not one for each trade, or a swap
-            does not start with a whole period on the day of its exercise.
+        TypeError: A trade has another type.
+        ValueError: There is no trade, a trade is a batch, there is not one number for each trade, or a swap
+            does not start with a full period on its exercise date.
 
     Examples:
         >>> from pricing import Swap, Swaption
@@ -139,8 +138,8 @@ class NettingSet(eqx.Module):
             later = ("start", "starts", "accrued") if isinstance(trade, SwapOption) else ()
             if any(getattr(trade, name, None) is not None for name in later):
                 raise ValueError(
-                    f"trade {place + 1} has a swap that starts after its exercise, or within a period: give "
-                    "one that starts on the exercise date, with a whole period"
+                    f"trade {place + 1} has a swap that starts after its exercise, or within a "
+                    f"period: give one that starts on the exercise date with a full period"
                 )
             if not is_traced(trade) and trade.batch_shape:
                 raise ValueError(
@@ -152,14 +151,14 @@ class NettingSet(eqx.Module):
         """The cash flows as arrays.
 
         Raises:
-            ValueError: A number of a trade is traced: dates decide on the program.
+            ValueError: A number of a trade is traced: the program depends on its dates.
         """
         if is_traced((self.trades, self.quantities)):
             raise ValueError(
                 "the trades of a netting set are traced: close over the netting set, and differentiate in "
                 "models and curves"
             )
-        with jax.ensure_compile_time_eval():  # within `jax.jit`, too
+        with jax.ensure_compile_time_eval():  # also within `jax.jit`
             return self._flows()
 
     def _flows(self) -> Flows:
@@ -196,7 +195,7 @@ class NettingSet(eqx.Module):
 
 
 def _flows_of(trade: SwapEntry) -> dict[tuple[float, float], float]:
-    """Return (time, until when it counts) -> the amount of the swap that is entered."""
+    """Return (payment time, time until which it is valued) -> amount, for the entered swap."""
     entry = float(np.asarray(trade.entry_dates)[0])
     at_once = float(np.asarray(trade.sign) * np.asarray(trade.notional))
     times = np.asarray(trade.payment_dates, float)

@@ -1,4 +1,4 @@
-"""Values of rights to enter swaps as functions of the state of rates, at every date of a list."""
+"""Values of rights to enter swaps as functions of the rate state, at each of a list of dates."""
 
 import functools
 
@@ -11,11 +11,11 @@ from ...models import HullWhite
 from ...numerics import normal_law
 from ...numerics.chebyshev import chebyshev_points
 
-REACH = 5.0  # standard deviations of the state that paths read
-POINTS = 64  # Chebyshev points on them
-_NODES, _EDGE = 257, 7.0  # equally far apart, up to this number of standard deviations
+REACH = 5.0  # standard deviations of the state covered for paths
+POINTS = 64  # Chebyshev points on this range
+_NODES, _EDGE = 257, 7.0  # equally spaced nodes up to this number of standard deviations
 _GAP = 2.0 * _EDGE / (_NODES - 1)
-_FAR = 3.0  # gaps beyond which a B-spline's part has ended
+_FAR = 3.0  # gaps beyond which a B-spline's contribution is negligible
 
 Table = Float[Array, "dates points all"]
 
@@ -28,16 +28,16 @@ def value_tables(
     amounts: Float[Array, "payments columns"],
     may_exercise: Bool[Array, "dates options"],
 ) -> tuple[Table, Float[Array, " all"]]:
-    """Return deflated values on Chebyshev points of the state at each date, and today's.
+    """Return deflated values at Chebyshev points of the state for each date, and today's values.
 
-    Columns: all swaps; the swap of each right, as if it were entered; each right, after a decision not to
-    exercise it then. Points are REACH standard deviations of the state, times `chebyshev_points(POINTS)`.
+    Columns: all swaps; the swap of each right, if entered; each right, if not exercised on that date. Points
+    are `chebyshev_points(POINTS)` times REACH standard deviations of the state.
 
-    Backward from the last date, V_k(x) = max(swap_k(x), E[V_{k+1} | x]) on equal nodes, between which V_{k+1}
-    is a cubic spline. Its mean over a Gaussian step is known in closed form, however short the step is.
+    Backward from the last date, V_k(x) = max(swap_k(x), E[V_{k+1} | x]) on equally spaced nodes, between which
+    V_{k+1} is a cubic spline. Its mean over a Gaussian step of any length is known in closed form.
 
-    times: of all decisions and others, years, increasing; amounts: of all swaps first, then of each right's
-    swap, in currency, at `pays_at`, `until` then (`Flows`).
+    times: decision and other dates in years, increasing; amounts: those of all swaps first, then of each
+    right's swap, in currency, with `pays_at` and `until` as in `Flows`.
     """
     variance = rates.state_variance(times)
     std = jnp.sqrt(variance)
@@ -70,7 +70,7 @@ def value_tables(
 
 
 def _means(x: Float[Array, " points"], step: Array, std: Array) -> Float[Array, "points splines"]:
-    """Return E[B_j(x + step z)] of the cubic B-splines on the nodes of a state of that standard deviation.
+    """Return E[B_j(x + step z)] for the cubic B-splines on the nodes of a state with standard deviation `std`.
 
     B_j is a fourth difference of the cubes (d)_+^3 / 6, whose mean over d + s z is
     (d^3 + 3 d s^2) N(d / s) + (d^2 + 2 s^2) s n(d / s); nodes on the left of x take the cubes of -d.
@@ -85,7 +85,7 @@ def _means(x: Float[Array, " points"], step: Array, std: Array) -> Float[Array, 
 
 
 def _cube_mean(d: Array, s: Array) -> Array:
-    """Return E[(d + s z)_+^3], for d that are not far above 0."""
+    """Return E[(d + s z)_+^3], for d not far above 0."""
     d = jnp.minimum(d, _FAR)
     moves = s > 0.0
     safe = jnp.where(moves, s, 1.0)
@@ -103,7 +103,7 @@ def _fourth(cubes: Float[Array, "points knots"]) -> Float[Array, "points splines
 
 @functools.cache
 def _natural() -> np.ndarray:
-    """Return the matrix from values at the nodes to coefficients of B-splines, straight at both ends."""
+    """Return the matrix from values at the nodes to B-spline coefficients, linear at both ends."""
     rows = np.zeros((_NODES + 2, _NODES + 2))
     for i in range(_NODES):
         rows[i + 1, i : i + 3] = np.array([1.0, 4.0, 1.0]) / 6.0

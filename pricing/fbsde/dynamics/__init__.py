@@ -1,1 +1,1 @@
-"""Paths of an equation, the density of a step, values at the nodes of paths, and the form of a driver."""
+"""Paths of an equation, step densities, values along paths, and the form of a driver."""

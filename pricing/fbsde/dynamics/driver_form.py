@@ -1,10 +1,9 @@
 """The form of a driver, and the error bars that it allows.
 
-Is it affine, does it discount, read one contract alone, or Gamma's diagonal alone?
+The form is, for instance, affine, discounting, separate for each contract, or diagonal in Gamma.
 
-A driver is arbitrary code, so its form is tested at sample points: the dates and states of some paths, with
-random y, z and Gamma, of the payoff's size and down to a thousandth of it. Points where f is not finite do not
-count.
+A driver is arbitrary code, so its form is tested at sample points: dates and states of some paths, with random
+y, z and Gamma, between a thousandth and the full size of the payoff. Points where f is not finite are ignored.
 """
 
 import math
@@ -21,18 +20,18 @@ from ..problem import Problem, Real, State
 from .simulation import simulate
 
 _PATHS = 8
-_ROUNDING = 1e-4  # of f, in single precision
-_LEAST = 64.0  # multiples of a rounding error, of a derivative
-_SMALLEST = 1e-3  # of the payoff's size
+_ROUNDING = 1e-4  # rounding of f in single precision
+_LEAST = 64.0  # tolerance of a derivative, in rounding errors
+_SMALLEST = 1e-3  # relative to the payoff's size
 
-Deviation = tuple[Array, Array]  # of f from a form, and the scale of f: [kinds, ...]
+Deviation = tuple[Array, Array]  # deviation of f from a form, and the scale of f: [kinds, ...]
 
 
 class DriverForms(NamedTuple):
-    """The forms that a driver has.
+    """The forms of a driver.
 
-    is_affine: f is affine in y and z; discounts: f is -r(t, x) y with one rate for all contracts (both False
-    where f reads Gamma). is_of_each: f of each contract reads that contract's own y, z and Gamma alone.
+    is_affine: f is affine in y and z; discounts: f is -r(t, x) y with one rate for all contracts (both False if
+    f reads Gamma). is_of_each: f of each contract only depends on its own y, z and Gamma.
     """
 
     is_affine: bool
@@ -41,7 +40,7 @@ class DriverForms(NamedTuple):
 
 
 def driver_forms(problem: Problem, *names: str) -> DriverForms:
-    """Return the forms that a driver has at all sample points; if names are given, only these forms."""
+    """Return the forms of a driver at all sample points; only those named, if names are given."""
     tests: dict[str, Callable[..., Deviation]] = {}
     if not problem.reads_gamma:
         tests |= {"is_affine": _from_affine, "discounts": _from_discounting}
@@ -56,47 +55,48 @@ def driver_forms(problem: Problem, *names: str) -> DriverForms:
 
 
 def reads_diagonal(problem: Problem) -> bool:
-    """Return True if f reads nothing of Gamma but its diagonal."""
+    """Return True if f only reads the diagonal of Gamma."""
     small = _LEAST * jnp.finfo(problem.x0.dtype).eps
     return bool(_are_small(problem, (_from_diagonal,), jnp.asarray(small, problem.x0.dtype))[0])
 
 
 def no_certificate_reason(problem: Problem, forms: DriverForms) -> str | None:
-    """Return the reason for which the defects of an equation are not summed, in words; None if they are."""
+    """Return the reason why an equation has no certificate, in words; None if it has one."""
     if problem.reads_gamma and problem.contracts:
-        return "the driver reads Gamma: the errors of each contract need paths with a diffusion of their own"
+        return "the driver reads Gamma: the errors of each contract need paths with their own diffusion"
     if problem.reads_gamma and bool(problem.has_kink[1]):
         return "the driver reads Gamma, which has a kink at the first date: there are too few dates"
     if problem.switch is not None or not forms.is_of_each:
         return (
-            "a contract reads the values of others, by its driver or a switch: defects of such a system are "
-            "not summed"
+            "a contract depends on the values of others, through its driver or a switch: such "
+            "systems have no certificate"
         )
     return None
 
 
 def no_bounds_reason(problem: Problem, forms: DriverForms) -> str | None:
-    """Return the reason for which a value has no bounds, in words; None if it has."""
+    """Return the reason why a value has no bounds, in words; None if it has."""
     if problem.stopping_dates or problem.exercise_value is None:
-        return "bounds are of early exercise, on paths that are not stopped."
+        return "bounds need early exercise, and paths that are not stopped."
     if problem.jumps is not None or problem.reads_gamma:
         return (
-            "bounds are of diffusions whose driver discounts: this problem has jumps, or a driver that reads "
+            "bounds need a diffusion and a driver that discounts: this problem has jumps, or a "
+            "driver that reads "
             "Gamma; compare GridQuadrature and GradientRegression"
         )
     if not forms.discounts:
         return (
-            "bounds need a driver that discounts, f = -r(t, x) y: what a rule earns is no bound under "
-            "another."
+            "bounds need a driver that discounts, f = -r(t, x) y: otherwise the value of a rule "
+            "is not a bound."
         )
     return None
 
 
 class ErrorSources(NamedTuple):
-    """The errors of an equation's figures that can be known, and by which means.
+    """The available error estimates of an equation's figures.
 
-    has_defects: a certificate sums the defects; otherwise the figures are those of a grid; has_bound: an upper
-    bound limits the value of a right to exercise; needs_check: a second solution shows the rest.
+    has_defects: a certificate sums defects; otherwise figures come from a grid; has_bound: an upper bound
+    limits the value of a right to exercise; needs_check: a second solution reveals the remaining errors.
     """
 
     has_defects: bool
@@ -105,17 +105,18 @@ class ErrorSources(NamedTuple):
 
 
 def error_sources(problem: Problem, forms: DriverForms, max_grid_dimension: int) -> ErrorSources:
-    """Return the means by which the errors of an equation's figures are known.
+    """Return the available error estimates of an equation's figures.
 
     Raises:
-        TypeError: No defects are summed, and there are too many dimensions for a grid.
+        TypeError: There is no certificate, and there are too many dimensions for a grid.
     """
     has_bound = no_bounds_reason(problem, forms) is None
     reason = no_certificate_reason(problem, forms)
     if reason is not None and problem.dim > max_grid_dimension:
         raise TypeError(
-            f"{reason}; in more than {max_grid_dimension} dimensions nothing would show how far off a solution "
-            "is: name a solver, and compare solutions by other functions and on other dates"
+            f"{reason}; in more than {max_grid_dimension} dimensions the error of a solution "
+            f"cannot be estimated: name a solver, and compare solutions with other functions and "
+            f"on other dates"
         )
     has_defects = reason is None
     has_bound = has_defects and has_bound
@@ -139,7 +140,7 @@ def _from_discounting(f: Callable, x: State, y: Array, z: Array) -> Deviation:
 
 
 def _from_own_contract(f: Callable, x: State, *at: Array) -> Deviation:
-    """By derivatives along each of y, z and Gamma, and along multiples of it, another for each contract."""
+    """Test by derivatives along y, z and Gamma, and along multiples that differ by contract."""
     weights = 1.0 + jnp.arange(at[0].size, dtype=x.dtype) / at[0].size
 
     def along(place, direction):
@@ -163,7 +164,7 @@ def _from_diagonal(f: Callable, x: State, y: Array, z: Array, gamma: Array) -> D
 def _are_small(
     problem: Problem, tests: tuple[Callable[..., Deviation], ...], share: Real
 ) -> tuple[Bool[Array, ""], ...]:
-    """Return for each form whether the deviation of f is below a fraction of f, at every point."""
+    """Return for each form whether the deviation is below a fraction of f at every point."""
     paths, numbers = jax.random.split(jax.random.key(0))
     states = jnp.swapaxes(simulate(problem, _PATHS, key=paths).states, 0, 1)[:, :-1]  # by path
     count, dim = math.prod(problem.contracts), problem.dim

@@ -1,4 +1,4 @@
-"""Lower bound of the value of waiting: exercise that pays no more is never optimal, whatever a fit gives."""
+"""Lower bounds of the continuation value, below which exercise is never optimal."""
 
 import jax
 import jax.numpy as jnp
@@ -9,21 +9,21 @@ from ...sampling import normals
 from ..problem import Problem
 
 _PATHS = 128
-_WIDEST = 3.0  # multiples of the noise: paths reach into the tails
-_EVERY = 16  # of these paths the driver is looked at
+_WIDEST = 3.0  # largest multiple of the noise, so that paths reach into the tails
+_EVERY = 16  # the driver is checked on one in so many of these paths
 
 
 def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
     """Return a lower bound of each contract's value before the last date.
 
-    A constant c is such a number if the terminal and the stopped value are at least c, and f(t, x, c, 0) >= 0:
-    then c is a subsolution, and solutions are in the order of their terminal values (comparison theorem,
-    Pardoux, Peng (1990)). It is 0 for an option with a payoff of 0 or more, so that a regression whose fit is
-    below zero far out of the money exercises nothing there. Minus infinity where no such number is known: the
-    holder of a contract that may cost money also exercises at a payment below zero.
+    A constant c is a lower bound if the terminal and stopped values are at least c and f(t, x, c, 0) >= 0: then
+    c is a subsolution (comparison theorem, Pardoux, Peng (1990)). It is 0 for an option with a nonnegative
+    payoff, so that a regression whose fit is negative far out of the money does not exercise there. It is minus
+    infinity if no bound is known: the holder of a contract that may cost money may also exercise at a negative
+    payment.
 
-    Candidates for c, tested on paths with up to three times the noise: 0, and the least terminal value if
-    several paths have it.
+    Candidates for c, tested on paths with up to three times the noise, are 0 and the smallest terminal value if
+    several paths attain it.
     """
     count = problem.terminal(problem.x0).size
     none = jnp.full(count, -jnp.inf, problem.x0.dtype)
@@ -40,7 +40,7 @@ def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
     halves = _halves(count)
 
     def holds(floor: Array) -> Array:
-        """Return True if f pushes no contract below its floor, the others at theirs and above."""
+        """Return True if f pushes no contract below its floor, with the others at or above theirs."""
         own = jnp.where(jnp.isfinite(floor), floor, 0.0)
         z = jnp.zeros((count, problem.dim), own.dtype)
         gamma = (jnp.zeros((count, problem.dim, problem.dim), own.dtype),) * problem.reads_gamma
@@ -57,14 +57,14 @@ def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
 
 
 def _halves(count: int) -> Bool[np.ndarray, "halves contracts"]:
-    """Return sets of contracts such that for any two some set has the first and lacks the second."""
+    """Return sets of contracts that separate any two contracts, in both directions."""
     numbers = np.arange(count)
     bits = [numbers >> place & 1 == 1 for place in range(max(count - 1, 1).bit_length())]
     return np.stack([half for bit in bits for half in (bit, ~bit)])
 
 
 def _wide_paths(problem: Problem) -> Float[Array, "dates paths dim"]:
-    """Return the states of all dates on paths whose noise grows from the first path to the last."""
+    """Return the states of all dates on paths with noise that increases from the first to the last path."""
     key, at_jumps = jax.random.split(jax.random.key(0))
     noise = normals(key, (problem.num_steps, _PATHS, problem.dim), problem.x0.dtype)
     widths = jnp.linspace(1.0, _WIDEST, _PATHS, dtype=noise.dtype)
@@ -83,7 +83,7 @@ def _wide_paths(problem: Problem) -> Float[Array, "dates paths dim"]:
 
 
 def _stopped(problem: Problem, states: Float[Array, "dates paths dim"]) -> Array:
-    """Return the values paid at stops, [dates * paths, contracts]; infinity where no path stops."""
+    """Return the values paid at stops, [dates * paths, contracts]; infinity if no path stops."""
 
     def at(t, x):
         assert problem.is_alive is not None

@@ -1,4 +1,4 @@
-"""A driver that reads Gamma: the variance that it adds to the state, and paths with that variance."""
+"""Drivers that read Gamma: the variance that they add to the state, and paths with that variance."""
 
 from collections.abc import Callable
 
@@ -13,18 +13,16 @@ from ..problem import Problem, Real, State
 from .driver_form import reads_diagonal
 from .step_density import noise_form, own_derivatives
 
-_MOST_ADDED = (
-    2.0  # multiples of the paths' own variance: schemes that take f at known values are stable
-)
+_MOST_ADDED = 2.0  # multiples of the paths' variance up to which explicit schemes are stable
 _ROUNDING = 1e-3
 _LEAST = 64.0  # multiples of a rounding error
 
 
 def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts dim"]:
-    """Return the variance that f adds today, by direction, in multiples of the paths' own.
+    """Return the variance that f adds today, by direction, in multiples of the paths' variance.
 
-    With small changes of Gamma f changes as if s s' were s s' + 2 f_Gamma: these are the eigenvalues of
-    2 f_Gamma in the directions of s.
+    For small changes of Gamma, f acts as if s s' were s s' + 2 f_Gamma: these are the eigenvalues of 2 f_Gamma
+    in the directions of s.
     """
     t, x0, dim = problem.times[0], problem.x0, problem.dim
     y = jnp.ravel(problem.terminal(x0))
@@ -38,9 +36,9 @@ def added_variance(problem: Problem, gamma: Array) -> Float[Array, "contracts di
 
 
 def unstable(problem: Problem) -> str | None:
-    """Return the reason for which a step with f at known values is unstable, in words; None if it is stable.
+    """Return the reason why an explicit step is unstable, in words; None if it is stable.
 
-    It is tested at today's state, with u convex and concave.
+    It is tested at today's state for convex and concave u.
     """
     if not problem.reads_gamma:
         return None
@@ -59,15 +57,15 @@ def unstable(problem: Problem) -> str | None:
 
 
 class LinearizedDiffusion(eqx.Module):
-    """Dynamics of the paths along which an error of a solution moves, where the driver reads Gamma.
+    """The dynamics of solution errors if the driver reads Gamma.
 
-    With C the solution's Gamma and a = f_Gamma, f is f(C) + a : (Gamma - C), but for the square of Gamma - C.
-    So errors move like states with the covariance s s' + 2 a. Over a step that is s A A' s', A of its start:
-    paths have the diffusion s A, and the driver f - (s A A' s' - s s') : Gamma / 2. Under uncertain volatility
-    these are paths of the volatility that the solution chooses.
+    With C the solution's Gamma and a = f_Gamma, f is f(C) + a : (Gamma - C) up to the square of Gamma - C.
+    Errors therefore move like states with covariance s s' + 2 a. Over a step this is s A A' s', with A from its
+    start: paths have the diffusion s A, and the driver f - (s A A' s' - s s') : Gamma / 2. Under uncertain
+    volatility, these are paths with the volatility chosen by the solution.
 
-    is_diagonal: whether each coordinate moves by its own noise and f reads Gamma's diagonal alone; then A has
-    the shape [dim], else [dim, dim].
+    is_diagonal: whether each coordinate has its own noise and f only reads Gamma's diagonal; then A has shape
+    [dim], else [dim, dim].
     """
 
     problem: Problem
@@ -76,7 +74,7 @@ class LinearizedDiffusion(eqx.Module):
     def factor(self, t: Real, x: State, y: Real, z: State, gamma: Array) -> Array:
         """Return A, given the solution at x."""
         slope = jax.grad(lambda gamma: self.problem.driver(t, x, y, z, gamma))(gamma)
-        # f may leave no variance, and rounding less than none
+        # the variance may be 0, or negative by rounding
         least = _LEAST * jnp.finfo(x.dtype).eps
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x))
@@ -85,7 +83,7 @@ class LinearizedDiffusion(eqx.Module):
         return jnp.linalg.cholesky((1.0 + least) * jnp.eye(len(x), dtype=x.dtype) + 2.0 * turned)
 
     def advance(self, t: Real, x: State, dw: State, factor: Array) -> State:
-        """Return the state after the problem's own step along A dW, shifted so that its mean stays.
+        """Return the state after the problem's step along A dW, shifted to keep its mean.
 
         A step that is exact for lognormal states stays exact.
         """
@@ -95,7 +93,7 @@ class LinearizedDiffusion(eqx.Module):
         return move(noise - 0.5 * dt * self._bend(move, factor))
 
     def compensator(self, t: Real, x: State, gamma: Array, factor: Array) -> Real:
-        """Return the part of the driver that is in the paths' diffusion."""
+        """Return the part of the driver contained in the paths' diffusion."""
         if self.is_diagonal:
             own = jnp.diagonal(self.problem.covariance(t, x)) * jnp.diagonal(gamma)
             return 0.5 * jnp.sum((factor**2 - 1.0) * own)
@@ -104,12 +102,12 @@ class LinearizedDiffusion(eqx.Module):
         return 0.5 * jnp.sum((factor @ factor.T) * turned) - 0.5 * jnp.trace(turned)
 
     def drift(self, t: Real, x: State, y: Real, z: State, gamma: Array, factor: Array) -> State:
-        """Return A^-1 f_z: the drift of dW where the driver reads z, too."""
+        """Return A^-1 f_z, the drift of dW if the driver also reads z."""
         f_z = jax.grad(lambda z: self.problem.driver(t, x, y, z, gamma))(z)
         return f_z / factor if self.is_diagonal else jnp.linalg.solve(factor, f_z)
 
     def _bend(self, move: Callable[[State], State], factor: Array) -> State:
-        """Return the additional drift of a step's mean from its curvature in the noise, as noise per year."""
+        """Return the drift of a step's mean from its curvature in the noise, as noise per year."""
         still = jnp.zeros_like(self.problem.x0)
         if self.is_diagonal:
             slope, bend = own_derivatives(move, still, jnp.ones_like(still))
@@ -120,17 +118,17 @@ class LinearizedDiffusion(eqx.Module):
 
 
 def linearized_dynamics(problem: Problem) -> LinearizedDiffusion | None:
-    """Return the dynamics of errors where the driver reads Gamma; None where it does not."""
+    """Return the dynamics of errors if the driver reads Gamma, else None."""
     return LinearizedDiffusion(problem, _is_diagonal(problem)) if problem.reads_gamma else None
 
 
 def linearized_first_step(linearized: LinearizedDiffusion, factor: Array) -> Problem:
-    """Return the problem whose first step errors take: with A at x0, wherever the step starts."""
+    """Return the problem of the first step of errors, with A at x0 for any start."""
     return linearized.problem.replace(step=Partial(_linearized_step, linearized, factor))
 
 
 def with_frozen_gamma(linearized: LinearizedDiffusion, factor: Array, gamma: Array) -> Problem:
-    """Return the problem with the driver of errors in the step from today, with the solution's Gamma there."""
+    """Return the problem with the driver of errors over the first step, with the solution's Gamma there."""
     problem = linearized.problem
     own = problem.driver
     driver = lambda t, x, y, z: own(t, x, y, z, gamma) - linearized.compensator(t, x, gamma, factor)
@@ -155,7 +153,7 @@ def _in_units_of_diffusion(
 
 
 def _is_diagonal(problem: Problem) -> bool:
-    """Return True if coordinates move by their own noise, and f reads Gamma's diagonal alone."""
+    """Return True if each coordinate has its own noise and f only reads Gamma's diagonal."""
     factor = noise_form(problem).factor
     is_own = factor is not None and not np.any(np.asarray(factor) != np.eye(problem.dim))
     return is_own and reads_diagonal(problem)

@@ -18,7 +18,7 @@ Moves = tuple[Functions, Functions]
 
 
 class Composition(NamedTuple):
-    """Functions f = outer(features) of the state, outer smooth; is_linear says that outer'' = 0."""
+    """Functions f = outer(features) of the state, with smooth outer; is_linear: whether outer'' = 0."""
 
     features: Callable[[States], Features]
     outer: Callable[[Features], Functions] = lambda features: features
@@ -36,7 +36,7 @@ def martingale_increments(
     dw: States,
     order: int = 2,
 ) -> Moves:
-    """Return all f(x), and f(X) - f(x) over a step without its drift: its mean is zero, whatever f.
+    """Return all f(x), and f(X) - f(x) over a step without its drift, which has zero mean for any f.
 
     The increment is D f, where D is the derivative along s dW; with order 2 also
 
@@ -46,7 +46,7 @@ def martingale_increments(
 
         D^2 f = outer' D^2 F + outer''(D F, D F),
 
-    where outer'' sees each column of s, or, if there are fewer features than columns, the features'
+    where outer'' is applied to each column of s or, if there are fewer features than columns, to the features'
     covariance.
     """
 
@@ -89,7 +89,7 @@ def _composed(f: Composition, values: Features, slope: Features, bends: Array) -
 
 
 def _curvature(f: Composition, values: Features, v: Features, columns: int) -> Array:
-    """Return outer''(v, v), or the covariances of the features where these are fewer."""
+    """Return outer''(v, v), or the covariances of the features if these are fewer."""
     if f.is_linear:
         return jnp.zeros((0, 0), v.dtype)
     by_covariance = len(values) < columns

@@ -1,4 +1,4 @@
-"""Values that a solution holds at a date: its own or those of an exercise or a stop, Z, and the driver."""
+"""The values of a solution at a date, including exercise and stops, with Z and the driver."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,11 +16,11 @@ Values = Float[Array, "contracts paths"]
 
 
 class NodeValues(NamedTuple):
-    """Values held on each path at a date.
+    """The values on each path at a date.
 
-    value: u, before an exercise or a stop; worth: the same, or what those pay; z; gamma: alone in a tuple, of
-    shape [contracts, paths, dim, dim], or nothing if f does not read it; driver, slope: f of the worth, and its
-    derivative in it; ends: whether the contract is exercised or stopped.
+    value: u, before exercise or a stop; worth: the same, or the payment; z; gamma: a tuple with one array
+    [contracts, paths, dim, dim], empty if f does not read it; driver, slope: f at the worth, and its derivative
+    to it; ends: whether the contract is exercised or stopped.
     """
 
     value: Values
@@ -32,7 +32,7 @@ class NodeValues(NamedTuple):
     ends: Bool[Array, "contracts paths"]
 
     def kept(self, problem: Problem, date: Int[Array, ""], x: States) -> "NodeValues":
-        """Return the values where nobody exercises."""
+        """Return the values without exercise."""
         if problem.exercise_value is None:
             return self
         own = self.value, self.z, *self.gamma
@@ -50,10 +50,10 @@ def node_values(
     *,
     floor: Float[Array, " contracts"],
 ) -> NodeValues:
-    """Return the values held at a date.
+    """Return the values at a date.
 
-    carried: the values there, of an approximation that knows Z alone; driver: f there, where it is known as a
-    function of the state; floor: lower bound of the value of waiting, for each contract (`exercise_floor`).
+    carried: the values there for an approximation that only knows Z; driver: f there, if known as a function of
+    the state; floor: lower bound of the continuation value of each contract (`exercise_floor`).
     """
     t = problem.times[date]
     y, z, *gamma = _known(problem, found, date, x, problem.reads_gamma and driver is None)
@@ -78,10 +78,10 @@ def node_values(
 def alive_weight(
     problem: Problem, here: NodeValues, date: Int[Array, ""], x: States, blur: Array, floor: Array
 ) -> Values:
-    """Return 1 where the contract is held on, else 0; with a slope where exercise is nearly worth the value.
+    """Return 1 where the contract is alive, else 0, with a derivative where exercise is nearly optimal.
 
-    Of each contract, `blur` says how nearly. By the slope a path's derivative has the part of the rule, which
-    moves with the state: in the mean over paths, as if exercise were by a coin there.
+    `blur` is the width of that region for each contract. Through this derivative, pathwise derivatives include
+    the dependence of the rule on the state: in the mean over paths, as if exercise were random there.
     """
     is_alive = jnp.where(here.ends, 0.0, 1.0).astype(here.value.dtype)
     if problem.exercise_value is None:
@@ -93,7 +93,7 @@ def alive_weight(
 
 
 def _driver(problem: Problem, t, x: States, y: Values, *more: Array) -> tuple[Values, Values]:
-    """Return f of y, z and gamma, and its derivative in y where no contract reads another's."""
+    """Return f at y, z and gamma, and its derivative to y for contracts that do not depend on each other."""
 
     def along(x, y, *more):
         return jax.jvp(lambda y: problem.flat_driver(t, x, y, *more), (y,), (jnp.ones_like(y),))
@@ -104,7 +104,7 @@ def _driver(problem: Problem, t, x: States, y: Values, *more: Array) -> tuple[Va
 def _known(
     problem: Problem, found: AbstractApproximation, date: Int[Array, ""], x: States, has_gamma: bool
 ) -> tuple[Array, ...]:
-    """Return u and Z of every contract, and Gamma if it is asked for."""
+    """Return u and Z of every contract, and Gamma if requested."""
     last, t, dim = problem.num_steps, problem.times[date], problem.dim
     count = len(x.T)
 

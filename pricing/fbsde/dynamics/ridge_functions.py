@@ -1,7 +1,7 @@
-"""Functions of projections: each contract's own polynomials along its own direction of the state and the noise.
+"""Ridge functions: polynomials along one direction of state and noise for each contract.
 
-A ridge function is a function of one projection a . z. With functions that all contracts share it represents a
-value and the martingale of the step after it (projection pursuit, Friedman, Stuetzle (1981)).
+A ridge function is a function of one projection a . z. Together with functions shared by all contracts, ridge
+functions represent a value and the martingale of the next step (projection pursuit, Friedman, Stuetzle (1981)).
 """
 
 import math
@@ -15,18 +15,18 @@ from jaxtyping import Array, Bool, Float
 from ...regression.polynomials import hermite_polynomials
 from ..problem import Problem, Real
 
-_FURTHEST = 3.5  # deviations, at which a projection of the state is cut off
-_MOST_PAIRED = 12  # dimensions up to which shared functions are of pairs of coordinates
-_LEAST_VARIANCE = 1e-8  # of a coordinate, as a share of the last date's
+_FURTHEST = 3.5  # standard deviations at which a projection of the state is clipped
+_MOST_PAIRED = 12  # dimensions up to which shared functions include pairs of coordinates
+_LEAST_VARIANCE = 1e-8  # smallest variance of a coordinate relative to the last date
 
 States = Float[Array, "dim paths"]
 Values = Float[Array, "contracts paths"]
 
 
 class Coordinates(NamedTuple):
-    """Coordinates of the states at every date that have mean 0 and covariance 1; logarithms of positive ones.
+    """Standardized coordinates of the states (logarithms if positive) at every date.
 
-    A coordinate without noise, as all are today, is 0.
+    They have mean 0 and covariance 1; a coordinate without noise, like all today, is 0.
     """
 
     is_positive: Bool[Array, " dim"]
@@ -64,11 +64,11 @@ def _logs(is_positive: Bool[Array, " dim"], x: States) -> States:
 
 
 class RidgeFit(NamedTuple):
-    """A value at one date, and the martingale of the step after it, for every contract.
+    """The value at one date, and the martingale of the next step, for every contract.
 
     The value is sum_m own[m, 0] h_m(a . z) + shared functions of z, the martingale sum_mn own[m, n] h_m(a . z)
     h_n(b . xi), n >= 1, + shared functions: z are the coordinates, xi the normals of the step, h_n the
-    orthonormal Hermite polynomials. A mean over xi of the martingale is 0 for any z.
+    orthonormal Hermite polynomials. The mean of the martingale over xi is 0 for any z.
     """
 
     along_state: Float[Array, "*dates contracts dim"]
@@ -78,13 +78,13 @@ class RidgeFit(NamedTuple):
     shared_martingale: Float[Array, "*dates contracts functions"]
 
     def polynomials(self, z: States, xi: States) -> tuple[list[Values], list[Values]]:
-        """Return h_m(a . z) and h_n(b . xi); projections of the state are cut off far out."""
+        """Return h_m(a . z) and h_n(b . xi), with projections of the state clipped far out."""
         _, degrees, orders = self.own.shape
         s = jnp.clip(self.along_state @ z, -_FURTHEST, _FURTHEST)
         return hermite_row(s, degrees), hermite_row(self.along_noise @ xi, orders)
 
     def value(self, z: States) -> Values:
-        """Return the value at states, without those of the step."""
+        """Return the value at states, without the martingale."""
         along, _ = self.polynomials(z, jnp.zeros_like(z))
         own = _combined(self.own[:, :, 0], along)
         return own + self._shared(self.shared_value, lambda: value_functions(z), own)
@@ -101,7 +101,7 @@ class RidgeFit(NamedTuple):
 
     @staticmethod
     def _shared(coefficients: Array, functions, like: Values) -> Values:
-        """Return a combination of shared functions; where no contract takes any, nothing is computed."""
+        """Return a combination of shared functions; skipped if no contract uses any."""
         return jax.lax.cond(
             jnp.any(coefficients != 0.0),
             lambda: coefficients @ functions(),
@@ -118,7 +118,7 @@ def hermite_row(x: Values, count: int) -> list[Values]:
 
 
 def linearization(count: int) -> Float[np.ndarray, "count count degrees"]:
-    """Return c with h_i h_j = sum_k c[i, j, k] h_k, of orthonormal Hermite polynomials."""
+    """Return c with h_i h_j = sum_k c[i, j, k] h_k for orthonormal Hermite polynomials."""
     table = np.zeros((count, count, 2 * count - 1))
     for i in range(count):
         for j in range(count):
@@ -135,9 +135,9 @@ def value_functions(z: States) -> Float[Array, "functions paths"]:
 
 
 def martingale_functions(z: States, xi: States) -> Float[Array, "functions paths"]:
-    """Return the functions of state and noise that all contracts share, of mean 0 over the noise.
+    """Return the shared functions of state and noise, which have zero mean over the noise.
 
-    The polynomials of the noise alone are first, without the constant: products with the state follow.
+    Polynomials of the noise come first, without the constant; products with the state follow.
     """
     of_noise = value_functions(xi)[1:]
     if len(z) > _MOST_PAIRED:
@@ -147,7 +147,7 @@ def martingale_functions(z: States, xi: States) -> Float[Array, "functions paths
 
 
 def discount_factors(problem: Problem, t: Real, x: States, after: States) -> Float[Array, " paths"]:
-    """Return exp(-(r(t, x) + r(t + dt, after)) dt / 2) over a step of a driver -r y."""
+    """Return exp(-(r(t, x) + r(t + dt, after)) dt / 2) over a step, for a driver -r y."""
     growth = rate(problem, t, x) + rate(problem, t + problem.dt, after)
     return jnp.exp(-0.5 * problem.dt * growth)
 

@@ -1,4 +1,4 @@
-"""Paths of the forward equation, the mean and deviation of their states, and further steps from them."""
+"""Paths of the forward equation, standardizers of their states, and further steps from them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,11 +23,11 @@ from ..path_shares import (
 )
 from ..problem import Problem
 
-_FEW_PATHS = 64  # show the scales of coordinates
+_FEW_PATHS = 64  # paths that determine the scales of coordinates
 
 
 class Paths(NamedTuple):
-    """States at all dates, and the Brownian increments that lead from each to the next."""
+    """The states at all dates, and the Brownian increments of the steps between them."""
 
     states: Float[Array, "dates paths dim"]
     increments: Float[Array, "steps paths dim"]
@@ -48,9 +48,9 @@ def simulate(
         num_paths: The number of paths.
         key: The key of the random numbers.
         initial_dispersion: If None, all paths start at x0. Otherwise they start at the problem's `start`, or at
-            x0, and today's equation disperses them over this fraction of the maturity. From x0, coordinates are
+            x0 dispersed by today's equation over this fraction of the maturity. From x0, coordinates are
             dispersed without correlation, so that a regression can separate their slopes.
-        mesh: The devices that share the paths (axis "paths"); the paths are the same, in the order of
+        mesh: The devices that share the paths (axis "paths"); the paths do not depend on it, in the order of
             `path_shares`.
 
     Returns:
@@ -60,7 +60,7 @@ def simulate(
     begin = eqx.Partial(_begun, problem, num_paths, initial_dispersion, key)
     start, noise = per_device(begin, mesh, (), (paths_first, paths_second))()
     if initial_dispersion and problem.start is None:
-        # shift coordinate i to another path, i / dim of all of them away
+        # shift coordinate i by i / dim of all paths
         start = in_first_order(start, mesh)
         shifts = [i * num_paths // problem.dim for i in range(problem.dim)]
         shifted = [jnp.roll(start[:, i], shift) for i, shift in enumerate(shifts)]
@@ -84,7 +84,7 @@ def _begun(
     key: PRNGKeyArray,
     share: PathShare,
 ) -> tuple[Float[Array, "paths dim"], Float[Array, "dates paths dim"]]:
-    """Return the starts of a share of the paths, before they are shifted, and the noise of their steps."""
+    """Return the unshifted starts of a share of the paths, and the noise of their steps."""
     shape = problem.num_steps + 1, num_paths, problem.dim
     noise = normals(key, shape, problem.x0.dtype, part=share.part)
     start = jnp.broadcast_to(problem.x0, noise.shape[1:])
@@ -126,14 +126,14 @@ def _walked(
 def sampled_states(
     problem: Problem, num_paths: int, *, key: PRNGKeyArray
 ) -> Float[Array, "dates paths dim"]:
-    """Return the states of some paths, by one program for all problems that differ in numbers."""
+    """Return the states of some paths, with one program for all problems that differ only in numbers."""
     return simulate(problem, num_paths, key=key).states
 
 
 def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scale of each coordinate, and whether it stays above 0 on some paths, as prices do.
+    """Return the scale of each coordinate, and whether it stays positive on some paths, like a price.
 
-    The scale of prices is x0; of other coordinates, their deviation at the end.
+    The scale of prices is x0; that of other coordinates, their standard deviation at maturity.
     """
     states = np.asarray(sampled_states(problem, _FEW_PATHS, key=key))
     is_positive = np.all(states > 0.0, axis=(0, 1))
@@ -141,7 +141,7 @@ def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarra
 
 
 def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key: PRNGKeyArray):
-    """Return arrays [..., paths], of blocks of paths, each from a key of its own, side by side."""
+    """Return arrays [..., paths], concatenated from blocks of paths with separate keys."""
     of_block = lambda index: function(jax.random.fold_in(key, index))
     together = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)
     return jax.tree.map(together, jax.lax.map(of_block, jnp.arange(num_blocks)))
@@ -150,7 +150,7 @@ def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key
 def survival(
     problem: Problem, states: Float[Array, "dates paths dim"]
 ) -> Bool[Array, "dates paths"]:
-    """Return True for each path that has not been stopped at a date or before."""
+    """Return True for each path and date if the path has not been stopped by then."""
     if problem.is_alive is None:
         return jnp.ones(states.shape[:2], bool)
     at_dates = jax.vmap(jax.vmap(problem.is_alive, (None, 0)))(problem.times, states)
@@ -159,16 +159,16 @@ def survival(
 
 
 def standardizer_by_date(states: Float[Array, "dates paths dim"]) -> Standardizer:
-    """Fit mean and deviation of every coordinate at each date; x0 has the deviation of the first step."""
+    """Fit mean and standard deviation of every coordinate by date; x0 has that of the first step."""
     found = Standardizer.by_coordinate(jnp.swapaxes(states, 1, 2))
     return Standardizer(found.mean, found.whitening.at[0].set(found.whitening[1]))
 
 
 class AntitheticSteps(NamedTuple):
-    """Steps from each of many states, along increments and along their opposites.
+    """Steps from each of many states along antithetic increments.
 
-    Half the sum over such a pair has the mean, half the difference the slope: neither is noise to the other.
-    A path that is alive weighs 1, another 0.
+    Half the sum over a pair determines the mean, half the difference the slope, without noise from each other.
+    A path that is alive has weight 1, otherwise 0.
     """
 
     starts: Float[Array, "paths dim"]
@@ -178,17 +178,17 @@ class AntitheticSteps(NamedTuple):
 
 
 class PathPool(NamedTuple):
-    """Paths from which every date draws its batches.
+    """The paths from which every date draws its batches.
 
-    They are drawn once and kept, [dates, paths, dim] numbers: fresh paths at every iteration would cost the
-    steps from today each time, and the values at the ends of their steps, which are computed once for a date,
-    would be computed for every batch. Increments are not kept: each date draws its own.
+    They are drawn once and stored, [dates, paths, dim] numbers: new paths at every iteration would need all
+    steps from today, and the values at the ends of steps, computed once per date, would be needed for every
+    batch. Increments are not stored: each date draws its own.
     """
 
     states: Float[Array, "dates paths dim"]
     alive: Bool[Array, "dates paths"]
     standardizer: Standardizer
-    scale: Float[Array, " contracts"]  # the deviation of the payoff
+    scale: Float[Array, " contracts"]  # the standard deviation of the payoff
 
     @classmethod
     def draw(

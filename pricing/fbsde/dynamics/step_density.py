@@ -1,6 +1,6 @@
-"""Derivative of a step's density in the state before it: weights for Delta and Gamma of any mean.
+"""Derivatives of a step's density to the state before it: weights for Delta and Gamma of any mean.
 
-d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)] for any V: it needs no slope of V, nor a smooth V.
+d/dx E[V(X_1)] = E[V(X_1) d/dx log p(X_1 | x)] for any V, which need not be smooth.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from jaxtyping import Array, Float
 
 from ..problem import Problem, Real, State
 
-_PROBES = 4  # steps on which the form of the noise is looked at
-_ROUNDING = 64.0  # multiples of a rounding error within which a direction is the same
-_MOST_CONDITION = 1e3  # of L, which is inverted
+_PROBES = 4  # steps that determine the form of the noise
+_ROUNDING = 64.0  # rounding errors within which directions are equal
+_MOST_CONDITION = 1e3  # largest condition number of L, which is inverted
 
 
 class Derivatives(NamedTuple):
-    """A gradient and a Hessian in the state, [..., dim] and [..., dim, dim], or their estimates."""
+    """A gradient and a Hessian to the state, [..., dim] and [..., dim, dim], or their estimates."""
 
     first: Any
     second: Any
 
 
 class Parabola(NamedTuple):
-    """A function of second degree of the state for each contract, zero at a point."""
+    """A quadratic function of the state for each contract, zero at a point."""
 
     at: State
     first: Float[Array, "contracts dim"]
@@ -43,12 +43,12 @@ class Parabola(NamedTuple):
 
 
 class NoiseForm(NamedTuple):
-    """Form of the noise of a step.
+    """The form of the noise of a step.
 
-    scale: change of each coordinate by a unit of noise; derivatives are taken along steps of that length, so
-    that rounding is alike for coordinates in unlike units. factor: L where coordinate i depends on its own
-    state and (L dW)_i alone, as correlated assets do: then no system is solved for a path, and the noise of all
-    that follows is L dW. None where there is no such matrix.
+    scale: the change of each coordinate by a unit of noise; derivatives are taken along steps of that length,
+    so that rounding is similar for coordinates in different units. factor: L, if coordinate i only depends on
+    its own state and (L dW)_i, like correlated assets: no linear system is then solved for a path, and the
+    noise is L dW. None if there is no such matrix.
     """
 
     scale: State
@@ -56,7 +56,7 @@ class NoiseForm(NamedTuple):
 
 
 class StepDensity(eqx.Module):
-    """One step from x0 at t, X_1 = advance(t, x0, dw), as seen from other states x that could lead there."""
+    """One step from x0 at t, X_1 = advance(t, x0, dw), as a function of other start states x."""
 
     problem: Problem
     t: Real
@@ -67,7 +67,7 @@ class StepDensity(eqx.Module):
     def increments(self, x: State) -> State:
         """Return the noise that leads from x to X_1, exact to the third order in x - x0.
 
-        Two steps of Newton's method from the noise at x0: each doubles the order.
+        It takes two Newton steps from the noise at x0, each of which doubles the order.
         """
         noise = self._noise
         end = self._move(self.x0, noise)
@@ -82,7 +82,7 @@ class StepDensity(eqx.Module):
         return -0.5 * noise @ self._precision @ noise - jnp.linalg.slogdet(slopes)[1]
 
     def weights(self) -> Derivatives:
-        """Return the weights for derivatives of means of X_1: those of p(X_1 | x) in x, over p, at x0."""
+        """Return the weights for derivatives of means over X_1: derivatives to x of p(X_1 | x), over p."""
         x0 = self.x0
         if self.form.factor is None:
             slope, second = jax.grad(self.log_density)(x0), jax.hessian(self.log_density)(x0)
@@ -107,7 +107,7 @@ class StepDensity(eqx.Module):
         return Derivatives(own * first, jnp.diag(own * second))
 
     def carried(self, of: "Parabola") -> tuple[Array, Array, Array]:
-        """Return a parabola of X_1, and its gradient and Hessian in x where dW stays: along the path."""
+        """Return a parabola of X_1, and its pathwise gradient and Hessian in x (dW fixed)."""
         x0, move = self.x0, lambda x: self._move(x, self._noise)
         value, slope = of(move(x0))
         if self.form.factor is not None:
@@ -121,7 +121,7 @@ class StepDensity(eqx.Module):
     def along_path(self, slope: Float[Array, "contracts dim"]) -> tuple[Array, Array]:
         """Return the derivative in x of a function of X_1 along the path (dW fixed), given its slope at X_1.
 
-        And the derivative of that in x with X_1 and the slope fixed: [contracts, dim, dim].
+        The derivative of that to x with X_1 and the slope fixed, [contracts, dim, dim], is returned as well.
         """
         x0 = self.x0
         if self.form.factor is not None:
@@ -153,7 +153,7 @@ class StepDensity(eqx.Module):
         return self.problem.advance(self.t, x, dw)
 
     def _slopes(self, x: State, noise: State) -> State:
-        """Return the derivative of each coordinate in its own noise."""
+        """Return the derivative of each coordinate to its own noise."""
         return _by_coordinate(lambda noise: self._move(x, noise), noise, jnp.ones_like(noise))
 
     def _solve(self, x: State, noise: State, rest: State) -> State:
@@ -164,9 +164,9 @@ class StepDensity(eqx.Module):
 
 
 def _by_coordinate(function: Callable[[State], State], x: State, scale: State) -> State:
-    """Return the slope of each output in its own input, of a function with no others.
+    """Return the slope of each output to its own input, for a function without cross dependence.
 
-    scale: the length along each coordinate; one derivative is along all, and rounds each by the longest.
+    scale: the length along each coordinate; a single derivative along all would round each by the longest.
     """
     return jax.jvp(function, (x,), (scale,))[1] / scale
 
@@ -174,7 +174,7 @@ def _by_coordinate(function: Callable[[State], State], x: State, scale: State) -
 def own_derivatives(
     function: Callable[[State], State], x: State, scale: State
 ) -> tuple[State, State]:
-    """Return the first and the second derivative of each output in its own input."""
+    """Return the first and second derivatives of each output to its own input."""
     first = lambda x: _by_coordinate(function, x, scale)
     return first(x), _by_coordinate(first, x, scale)
 
@@ -182,8 +182,7 @@ def own_derivatives(
 def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = None) -> NoiseForm:
     """Return the form of the noise of a step.
 
-    The rows of L are the directions of the noise at the first state; some steps show whether they are those of
-    all.
+    The rows of L are the directions of the noise at the first state; some steps test whether they hold for all.
 
     t: start of the step, today by default; starts: states at its start, [states, dim], x0 by default.
     """

@@ -1,4 +1,4 @@
-"""Weights of the first step's density as polynomials of its noise: derivatives of means by Hermite moments."""
+"""The weights of the first step's density as polynomials of its noise, for Hermite moments."""
 
 import math
 
@@ -12,18 +12,18 @@ from ...regression.polynomials import hermite_polynomials
 from ..problem import Problem
 from .step_density import NoiseForm, StepDensity, noise_form
 
-_PROBES = 2  # points for each polynomial
-_ROUNDING = 2e3  # multiples of a rounding error of a weight
+_PROBES = 2  # points per polynomial
+_ROUNDING = 2e3  # in rounding errors of a weight
 
 
 def polynomial_weights(problem: Problem) -> Float[np.ndarray, "functions figures"] | None:
     """Return the weights of the first step as Hermite polynomials of its normals, of degree 2.
 
-    None if they are not of degree 2.
+    None if they do not have degree 2.
 
-    With c_f = E[V(X_1) h_f(xi)] the figures E[V(X_1)], its gradient and its Hessian in x0, flat in a row, are
-    c @ weights. The weights are polynomials of degree 2 where a function of each coordinate has a Gaussian step
-    that its state shifts: prices under Black-Scholes, and Gaussian factors.
+    With c_f = E[V(X_1) h_f(xi)], the value E[V(X_1)], its gradient and its Hessian in x0, flattened, are c @
+    weights. The weights are polynomials of degree 2 if a function of each coordinate has a Gaussian step
+    shifted by its state, like prices under Black-Scholes and Gaussian factors.
     """
     form, dim = noise_form(problem), problem.dim
     count = math.comb(dim + 2, 2)

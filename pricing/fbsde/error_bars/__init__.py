@@ -1,1 +1,1 @@
-"""Error bars of a solution: certificates on fresh paths, bounds of early exercise, and relative errors."""
+"""Error bars of solutions: certificates on fresh paths, early-exercise bounds, and relative errors."""

@@ -1,4 +1,4 @@
-"""Value, Delta and Gamma of thousands of contracts on the same fresh paths, by Hermite moments of a step."""
+"""Value, Delta and Gamma of thousands of contracts on the same fresh paths, by Hermite moments."""
 
 import math
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from ..solution import Solution
 from ..solvers.projection_pursuit import RidgeExpansion, figures_of
 from .exercise_rule import ExerciseRule, PairedPaths, earned_after, improved
 
-_NUMBERS = 2**19  # entries of an array of contracts by paths, in memory at once
-_FEWEST_BLOCKS = 64  # their means give the standard errors
-_SHARE_OF_RULE = 4  # of the paths, one in four is taken once more beforehand, to improve the rule
-_KEY_OF_RULE = 2**31  # beyond the blocks
+_NUMBERS = 2**19  # entries of an array [contracts, paths] in memory at once
+_FEWEST_BLOCKS = 64  # blocks whose means give the standard errors
+_SHARE_OF_RULE = 4  # one additional path for every four improves the rule beforehand
+_KEY_OF_RULE = 2**31  # key index of these paths, beyond the blocks
 
 
 class BookFigures(NamedTuple):
-    """Means and standard errors of value, Delta and Gamma, and of the value less the solution's own."""
+    """Means and standard errors of value, Delta and Gamma, and of the value less the solution's value."""
 
     means: tuple[Array, Array, Array]
     std_errors: tuple[Array, Array, Array]
@@ -34,16 +34,16 @@ def book_figures(
     num_paths: int,
     quantities: Float[Array, " contracts"] | None,
 ) -> BookFigures:
-    """Return the figures of every contract of a `ProjectionPursuit`, or of a portfolio of them.
+    """Return the figures of every contract of a `ProjectionPursuit` solution, or of a portfolio.
 
-    The solution's rule of exercise is improved once on other paths (`exercise_rule`). The gain is part of the
-    value's standard error, as the rule may forgo as much still. A path's cash flow by the rule, less its
-    martingale, is multiplied by the Hermite polynomials of the first step's normals. The solution's own moments
-    of this kind are known, and the rest are means over fresh paths, whose first steps are opposite pairs.
-    Derivatives are combinations of these moments. Blocks of paths are independent, and their means show the
-    noise; with few blocks Student's law widens it.
+    The solution's exercise rule is improved once on other paths (`exercise_rule`). The gain is included in the
+    value's standard error, because the rule may still forgo as much. A path's cash flow under the rule, less
+    its martingale, is multiplied by Hermite polynomials of the first step's normals. The moments of the
+    solution are known in closed form, and the remainders are means over fresh paths with antithetic first
+    steps. Derivatives are combinations of these moments. Standard errors come from the means of independent
+    blocks of paths, widened by Student's t distribution for few blocks.
     """
-    from scipy.special import ndtri, stdtrit  # here, for it takes a quarter of a second
+    from scipy.special import ndtri, stdtrit  # imported here: it takes a quarter of a second
 
     contracts = math.prod(solution.problem.contracts)
     pairs = max(1, min(num_paths // (2 * _FEWEST_BLOCKS), _NUMBERS // (2 * contracts)))
@@ -99,7 +99,7 @@ def _figures(
 def _moments(
     solution: Solution, rule: ExerciseRule, pairs: int, key: PRNGKeyArray
 ) -> tuple[Float[Array, "contracts functions"], Float[Array, " contracts"]]:
-    """Return the Hermite moments of what the fit of today leaves, and what the rule gained, over a block."""
+    """Return the Hermite moments of the residual of today's fit, and the rule's gain, over a block."""
     problem, found = solution.problem, solution.approximation
     assert isinstance(found, RidgeExpansion)
     paths = PairedPaths.of(problem, pairs, key)

@@ -1,4 +1,4 @@
-"""Certify value, Delta and Gamma of today: unbiased figures from fresh paths, with standard errors."""
+"""Certificates of today's value, Delta and Gamma: estimates from fresh paths, with standard errors."""
 
 import math
 
@@ -31,15 +31,15 @@ from .certificate_samples import (
 from .continuity import Jumping, jumping
 from .defects import LastStep
 
-_NUMBERS = 2**21  # of samples of Gamma in memory at once
-_MOST_PAIRS = 1024  # of a block
-_POINTS = {2: 32, 10: 8}  # of the fan of steps from a state, up to so many dimensions; two in more
-_POINTS_AT_END = 32  # of a fan of the last step where the payoff may jump
-_LOOK = 4  # paths on which the form of that step's noise is looked at
-_FEW = 10  # dimensions in which a system is solved for each of these points
-_WEIGHTS_ALONE = 2  # dimensions up to which derivatives by paths would take off no noise
+_NUMBERS = 2**21  # samples of Gamma in memory at once
+_MOST_PAIRS = 1024  # most path pairs of a block
+_POINTS = {2: 32, 10: 8}  # dimension, at most -> points of a fan of steps; two for more dimensions
+_POINTS_AT_END = 32  # points of a fan of the last step if the payoff may jump
+_LOOK = 4  # paths that determine the form of that step's noise
+_FEW = 10  # dimensions up to which a linear system is solved for each point
+_WEIGHTS_ALONE = 2  # dimensions up to which pathwise derivatives would not reduce noise
 _BLUR = (
-    0.01  # of the value: how near to it exercise pays where a path's derivative has the rule's part
+    0.01  # relative distance from the value within which path derivatives include the exercise rule
 )
 
 
@@ -56,19 +56,19 @@ class Estimate(eqx.Module):
 
     @property
     def relative_error(self) -> Float[Array, ""]:
-        """The largest standard error, over the largest entry of the mean."""
+        """The largest standard error divided by the largest entry of the mean."""
         return jnp.max(self.std_error) / jnp.max(jnp.abs(self.mean))
 
 
 class Certificate(eqx.Module):
-    """Value, Delta and Gamma of today, estimated by `certify` on fresh paths.
+    """Today's value, Delta and Gamma, estimated by `certify` on fresh paths.
 
     Attributes:
         value: The value, of shape [*contracts].
         delta: The gradient in the state, [*contracts, dim].
         gamma: The Hessian in the state, [*contracts, dim, dim].
-        missed: The value less the solution's own value, [*contracts]: the solution's error.
-        left: Error that standard errors do not show where the driver reads Gamma, as a fraction of each figure,
+        missed: The value less the solution's value, [*contracts]: the error of the solution.
+        left: The error not covered by standard errors if the driver reads Gamma, as a fraction of each figure,
             [*contracts]; else 0.
     """
 
@@ -87,50 +87,51 @@ def certify(
     num_paths: int = 65536,
     quantities: Number | None = None,
 ) -> Certificate:
-    """Estimate value, Delta and Gamma of today on fresh paths, with standard errors.
+    """Estimate today's value, Delta and Gamma on fresh paths, with standard errors.
 
-    The estimates are independent of the paths on which the solution was found, which serves as a control
-    variate: a poor solution widens the standard errors, and hardly moves the estimates.
+    The estimates are independent of the training paths. The solution serves as a control variate: a poor
+    solution increases the standard errors but hardly biases the estimates.
 
-    *Value.* u(0, x0) is the solution's value plus the mean, over paths, of what the solution misses of its
-    equation in each step (the defects: `docs/derivations.md`). Where the driver is affine in y and z, its only
-    errors are noise and the error of the grid of dates. Otherwise it also has the square of the solution's
-    error, which standard errors do not show: compare the certificates of two solutions, as `solve`
-    does. A right to exercise follows the solution's own rule, so the value is a lower bound.
+    *Value.* u(0, x0) is the solution's value plus the mean over paths of its defects, the errors in the
+    equation over each step (`docs/derivations.md`). If the driver is affine in y and z, the only errors are
+    noise and time discretization. Otherwise there is also the square of the solution's error, which standard
+    errors do not show: compare the certificates of two solutions, as `solve` does. A right to exercise follows
+    the solution's rule, so the value is a lower bound.
 
-    *Drivers that read Gamma.* The square is that of Gamma's error, which may be large. Where too few functions
-    missed 7 and 9 % of the value of call spreads under uncertain volatility, the certificate was 0.5 and 1.7 %
-    off. So `left` is 2 m^2, m the missed fraction, and `solve` adds it to the errors.
+    *Drivers that read Gamma.* The square is that of Gamma's error, which may be large. For call spreads under
+    uncertain volatility, when too few functions missed 7 and 9 % of the value, the certificate was off by 0.5
+    and 1.7 %. Therefore `left` is 2 m^2, with m the missed fraction, and `solve` adds it to the errors.
 
     *Delta and Gamma.* They are means of the value after the first step, weighted by derivatives of that step's
     density (likelihood ratios), on antithetic pairs: neither the solution nor the payoff is differentiated. In
-    three dimensions or more, where no path stops, the same paths give a second estimate by derivatives along
-    the path, with less noise. It is taken where both agree, and where no function jumps before the end; a jump
-    of the terminal value is smoothed by the last step's density.
+    three or more dimensions, if no path stops, the same paths give a second, pathwise estimate with less noise.
+    It is used if both agree and no function jumps before maturity; a jump of the terminal value is smoothed by
+    the last step's density.
 
-    *Many contracts.* The solution of `ProjectionPursuit` brings its own martingale as a control variate. Value,
-    Delta and Gamma of every contract are then combinations of moments of the first step's noise, on the same
-    paths; standard errors are those of means over blocks of paths. The rule of exercise is the solution's own,
-    improved once on other paths, a quarter of `num_paths`. The gain is part of the value's standard error.
+    *Many contracts.* A `ProjectionPursuit` solution has its own martingale as a control variate. Value, Delta
+    and Gamma of every contract are then combinations of moments of the first step's noise, on the same paths;
+    standard errors come from means over blocks of paths. The exercise rule is that of the solution, improved
+    once on other paths, a quarter of `num_paths`. The gain is included in the value's standard error.
 
-    The driver over the first step is the mean of both ends in the value. In Delta and Gamma it is taken at the
-    end alone where it reads z or Gamma.
+    In the value, the driver over the first step is the mean of both ends. In Delta and Gamma, it is taken only
+    at the end if it reads z or Gamma.
 
     Args:
-        solution: A solution by `solve`, with u at all dates and states.
-        key: Key of the paths, which must not be those of the training.
+        solution: A solution from `solve`, with u at all dates and states.
+        key: Key of the paths, which must differ from the training paths.
         num_paths: The number of paths.
-        quantities: The quantity of each contract in a portfolio, whose figures are then returned: its errors
-            are those of the sum along each path. None: the figures of each contract.
+        quantities: The quantity of each contract in a portfolio, whose figures are then returned, with the
+            errors of the sum along each path. None: the figures of each contract.
 
     Returns:
-        The three figures and their standard errors, of each contract or of the portfolio.
-        A portfolio whose contracts do not share one linear driver is a TypeError; quantities that do not have
-        the contracts' shape are a ValueError.
+        The three figures and their standard errors, for each contract or the portfolio. A portfolio whose
+        contracts do not share one linear driver raises TypeError; quantities that do not have the contracts'
+        shape raise ValueError.
 
     Raises:
-        ValueError: The paths are fewer than four.
-        TypeError: The driver reads the values of other contracts, or Gamma of many, or values are switched.
+        ValueError: There are fewer than four paths.
+        TypeError: The driver reads the values of other contracts, or the Gamma of several, or values are
+            switched.
 
     Examples:
         >>> from pricing.fbsde import Solution, certify
@@ -153,7 +154,7 @@ def figures_on_paths(
     num_paths: int,
     quantities: Float[Array, " contracts"] | None = None,
 ) -> Certificate:
-    """Return the certificate of an equation whose defects are summed; quantities are flat.
+    """Return the certificate of an equation by summing defects; quantities are flat.
 
     Raises:
         RuntimeError: A figure is not finite: the noise of the first step does not move every coordinate.
@@ -172,7 +173,7 @@ def figures_on_paths(
     jumps = jumping(problem) if is_smooth else Jumping(False, False)
     has_last = (
         problem.num_steps > 1 and not problem.reads_gamma
-    )  # a step with a density, after the first
+    )  # a step with a density after the first
     is_smooth = is_smooth and not jumps.before and (has_last or not jumps.at_end)
     of_z = reads_z(problem)
     at_end = of_z or problem.reads_gamma
@@ -187,7 +188,7 @@ def figures_on_paths(
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found)):
         raise RuntimeError(
             "a figure is not finite: the noise of the first step does not move every coordinate, or the "
-            "solution is not finite far out; take Delta and Gamma of the solution itself."
+            "solution is not finite far out; use Delta and Gamma of the solution itself."
         )
     return found
 
@@ -201,7 +202,7 @@ def _of_book(
 
 
 def without_noise(solution: Solution) -> Certificate:
-    """Return the figures of today by a solution on a grid, which have no noise."""
+    """Return today's figures from a grid solution, which has no noise."""
     t, x0 = solution.problem.times[0], solution.problem.x0
     own = solution.value(t, x0), solution.delta(t, x0), solution.gamma(t, x0)
     figures = [Estimate(figure, jnp.zeros_like(figure)) for figure in own]
@@ -258,7 +259,7 @@ def _start(solution: Solution) -> FirstStep:
 
 
 def _last_step(problem: Problem, points: int) -> LastStep:
-    """Return the settings to differentiate the mean of the last step; some paths show its noise's form."""
+    """Return the settings to differentiate the mean of the last step, with the form of its noise."""
     states = sampled_states(problem, _LOOK, key=jax.random.key(0))[-2]
     noise = noise_form(problem, problem.times[-2], states)
     if noise.factor is None and problem.dim > _FEW:
@@ -267,10 +268,10 @@ def _last_step(problem: Problem, points: int) -> LastStep:
 
 
 def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " contracts"]:
-    """Return the quantities, flat; a ValueError if they are of another shape than the contracts.
+    """Return the flat quantities; a shape other than that of the contracts raises ValueError.
 
     Raises:
-        TypeError: The driver of the sum is not the sum of the drivers, by a look at one state.
+        TypeError: The driver of the sum is not the sum of the drivers, checked at one state.
     """
     problem, flat = solution.problem, solution.portfolio(quantities).quantities.reshape(-1)
     if problem.reads_gamma:
@@ -282,14 +283,15 @@ def _of_portfolio(solution: Solution, quantities: Number) -> Float[Array, " cont
     of_total = _as_one(problem, flat).driver(t, x0, total[0], total[1:])
     if not jnp.allclose(flat @ driver, of_total, rtol=1e-3, atol=1e-3 * jnp.max(jnp.abs(driver))):
         raise TypeError(
-            "the contracts of a portfolio have not one linear driver, so its figures are no sums along paths: "
-            "certify each contract, or solve one problem whose terminal value is the sum"
+            "the contracts of a portfolio do not share one linear driver, so its figures are not "
+            "sums along paths: certify each contract, or solve one problem whose terminal value "
+            "is the sum"
         )
     return flat
 
 
 def _as_one(problem: Problem, quantities: Float[Array, " contracts"]) -> Problem:
-    """Return the problem of a portfolio as of one contract, with the driver of all."""
+    """Return the problem of a portfolio as a single contract, with the common driver."""
     shape, dim = problem.contracts, problem.dim
 
     def driver(t, x, y, z):

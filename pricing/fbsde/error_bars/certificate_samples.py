@@ -1,4 +1,4 @@
-"""Samples of value, Delta and Gamma of today, from pairs of opposite first steps and the paths after them."""
+"""Samples of today's value, Delta and Gamma from antithetic first steps and the paths after them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,19 +16,19 @@ from ..problem import Problem, State, ends_of_step
 from ..solution import Solution
 from .defects import LastStep, defects_along_paths
 
-_FIXED_POINT = 8  # iterations, each of which gains a factor of dt f_y / 2
-_OUTSIDE = 0.00135  # chance of a figure above its error, and below: three standard errors
-_OF_SQUARE = 2.0  # error where f reads Gamma, over the square of the missed fraction
-_LEAST_SIZE = 0.1  # of a value, in its deviations
+_FIXED_POINT = 8  # iterations, each reducing the error by a factor of dt f_y / 2
+_OUTSIDE = 0.00135  # probability in each tail beyond three standard errors
+_OF_SQUARE = 2.0  # error if f reads Gamma, relative to the square of the missed fraction
+_LEAST_SIZE = 0.1  # smallest scale of a value, in its standard deviations
 
 
 class SampleSettings(NamedTuple):
     """Settings of the samples.
 
-    pairs: of paths, in a block; points: of a fan of steps (`defects`); knows_values: whether the solution has
-    values at later dates; reads_z: whether the driver has a use for z; at_end: whether the driver over the
-    first step is that at its end alone, in the derivatives; is_smooth: whether paths are differentiated, too;
-    blur: how near to the value exercise pays where its rule has a part of that, a share.
+    pairs: path pairs per block; points: points of a fan of steps (`defects`); knows_values: whether the
+    solution has values at later dates; reads_z: whether the driver uses z; at_end: whether derivatives take the
+    driver of the first step only at its end; is_smooth: whether paths are also differentiated; blur: the
+    relative distance of exercise and continuation value within which path derivatives include the rule.
     """
 
     pairs: int
@@ -43,9 +43,9 @@ class SampleSettings(NamedTuple):
 class FirstStep(NamedTuple):
     """The step from today.
 
-    of: the problem of the step; noise: its form (`step_density.noise_form`); linearized: where the driver reads
+    of: the problem of the step; noise: its form (`step_density.noise_form`); linearized: if the driver reads
     Gamma, the dynamics of errors, A today, and the solution's Gamma there, else None; last: settings to
-    differentiate the mean of the last step, where the payoff may jump.
+    differentiate the mean of the last step if the payoff may jump.
     """
 
     of: Problem
@@ -55,9 +55,9 @@ class FirstStep(NamedTuple):
 
 
 class CertificateSamples(NamedTuple):
-    """Value after the first step, less the solution's own, [contracts, pairs], and its derivatives there.
+    """The value after the first step less the solution's value, [contracts, pairs], and its derivatives.
 
-    by_weights: by the weights of the first step's density; by_paths: by derivatives of the path, or None.
+    by_weights: from weights of the first step's density; by_paths: pathwise, or None.
     """
 
     value: Any
@@ -66,9 +66,9 @@ class CertificateSamples(NamedTuple):
 
 
 AfterStep = tuple[Array, Array, Array]
-"""Worth after a first step with all that is missing later, its missing part, and f dt: [contracts, paths]."""
+"""The value after a first step including later defects, the part from defects, and f dt: [contracts, paths]."""
 Slopes = tuple[Array, Array]
-"""Slopes of the worth and of its missing part in the state at date 1, [contracts, dim, paths]."""
+"""The slopes of this value and of its defect part to the state at date 1, [contracts, dim, paths]."""
 
 
 def samples(
@@ -83,14 +83,14 @@ def samples(
 ) -> CertificateSamples:
     """Return a block of samples.
 
-    own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio, whose samples are then
-    sums over contracts, which all have one linear driver; None: samples of each contract. floor: lower bound of
-    the value of waiting (`exercise_floor`).
+    own: the solution's value today, [contracts]; quantities: [contracts] of a portfolio with one linear driver,
+    whose samples are sums over contracts; None for samples of each contract. floor: lower bound of the
+    continuation value (`exercise_floor`).
     """
     problem, pairs = solution.problem, form.pairs
     t, x0, dt = problem.times[0], problem.x0, problem.dt
     late, _ = ends_of_step(problem, jnp.asarray(0))
-    at_end = 1.0 if form.at_end else late  # of the driver at the end, in the derivatives
+    at_end = 1.0 if form.at_end else late  # weight of the driver at the end, in derivatives
     first, later, at_jumps = jax.random.split(key, 3)
     noise = jnp.sqrt(dt) * normals(first, (pairs, problem.dim), x0.dtype)
     dw = jnp.concatenate([noise, -noise])
@@ -100,7 +100,7 @@ def samples(
     tilts = _tilts(problem, own, z, start) if form.reads_z else None
     moves = jnp.sqrt(
         problem.maturity * jnp.sum(z**2, axis=1)
-    )  # a deviation of the value over its life
+    )  # the standard deviation of the value over its life
     size = jnp.maximum(jnp.abs(own), _LEAST_SIZE * moves)
     blur = form.blur * size + jnp.finfo(own.dtype).tiny
     settings = {"key": later, "points": form.points, "blur": blur, "reads_z": form.reads_z}
@@ -136,7 +136,7 @@ def samples(
     total, missing, driver = found
     tilted = 0.0 if tilts is None else (tilts @ dw.T) * missing
     value = total - (at_end - late) * driver + tilted - summed(own)[:, None]
-    # the path between the two has no part in means of weights, which vanish: it takes noise off
+    # the middle path does not affect means, since weights have zero mean: it reduces noise
     between = after(jnp.broadcast_to(middle[:, None], (problem.dim, pairs)), still, 1)[0]
     centered = total + tilted - jnp.tile(between, 2)
     control = Parabola(middle, *summed(_slopes(solution)))
@@ -159,7 +159,7 @@ def _with_slopes(after: Callable, x: Float[Array, "dim paths"]) -> tuple[AfterSt
     """Return the result of `after`, and its slopes along each path."""
     found, pull = jax.vjp(after, x)
     contracts, dim = len(found[0]), len(x)
-    if contracts > dim:  # a sweep for each coordinate
+    if contracts > dim:  # one sweep per coordinate
 
         def of_axis(axis):
             tangent = jnp.broadcast_to(axis[:, None], x.shape)
@@ -185,9 +185,9 @@ def _derivatives(
     missing: Float[Array, " contracts"],
     slopes: Slopes | None,
 ) -> tuple[Derivatives, Derivatives | None]:
-    """Return samples of Delta and Gamma by weights, and by the path's slopes: a parabola's are known.
+    """Return samples of Delta and Gamma from weights and from path slopes; those of a parabola are known.
 
-    What is missing is discounted by 1 + f_z . dW, which moves with x where X_1 stays.
+    The defects are discounted by 1 + f_z . dW, which depends on x even if X_1 is fixed.
     """
     slope, curvature = step.weights()
     carried, *own = step.carried(control)
@@ -215,7 +215,7 @@ def _derivatives(
 
 
 def _slopes(solution: Solution) -> tuple[Array, Array]:
-    """Return the solution's own Delta and Gamma today; zero for a Gamma that it does not learn."""
+    """Return the solution's Delta and Gamma today; zero for a Gamma that it does not learn."""
     found, x0 = solution.approximation, solution.problem.x0
     slope = found.gradient(0, x0).reshape(-1, x0.size)
     try:
@@ -226,7 +226,7 @@ def _slopes(solution: Solution) -> tuple[Array, Array]:
 
 
 def _tilts(problem: Problem, y: Array, z: Array, start: FirstStep) -> Float[Array, "contracts dim"]:
-    """Return f_z of every contract today, by which dW drifts; contracts do not read one another's."""
+    """Return f_z of every contract today, the drift of dW; contracts do not depend on each other's z."""
     t, x = problem.times[0], problem.x0
     if start.linearized is not None:
         linearized, factor, gamma = start.linearized
@@ -236,9 +236,9 @@ def _tilts(problem: Problem, y: Array, z: Array, start: FirstStep) -> Float[Arra
 
 
 def _better(by_weights: Any, by_paths: Any, unit: Array) -> Any:
-    """Return each contract's estimate with less noise; the one by weights where the two do not agree.
+    """Return each contract's less noisy estimate; the one from weights if the two disagree.
 
-    unit: unit of the entries, which are compared as multiples of it.
+    unit: the unit in which entries are compared.
     """
     largest = lambda x: jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True)
     noise = jnp.hypot(by_weights.std_error, by_paths.std_error)
@@ -252,10 +252,10 @@ def _better(by_weights: Any, by_paths: Any, unit: Array) -> Any:
 def figures_of_today(
     problem: Problem, form: SampleSettings, start: FirstStep, own: Array, found: CertificateSamples
 ) -> tuple[tuple[Array, ...], list[Array], Array, Array]:
-    """Return value, Delta and Gamma with the driver at the start of the first step, and their standard errors.
+    """Return value, Delta and Gamma, with the driver at the start of the first step, and standard errors.
 
-    And the error of the solution's own value, and the effect of the square of Gamma's: see `Certificate`. The
-    fields of `found` are estimates, with `mean` and `std_error`.
+    Also return the error of the solution's value, and the effect of Gamma's squared error: see `Certificate`.
+    The fields of `found` are estimates with `mean` and `std_error`.
     """
     shape, dim, t, x0 = problem.contracts, problem.dim, problem.times[0], problem.x0
     derivatives: Derivatives = found.by_weights
@@ -276,7 +276,7 @@ def figures_of_today(
     _, early = ends_of_step(problem, jnp.asarray(0))
 
     def today(x, ahead):
-        """Return u(0, x), the mean of what is ahead given."""
+        """Return u(0, x), given the mean of what lies ahead."""
         y = ahead + own
         for _ in range(_FIXED_POINT):
             y = ahead + own + early * problem.dt * problem.flat_driver(t, x, y, z0)
@@ -287,7 +287,7 @@ def figures_of_today(
         return today(x, rest + slope @ h + 0.5 * (second @ h) @ h)
 
     value, stretch = jax.jvp(lambda ahead: today(x0, ahead), (rest,), (jnp.ones_like(rest),))
-    if not form.at_end:  # otherwise they have the whole driver already
+    if not form.at_end:  # otherwise they already have the whole driver
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
         errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
     second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
@@ -300,5 +300,5 @@ def figures_of_today(
 
 
 def cover(entries: int) -> float:
-    """Return the standard errors within which all entries are in 997 of 1,000 cases, by Bonferroni's rule."""
+    """Return the number of standard errors that covers all entries with probability .997 (Bonferroni)."""
     return NormalDist().inv_cdf(1.0 - _OUTSIDE / entries)

@@ -1,10 +1,11 @@
-"""Find the functions of a problem that may jump, by their programs and at sample points.
+"""Detection of discontinuous functions of a problem, from their programs and sample points.
 
-A jump needs a decision that depends on the state. A comparison of states decides where it selects, branches,
-ends a loop or becomes a number; a maximum that is written as a selection (`where(a > b, a, b)`) does not count.
-Rounding, signs and indices decide. Where the program leaves it open, sample points show a jump: an interval in
-which a function changes is halved until only a jump can be left. A rise so steep that hardly a path is on it (a
-digital that is written as a tight call spread) is as good as a jump: the halving shows it on the way.
+A jump needs a decision that depends on the state. A comparison of states is a decision if it selects, branches,
+ends a loop or becomes a number; a maximum written as a selection (`where(a > b, a, b)`) does not count.
+Rounding, signs and indices are decisions. If the program leaves it open, sample points reveal jumps: an
+interval in which a function changes is halved until only a jump can remain. A slope so steep that hardly any
+path lies on it (a digital written as a tight call spread) is as bad as a jump, and is found by the same
+bisection.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,20 +27,20 @@ _ORDER = {"lt", "le", "gt", "ge"}
 _GENTLE = {"add", "sub", "mul", "neg", "exp", "log", "sqrt", "square", "integer_pow", "pow"}
 _GENTLE |= {"dot_general", "reduce_sum", "cumsum", "broadcast_in_dim", "reshape", "squeeze"}
 _GENTLE |= {"convert_element_type", "transpose", "slice", "dynamic_slice", "gather", "concatenate"}
-_INTERVALS = 32  # of a segment between two points
+_INTERVALS = 32  # intervals of a segment between two points
 _HALVINGS = {"float32": 14, "float64": 36}
-_LEFT = 16.0  # of what halving leaves of a slope, a jump is more
-_NARROW = 5  # halvings after which a rise is on one path of a thousand or fewer
-_STEEP = 1 / 16  # of a deviation of the function: such a rise is steep if it is on so few
-_SELDOM = 1 / 256  # of the segments
+_LEFT = 16.0  # a jump exceeds this multiple of what bisection leaves of a slope
+_NARROW = 5  # halvings after which a slope covers at most one path in a thousand
+_STEEP = 1 / 16  # rise, in standard deviations of the function, that counts as steep there
+_SELDOM = 1 / 256  # fraction of segments
 _SEGMENTS, _FEWEST = 512, 16
-_NUMBERS = 2**22  # of the ends of segments, in memory at once
+_NUMBERS = 2**22  # numbers at the ends of segments in memory at once
 
 
 class _Term(NamedTuple):
-    """Term of a variable: the operation that made it, and whether it depends on the state.
+    """The term of a variable: the operation that produced it, and whether it depends on the state.
 
-    number: the same for equal operations on equal terms; of: the numbers of these terms, and the operation's
+    number: equal for equal operations on equal terms; of: the numbers of these terms, and the operation's
     parameters.
     """
 
@@ -66,9 +67,9 @@ class _Terms:
 
 
 def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
-    """Return True if the program of a function decides by the arguments at the positions `of`.
+    """Return True if the program of a function makes decisions that depend on the arguments at positions `of`.
 
-    If not, it is continuous in them, but for its poles. args: arguments of a call, or their shapes.
+    If not, it is continuous in them except at poles. args: the arguments of a call, or their shapes.
     """
     closed, terms, given = jax.make_jaxpr(function)(*args), _Terms(), []
     for place, arg in enumerate(args):
@@ -77,9 +78,9 @@ def may_jump(function: Callable, *args: Any, of: Sequence[int]) -> bool:
 
 
 def may_be_steep(function: Callable, *args: Any) -> bool:
-    """Return True if a function has more than sums, products, powers, exponentials and logarithms.
+    """Return True if a function has operations beyond sums, products, powers, exponentials and logarithms.
 
-    Without more it rises over its whole range, not on a small part of it.
+    With these only, it changes over its whole range, not on a small part of it.
     """
     return not _is_gentle(jax.make_jaxpr(function)(*args).jaxpr)
 
@@ -124,7 +125,7 @@ def _of_equation(terms: _Terms, equation: JaxprEqn, ins: list[_Term]) -> tuple[l
         before, after = (_shaped(v) for v in (equation.invars[0], equation.outvars[0]))
         is_same = before.dtype == after.dtype and before.ndim in (0, after.ndim)
         if is_same and (name == "convert_element_type" or before.size == 1):
-            return ins[:1], False  # the same number, or as many
+            return ins[:1], False  # the same value, or an array of the same values
     if not moves:
         return outs, False
     if name in _STEPS or name in _UNSEEN:
@@ -139,16 +140,16 @@ def _of_equation(terms: _Terms, equation: JaxprEqn, ins: list[_Term]) -> tuple[l
     if name == "while":
         return _loop(terms, params, ins)
     if name == "scan":
-        body = params["jaxpr"].jaxpr  # all that it reads may come to move
+        body = params["jaxpr"].jaxpr  # all that it reads may become state-dependent
         ins = [terms("row", (id(body), k), _is_inexact(v)) for k, v in enumerate(body.invars)]
         return outs, _through(terms, body, ins)[1]
     if name == "cond":
         found = [_through(terms, branch.jaxpr, ins[1:]) for branch in params["branches"]]
         return outs, ins[0].moves or any(jumps for _, jumps in found)
     inner = [p for p in programs if len(p.invars) == len(ins)]
-    if inner:  # a call: of a function with a derivative of its own the function comes first
+    if inner:  # a call; for a custom derivative, the function comes first
         return _through(terms, inner[0], ins)
-    return outs, bool(programs)  # a program of another form is not looked into
+    return outs, bool(programs)  # programs of other forms are not inspected
 
 
 def _loop(terms: _Terms, params: dict, ins: list[_Term]) -> tuple[list[_Term], bool]:
@@ -160,7 +161,7 @@ def _loop(terms: _Terms, params: dict, ins: list[_Term]) -> tuple[list[_Term], b
 
 
 def _fixpoint(terms: _Terms, body: Jaxpr, first, carry) -> tuple[list[_Term], bool]:
-    """Return the carry of a loop, each part of which moves if it does after any number of turns."""
+    """Return the carry of a loop; a part depends on the state if it does after any number of iterations."""
     moves = [term.moves for term in carry]
     while True:
         carry = [terms("carry", (id(body), k), own) for k, own in enumerate(moves)]
@@ -188,7 +189,7 @@ def _programs(value: Any) -> list[Jaxpr]:
 
 
 def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
-    """Return True if a decision is which of two cases is the larger, or that one is not a number."""
+    """Return True if a decision selects the larger of two cases, or tests for NaN."""
     if which.made_by == "or":
         parts = [terms.all[number] for number in which.of]
         is_order = [_is_extreme(terms, part, cases) for part in parts]
@@ -204,18 +205,18 @@ def _is_extreme(terms: _Terms, which: _Term, cases: list[int]) -> bool:
 
 
 class Jumping(NamedTuple):
-    """Whether the functions of a problem jump or rise as steeply: in what is paid at the end, and before."""
+    """Whether the functions of a problem jump (or nearly do), in the terminal payment and before."""
 
     at_end: bool
     before: bool
 
 
 def jumping(problem: Problem) -> Jumping:
-    """Look for jumps in the functions of a problem, of which the derivative of a path misses a part.
+    """Look for jumps in the functions of a problem, which pathwise derivatives would miss.
 
-    At the end the program decides. Before (in the driver, a step, jumps, the exercise value, and with a right
-    to exercise also the terminal value), sample points decide where the program leaves it open: a jump on 1 %
-    of the segments is missed once in 170. Only sample points can show a rise as steep as a jump.
+    For the terminal payment the program decides. Before (in the driver, a step, jumps, the exercise value and,
+    with a right to exercise, also the terminal value), sample points decide if the program leaves it open: a
+    jump on 1 % of the segments is missed once in 170. Only sample points can reveal slopes as steep as a jump.
     """
     t, x, shape = problem.times[0], problem.x0, problem.contracts
     y, z = jnp.zeros(shape, x.dtype), jnp.zeros((*shape, problem.dim), x.dtype)
@@ -248,9 +249,9 @@ def jumping(problem: Problem) -> Jumping:
 def _found(
     problem: Problem, names: tuple[str, ...]
 ) -> dict[str, tuple[Bool[Array, ""], Bool[Array, ""]]]:
-    """Return two flags for each part: it jumps, and it is steep.
+    """Return two flags for each part: whether it jumps, and whether it is steep.
 
-    Segments between states of paths, and values there, show both.
+    Both are found on segments between states of paths, and values there.
     """
     dim, dtype, key, terminal = problem.dim, problem.x0.dtype, jax.random.key(0), problem.terminal
     count = problem.terminal(problem.x0).size
@@ -291,7 +292,7 @@ def _found(
         deviation = jnp.std(outputs, axis=(0, 1))[None]
         smooth = _LEFT * 0.5**_NARROW / _INTERVALS * segment
         is_steep = narrow > jnp.maximum(_STEEP * deviation, smooth)
-        is_often = jnp.mean(is_steep, axis=0) > _SELDOM  # far out a kink is steep to a contract
+        is_often = jnp.mean(is_steep, axis=0) > _SELDOM  # far out, a kink is steep for a contract
         return jnp.any(jumps), jnp.any(is_often)
 
     return {part: look(part) for part in names}
@@ -305,9 +306,9 @@ def _of(part: Any) -> Any:
 def _halved(
     function: Callable, t: Array, start: Array, end: Array
 ) -> tuple[Array, Array, Array, Float[Array, "ends outputs"]]:
-    """Return the largest moves of outputs on a segment, on its narrow intervals and on its smallest ones.
+    """Return the largest moves of outputs on a segment, over its narrow and its smallest intervals.
 
-    And the outputs at its two ends.
+    The outputs at its two ends are returned as well.
     """
     at = jax.vmap(lambda share: function(t, start + share * (end - start)))
     shares = jnp.arange(_INTERVALS + 1, dtype=start.dtype) / _INTERVALS

@@ -1,12 +1,12 @@
-"""Defects of a solution's equation on fresh paths, step by step, in money of the first date.
+"""Defects of a solution on fresh paths, step by step, discounted to the first date.
 
-With u the true and v the solution's value, e = u - v satisfies, up to its square,
+With u the true and v the solution's value, e = u - v satisfies, up to second order,
 
     -de = (f_y e + f_z . zeta + defect) dt - zeta dW,
 
-so that e is the mean of the sum of defects, each discounted along the path by f_y, on paths whose noise is
-shifted by f_z dt (Girsanov). Many contracts share their paths: these are not shifted, and each contract has a
-weight. Where f is linear in y and z, only the error of the steps is left out.
+so e is the mean of the sum of defects, each discounted along the path with f_y, on paths whose noise is shifted
+by f_z dt (Girsanov). Several contracts share unshifted paths, with a weight for each contract. If f is linear
+in y and z, only the discretization error is left out.
 """
 
 from functools import partial
@@ -34,13 +34,13 @@ from ..problem import Problem, State, ends_of_step
 from ..solution import Solution
 
 Sums = tuple[Values, Values, Values]
-"""The defects so far, the discount from the first date, and the weight of paths that are not exercised."""
+"""The defects so far, the discount from the first date, and the weight of unexercised paths."""
 
 
 class LastStep(NamedTuple):
-    """Settings to differentiate the mean of the last step by its density, where the payoff may jump.
+    """Settings to differentiate the mean of the last step by its density if the payoff may jump.
 
-    noise: the form of its noise; points: the steps of the fan, which cost only evaluations of the payoff.
+    noise: the form of its noise; points: the points of the fan, which only cost payoff evaluations.
     """
 
     noise: NoiseForm
@@ -61,26 +61,26 @@ def defects_along_paths(
     last: LastStep | None = None,
     copies: int = 1,
 ) -> tuple[NodeValues, Values]:
-    """Follow fresh paths from states at date 1 to the end.
+    """Simulate fresh paths from states at date 1 to maturity, and sum their defects.
 
-    From each state on a path a fan of steps estimates what the mean of a step misses there; the path continues
-    along the first of them.
+    From each state on a path, a fan of steps estimates the defect of the step's mean; the path continues along
+    the first of them.
 
     Args:
         solution: The solution whose defects are summed.
         x: The states at date 1, of shape [dim, paths].
-        y: The values there, where the solution knows Z alone: then Y follows from them along each path, and is
-            wrong at the end by the missing part. None: the solution's own.
+        y: The values there, if the solution knows only Z: Y is then propagated along each path, and its error
+            at maturity is the defect. None for the solution's values.
         key: Key of the increments after date 1.
-        points: The steps of a fan, a power of two from 2 on: pairs of opposite ones at Sobol' points that are
-            shifted at random. With y it is one.
-        blur: Distance of the exercise value from the value, for each contract, within which a path's derivative
-            has a part of the rule (`node_values.alive_weight`).
-        reads_z: Whether the driver has a use for z.
-        floor: Lower bound of the value of waiting, for each contract (`exercise_floor`).
-        linearized: Dynamics of the paths where the driver reads Gamma; None: the problem's.
-        last: Settings to differentiate the mean of the last step by its density; None: along its paths.
-        copies: The number of sets of paths, one beside the other, that have the same increments.
+        points: The number of steps of a fan, a power of two of at least 2: antithetic pairs at randomly shifted
+            Sobol' points. With y it is one.
+        blur: The distance of the exercise value from the value, for each contract, within which path
+            derivatives include the exercise rule (`node_values.alive_weight`).
+        reads_z: Whether the driver uses z.
+        floor: Lower bound of the continuation value, for each contract (`exercise_floor`).
+        linearized: Dynamics of the paths if the driver reads Gamma; None for those of the problem.
+        last: Settings to differentiate the mean of the last step by its density; None for pathwise derivatives.
+        copies: The number of concatenated sets of paths with the same increments.
     """
     walk = _PathSteps(
         solution,
@@ -105,7 +105,7 @@ def defects_along_paths(
 
 
 class _PathSteps(NamedTuple):
-    """Steps of the paths from date to date, with the sums that they carry: see `defects_along_paths`."""
+    """The steps of the paths from date to date, with their running sums; see `defects_along_paths`."""
 
     solution: Solution
     key: PRNGKeyArray
@@ -118,7 +118,7 @@ class _PathSteps(NamedTuple):
     floor: Float[Array, " contracts"]
 
     def step(self, state: tuple[States, NodeValues, Sums], date: Array):
-        """Return the states at the next date, the values held there, and the sums with the step's defect."""
+        """Return the states at the next date, the values there, and the sums with the step's defect."""
         x, here, (missing, discount, is_alive) = state
         problem = self.solution.problem
         t, dt = problem.times[date], problem.dt
@@ -131,7 +131,7 @@ class _PathSteps(NamedTuple):
             at_start = at_start - along.compensator(t, x[:, None], here.gamma[0])[:, 0]
             at_end = at_end - along.compensator(problem.times[date + 1], ends, fanned.gamma[0][0])
         gap = fanned.worth - (here.worth - early * at_start)[:, None] + late * at_end
-        if not self.knows_values:  # the defect shows at the end alone
+        if not self.knows_values:  # the defect appears only at the end
             gap = jnp.where(date + 1 == problem.num_steps, gap - _moved(here, dw), 0.0)
         scale = discount / (1.0 - early * here.slope)
         missing = missing + is_alive * scale * jnp.mean(gap, axis=1)
@@ -150,10 +150,10 @@ class _PathSteps(NamedTuple):
         return (x, later, (missing, discount, is_alive)), None
 
     def last_step(self, last: LastStep, x: States, here: NodeValues, sums: Sums) -> Values:
-        """Return the missing values, with the last step's part, whose mean is differentiated by its density.
+        """Return the defects including the last step, whose mean is differentiated by its density.
 
-        d/dx E[V(X')] = E[(V(X') - c) d/dx log p(X' | x)] + d/dx E[c], with c = V(m) + p . (X' - m) of the
-        solution's slope p and X' without noise, m: c moves along the path, and V may jump.
+        d/dx E[V(X')] = E[(V(X') - c) d/dx log p(X' | x)] + d/dx E[c], with c = V(m) + p . (X' - m), where p is
+        the solution's slope and m is X' without noise: c moves along the path, and V may jump.
         """
         problem, found = self.solution.problem, self.solution.approximation
         missing, discount, is_alive = sums
@@ -178,7 +178,7 @@ class _PathSteps(NamedTuple):
         along = jnp.einsum("cdp,dqp->cqp", slope, ends - middle)
         rest = worth - at_middle - jax.lax.stop_gradient(along)
         scores = jax.vmap(jax.vmap(score, (None, 1), 1), (1, 2), 2)(fixed, dw)
-        moved = jnp.einsum("dqp,dp->qp", scores, x - fixed)  # 0, but not its derivative
+        moved = jnp.einsum("dqp,dp->qp", scores, x - fixed)  # 0, but with a nonzero derivative
         mean = jnp.mean(worth + rest * moved[None] + along - jax.lax.stop_gradient(along), axis=1)
         gap = mean - (here.worth - early * here.driver)
         return missing + is_alive * discount / (1.0 - early * here.slope) * gap
@@ -205,7 +205,7 @@ class _PathSteps(NamedTuple):
         jumps: Any,
         along: "_LinearizedSteps | None",
     ):
-        """Return the states after steps, [dim, points, paths], and the values held there."""
+        """Return the states after steps, [dim, points, paths], and the values there."""
         problem, found = self.solution.problem, self.solution.approximation
         own = lambda x, dw: problem.advance(problem.times[date], x, dw)
         move = jax.vmap(own, -1, -1) if along is None else along.advance
@@ -222,7 +222,7 @@ class _PathSteps(NamedTuple):
 
 
 class _LinearizedSteps:
-    """Steps along which errors of one contract move, whose driver reads Gamma: see `LinearizedDiffusion`."""
+    """Steps of the error dynamics of a contract whose driver reads Gamma; see `LinearizedDiffusion`."""
 
     def __init__(self, linearized: LinearizedDiffusion, t: Array, x: States, here: NodeValues):
         self.linearized, self.t = linearized, t
@@ -237,18 +237,18 @@ class _LinearizedSteps:
     def compensator(
         self, t: Array, x: Float[Array, "dim points paths"], gamma: Array
     ) -> Float[Array, "contracts points paths"]:
-        """Return the part of the driver in the diffusion of these paths, at points of each path."""
+        """Return the part of the driver contained in the diffusion of these paths, at points of each path."""
         of_path = jax.vmap(partial(self.linearized.compensator, t), (-1, 0, 0))
         return jax.vmap(of_path, (1, 0, None))(x, gamma, self.factor)[None]
 
     def drift(self, x: States, here: NodeValues) -> States:
-        """Return the drift of dW by f_z."""
+        """Return the drift of dW from f_z."""
         of_path = jax.vmap(partial(self.linearized.drift, self.t), (-1, 0, 0, 0, 0), -1)
         return of_path(x, *_of_one(here), self.factor)
 
 
 def _of_one(here: NodeValues) -> tuple[Array, Array, Array]:
-    """Return worth, Z and Gamma of the only contract, a row for each path."""
+    """Return value, Z and Gamma of the only contract, one row per path."""
     (gamma,) = here.gamma
     return here.worth[0], here.z[0], gamma[0]
 
@@ -262,10 +262,10 @@ def _moved(
 def fan(
     key: PRNGKeyArray, points: int, shape: tuple[int, int], dtype
 ) -> Float[Array, "dim points paths"]:
-    """Return standard normals for each path of [dim, paths], opposite pairs.
+    """Return standard normals for each path of [dim, paths], in antithetic pairs.
 
-    They are at Sobol' points, randomly shifted for each path, where the points are a power of two and Sobol'
-    points of this dimension are available.
+    They are Sobol' points, randomly shifted for each path, if their number is a power of two and Sobol' points
+    of this dimension are available.
     """
     if points == 1:
         return jnp.moveaxis(normals(key, (1, *shape), dtype), 0, 1)
@@ -299,7 +299,7 @@ def _driver_slope(problem: Problem, t, x: States, here: NodeValues) -> States:
 
 
 def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
-    """Return the change of u over a step from a date without its drift, Gamma's part included."""
+    """Return the change of u over a step from a date without its drift, including the Gamma term."""
     problem, found = solution.problem, solution.approximation
     value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))
     return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]

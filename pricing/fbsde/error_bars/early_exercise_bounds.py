@@ -1,4 +1,4 @@
-"""Primal-dual bounds of today's value: the value of the found exercise rule, and a dual upper bound."""
+"""Primal-dual bounds of today's value: the value of the fitted exercise rule, and a dual upper bound."""
 
 import math
 import time
@@ -23,9 +23,9 @@ from .certificate import Certificate, Estimate
 from .defects import fan, martingale_increment
 
 _INNER_PATHS = 64
-_MIN_PATHS, _MAX_PATHS = 1024, 16384  # of an upper bound to a tolerance
-_NOISE = 0.1  # of the tolerance of the value: a standard error of that bound
-_BLOCK = 256  # paths at a time; each has its inner paths
+_MIN_PATHS, _MAX_PATHS = 1024, 16384  # paths of an upper bound to a tolerance
+_NOISE = 0.1  # standard error of that bound, relative to the tolerance of the value
+_BLOCK = 256  # paths at a time; each has inner paths
 
 Samples = Float[Array, "*contracts paths"]
 
@@ -39,32 +39,32 @@ def bounds(
     num_inner_paths: int = _INNER_PATHS,
     throw: bool = True,
 ) -> Bounds:
-    """Bound u(0, x0) of a right to early exercise from below and from above, on the same fresh paths.
+    """Compute lower and upper bounds of u(0, x0) for a right to early exercise, on the same fresh paths.
 
-    The lower bound is the mean payoff of the rule that exercises where the payoff exceeds the solution's
-    continuation value, less the sum of the martingale increments of u over the steps (Z dW and the term of
-    Gamma), whose mean is zero. The upper bound is the mean of max over dates of (discounted payoff - M)
-    (Rogers, 2002; Haugh, Kogan, 2004), where M grows from one date of exercise to the next by V - E[V], V the
-    larger of payoff and continuation value, its mean taken over inner paths (Andersen, Broadie, 2004): opposite
-    pairs, at randomly shifted Sobol' points where they are a power of two.
+    The lower bound is the mean payoff of the rule that exercises when the payoff exceeds the solution's
+    continuation value, less the zero-mean sum of the martingale increments of u over the steps (Z dW and the
+    Gamma term). The upper bound is the mean of the maximum over dates of (discounted payoff - M) (Rogers, 2002;
+    Haugh, Kogan, 2004), where M increases from one exercise date to the next by V - E[V], with V the larger of
+    payoff and continuation value. E[V] is estimated on inner paths (Andersen, Broadie, 2004): antithetic pairs,
+    at randomly shifted Sobol' points if their number is a power of two.
 
-    For a right at any time (`Problem.exercise_in_step`) the upper bound holds for exercise between two dates,
-    too: at the second date such an exercise is worth no more than the payoff there with the interest and the
-    dividends of the step (Jensen's inequality). So the gap includes the interest and dividends of a step.
+    For a right at any time (`Problem.exercise_in_step`), the upper bound also holds for exercise between two
+    dates: at the second date it is worth at most the payoff there plus interest and dividends over the step
+    (Jensen's inequality). The gap therefore includes the interest and dividends of a step.
 
     Args:
         solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.
         key: The key of the random numbers.
         num_paths: The number of paths, a multiple of 256.
-        num_inner_paths: The number of inner paths from each date of exercise, an even number.
-        throw: Whether to raise RuntimeError where a bound is not finite.
+        num_inner_paths: The number of inner paths from each exercise date, an even number.
+        throw: Whether to raise RuntimeError if a bound is not finite.
 
     Returns:
         The bounds of every contract, their gap and standard errors.
 
     Raises:
-        ValueError: The driver is another, paths jump or may be stopped, there is no early exercise, nothing is
-            known of exercise between two dates, or a number of paths is no such multiple.
+        ValueError: The driver does not just discount, paths jump or may be stopped, there is no early exercise,
+            exercise between two dates cannot be bounded, or a number of paths is not such a multiple.
 
     Examples:
         >>> from pricing.fbsde import Solution, bounds
@@ -74,7 +74,8 @@ def bounds(
     problem = solution.problem
     if num_paths % _BLOCK or num_inner_paths % 2:
         raise ValueError(
-            f"num_paths={num_paths}, num_inner_paths={num_inner_paths}: give a multiple of {_BLOCK}, and of 2."
+            f"num_paths={num_paths}, num_inner_paths={num_inner_paths}: give multiples of "
+            f"{_BLOCK} and of 2."
         )
     if (reason := no_bounds_reason(problem, driver_forms(problem, "discounts"))) is not None:
         raise ValueError(reason)
@@ -98,12 +99,12 @@ def upper_bound(
     tolerance: float,
     seconds: float,
 ) -> Estimate | None:
-    """Return an upper bound of the value under any exercise rule, on as many paths as needed and time allows.
+    """Return an upper bound of the value, on as many paths as needed and as time allows.
 
-    Like all figures, it bounds the value before a right today. None without a later right; infinite without
-    time.
+    Like all figures, it bounds the value before a right to exercise today. It is None without a later right,
+    and infinite if there is no time.
     """
-    problem = solution.problem.replace(exercise_in_step=None)  # the errors are of the grid's right
+    problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
     if not times:
         return None
@@ -157,14 +158,14 @@ def _samples(
 def _lower_samples(
     solution: Solution, floor: Array, states, increments, discounts, paid: Samples
 ) -> Samples:
-    """Return the earnings of the rule on every path, less the martingale of u."""
+    """Return the cash flow of the rule on every path, less the martingale of u."""
     problem = solution.problem
     zero = jnp.zeros_like(paid)
     floor = floor.reshape(*paid.shape[:-1], 1)
 
     def advance(state, of_step):
         martingale, earned, is_alive = (
-            state  # the sum of changes of u without drift, payments by exercise
+            state  # the sum of changes of u without drift, and exercise payments
         )
         date, is_open, x, dw, discount = of_step
         exercise, continuation = _exercise_and_continuation(solution, date, x)
@@ -185,12 +186,12 @@ def _lower_samples(
 def _upper_samples(
     solution: Solution, key, states, discounts, paid: Samples, num_inner: int
 ) -> Samples:
-    """Return the most of discounted payoff less martingale on every path."""
+    """Return the maximum of discounted payoff less martingale on every path."""
     problem = solution.problem
     dates = _period_ends(problem)
 
     def most_paid(date):
-        """Return the most that exercise pays, since the date before if it may be at any time."""
+        """Return the largest exercise payoff (since the previous date, for exercise at any time)."""
         t, x = problem.times[date], states[date]
         exercise = jax.vmap(_exercise(problem), (None, -1), -1)(t, x)
         if problem.exercise_in_step is None:
@@ -244,7 +245,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
 
 
 def _period_ends(problem: Problem) -> np.ndarray:
-    """Return today, the dates of exercise, and the last date."""
+    """Return today, the exercise dates, and the last date."""
     return np.unique([0, *problem.exercise_dates, problem.num_steps])
 
 
@@ -267,12 +268,12 @@ def _exercise_and_continuation(solution: Solution, date, x) -> tuple[Samples, Sa
 
 
 def _exercise(problem: Problem) -> Callable:
-    assert problem.exercise_value is not None  # `bounds` has asked
+    assert problem.exercise_value is not None  # checked by `bounds`
     return problem.exercise_value
 
 
 def _discounted(discount: Float[Array, " paths"], values: Samples) -> Samples:
-    """Return the values of every contract in money of today."""
+    """Return the values of every contract, discounted to today."""
     return values * discount.reshape((1,) * (values.ndim - 1) + discount.shape)
 
 

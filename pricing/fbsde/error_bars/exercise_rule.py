@@ -1,7 +1,8 @@
-"""The rule of exercise of a book, improved once on fresh paths.
+"""The exercise rule of a book, improved once on fresh paths.
 
-A fit is right over all states; a rule needs it where exercise pays about as much as waiting. What the rule
-earns after a date is known on every path, and a regression on paths that are near shows how far the fit is off.
+A fit is accurate on average over all states, but a rule needs it where exercise pays about as much as waiting.
+The cash flow of the rule after a date is known on every path, and a regression on paths near the boundary
+estimates the error of the fit.
 """
 
 from typing import Any, NamedTuple
@@ -17,19 +18,19 @@ from ..problem import Problem
 from ..solution import Solution
 from ..solvers.projection_pursuit import RidgeExpansion
 
-_NEAR = 0.4  # of the mean distance of payment and fit where exercise pays: what counts as near
-_FEWEST = 30.0  # paths that are near, for a regression
-_RIDGE = 1e-5  # of the variance of a regressor
-_PILOT = 8  # of the paths, one in eight shows the distances
+_NEAR = 0.4  # width of the boundary region, relative to the mean distance of payment and fit
+_FEWEST = 30.0  # fewest paths near the boundary for a regression
+_RIDGE = 1e-5  # relative to the variance of a regressor
+_PILOT = 8  # one path in eight determines the distances
 
 
 class ExerciseRule(NamedTuple):
-    """Exercise where it pays more than the fit, corrected where both are near, and more than the floor.
+    """Exercise if it pays more than the fit (corrected near the boundary) and more than the floor.
 
     Attributes:
-        floor: The least that waiting is worth (`exercise_floor`).
-        width: The difference of payment and fit that is near.
-        correction: Coefficients of `_Near.functions`, in units of `width`; None for the solution's own rule.
+        floor: The lower bound of the continuation value (`exercise_floor`).
+        width: The difference of payment and fit that counts as near.
+        correction: Coefficients of `_Near.functions`, in units of `width`; None for the solution's rule.
     """
 
     floor: Float[Array, " contracts"]
@@ -50,7 +51,7 @@ class ExerciseRule(NamedTuple):
         return _Near(excess, weight, (jnp.ones_like(excess), excess, pays / width))
 
     def exercises(self, date: Array, value: Values, pays: Values) -> Bool[Array, "contracts paths"]:
-        """Test where the rule exercises, on a date on which one may."""
+        """Return the mask of exercise under the rule, on an exercise date."""
         if self.correction is None:
             return pays > jnp.maximum(value, self.floor[:, None])
         near = self.near(date, value, pays)
@@ -60,7 +61,7 @@ class ExerciseRule(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """The excess of the payment over the fit, in units of the rule's width, and functions nearby."""
+    """The excess of the payment over the fit, in units of the rule's width, and functions of it."""
 
     excess: Values
     weight: Values
@@ -68,7 +69,7 @@ class _Near(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Sums over paths: weighted products of functions with each other and the miss, and squared distances."""
+    """Sums over paths: weighted products of functions with each other and the error, and squared distances."""
 
     products: Float[Array, "*dates contracts functions functions_and_miss"]
     squares: Float[Array, "*dates contracts"]
@@ -76,7 +77,7 @@ class _Sums(NamedTuple):
 
     @classmethod
     def of(cls, near: _Near, miss: Values, is_open: Array) -> "_Sums":
-        """Return the sums of one date; miss: what is earned by waiting less the fit, in units of the width."""
+        """Return the sums of one date; miss: the cash flow from waiting less the fit, in units of the width."""
         weight = jnp.where(is_open, near.weight, 0.0)
         columns = jnp.stack([*near.functions, miss], axis=1)
         products = jnp.einsum("cap,cbp->cab", weight[:, None] * columns[:, :3], columns)
@@ -84,7 +85,7 @@ class _Sums(NamedTuple):
         return cls(products, jnp.sum(pays * near.excess**2, axis=1), jnp.sum(pays, axis=1))
 
     def correction(self) -> Array:
-        """Return the regression of the miss on the functions; 0 where few paths are near."""
+        """Return the regression of the error on the functions; 0 if few paths are near."""
         gram, right = self.products[..., :3], self.products[..., 3]
         size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram, axis1=-2, axis2=-1), 1e-20))
         ridge = _RIDGE * jnp.eye(3, dtype=gram.dtype)
@@ -94,13 +95,13 @@ class _Sums(NamedTuple):
         return jnp.where((gram[..., 0, 0] > _FEWEST)[..., None], found, 0.0)
 
     def width(self) -> Array:
-        """Return a share of the root mean square of the distance; 1 where exercise never pays."""
+        """Return a fraction of the root mean square distance; 1 if exercise never pays."""
         mean = self.squares / jnp.maximum(self.count, 1.0)
         return jnp.where(mean > 0.0, _NEAR * jnp.sqrt(mean), 1.0)
 
 
 class PairedPaths(NamedTuple):
-    """Steps of paths whose first steps are opposite pairs, from the first date on, and their ends."""
+    """Paths with antithetic first steps: their steps from the first date, and their ends."""
 
     dates: Int[Array, " steps"]
     states: Float[Array, "steps dim paths"]
@@ -131,9 +132,9 @@ class PairedPaths(NamedTuple):
 def earned_after(
     solution: Solution, paths: PairedPaths, rules: tuple[ExerciseRule, ...], with_sums: bool = False
 ) -> tuple[tuple[Values, ...], Any]:
-    """Return the earnings by each rule after today, less the martingale, and sums of the first (`improved`).
+    """Return each rule's cash flow after today, less the martingale, and sums for the first (`improved`).
 
-    A rule is held from the second date on. The sums are of every such date.
+    A rule applies from the second date. The sums are over all such dates.
     """
     problem, found = solution.problem, solution.approximation
     assert isinstance(found, RidgeExpansion)
@@ -164,8 +165,8 @@ def earned_after(
 def improved(solution: Solution, pairs: int, blocks: Array, key: PRNGKeyArray) -> ExerciseRule:
     """Return the solution's rule after one step of policy improvement, on `blocks` of fresh paths.
 
-    With p what exercise pays, v the fit and d = p - v, what is earned by waiting, less v, is regressed on 1, d
-    and p, with weights exp(-d^2 / (2 h^2)). A fit that ripples is corrected along p, which does not.
+    With p the exercise payoff, v the fit and d = p - v, the cash flow from waiting less v is regressed on 1, d
+    and p, with weights exp(-d^2 / (2 h^2)). The smooth p corrects ripples of the fit.
     """
     problem = solution.problem
     own = ExerciseRule.of_solution(problem)
@@ -180,7 +181,7 @@ def improved(solution: Solution, pairs: int, blocks: Array, key: PRNGKeyArray) -
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
 
     def of_round(number: Array, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        """Return widths, which the first round finds on few paths, and corrections, which the second finds."""
+        """Return widths, found on few paths in the first round, and corrections, found in the second."""
         rule = own._replace(width=own.width.at[1:].set(found[0]))
         add = lambda index, sums: jax.tree.map(jnp.add, sums, sums_of(index, rule))
         count = jnp.where(number == 0, (blocks + _PILOT - 1) // _PILOT, blocks)

@@ -14,7 +14,7 @@ from ..functions import with_traced_functions
 from ..problem import Problem, reads_z
 from .certificate import Estimate
 
-_EXACT = 1e-3  # of the move of a step, by which one step and two may differ
+_EXACT = 1e-3  # tolerance of one step against two, relative to the move of a step
 
 Values = Float[Array, "contracts points"]
 
@@ -23,23 +23,23 @@ Values = Float[Array, "contracts points"]
 def multilevel_picard(
     problem: Problem, *, key: PRNGKeyArray, levels: int = 4, samples: int = 4, repeats: int = 64
 ) -> Estimate:
-    """Estimate the value of today without functions, networks or a grid of dates, in any dimension.
+    """Estimate today's value without basis functions, networks or a time grid, in any dimension.
 
     The equation is u(t, x) = E[g(X_T) + integral of f(s, X_s, u) ds]. The n-th iterate is estimated by
 
         mean of g(X_T) + sum over l < n of (T - t) mean of f(R, X_R, U_l) - f(R, X_R, U_{l-1}),
 
-    with samples**n paths, samples**(n - l) times R, uniform, and independent iterates U_l at each. It checks a
-    solver: it has no error of dates or functions, only that of its last iterate, which another number of levels
-    shows. E, Hutzenthaler, Jentzen, Kruse, J. Scientific Computing 79 (2019).
+    with samples**n paths, samples**(n - l) uniform times R, and independent iterates U_l at each. It serves to
+    check solvers: it has no discretization or approximation error, only that of its last iterate, which shows
+    when the number of levels is changed. E, Hutzenthaler, Jentzen, Kruse, J. Scientific Computing 79 (2019).
 
     Args:
-        problem: The equation: a driver of y, states that one step moves over any time (an exact `step`, or a
-            constant drift and diffusion), no exercise, stop or jumps.
+        problem: The equation: a driver of y, states with exact steps over any time (an exact `step`, or
+            constant drift and diffusion), and no exercise, stops or jumps.
         key: Key of all random numbers.
-        levels: The number n of iterates.
-        samples: The samples of each level, to its power.
-        repeats: Independent estimates, whose mean and standard error are returned.
+        levels: The number n of iterations.
+        samples: The base of the number of samples, samples**n at level n.
+        repeats: The number of independent estimates, whose mean and standard error are returned.
 
     Returns:
         The value of every contract, and its standard error.
@@ -79,12 +79,12 @@ def _unsupported(problem: Problem) -> str | None:
     if reads_z(problem):
         return f"a driver that reads z: {solvers}"
     if not _is_exact(problem):
-        return f"states that many small steps move: {solvers}"
+        return f"states without exact steps: {solvers}"
     return None
 
 
 def _is_exact(problem: Problem) -> bool:
-    """Return True if one step over the maturity equals two half steps, on some sample noise."""
+    """Return True if one step to maturity equals two half steps, on sample noise."""
     half = 0.5 * problem.maturity
     dw = jnp.sqrt(half) * jax.random.normal(
         jax.random.key(0), (8, 2, problem.dim), problem.x0.dtype
@@ -118,7 +118,7 @@ def _iterate(
     x: Float[Array, "points dim"],
     key: PRNGKeyArray,
 ) -> Values:
-    """Return estimates of the iterate of a level at points (t, x), each of its own random numbers."""
+    """Return independent estimates of the iterate of a level at points (t, x)."""
     count = len(jnp.ravel(problem.terminal(problem.x0)))
     if level == 0:
         return jnp.zeros((count, len(t)), t.dtype)
@@ -147,7 +147,7 @@ def _iterate(
 
 
 def _moved(problem: Problem, t, x, share: Float[Array, "number points"], key) -> tuple[Any, Any]:
-    """Return times (a fraction `share` of the way to maturity) and states there, `number` from each point."""
+    """Return times (a fraction `share` of the time to maturity) and states there, `number` per point."""
     left = (problem.maturity - t)[None] * share
     noise = normals(key, (*share.shape, problem.dim), x.dtype) * jnp.sqrt(left)[..., None]
     over_points = jax.vmap(problem.advance, (0, 0, 0, 0))

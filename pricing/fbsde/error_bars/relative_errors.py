@@ -1,4 +1,4 @@
-"""Errors of today's value, Delta and Gamma, as fractions of their sizes, and tolerances for them."""
+"""Relative errors of today's value, Delta and Gamma, and tolerances for them."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from jax.typing import ArrayLike
 from .certificate import Certificate, Estimate
 from .certificate_samples import cover
 
-_SIGNIFICANT = 3.0  # standard errors by which two numbers differ
+_SIGNIFICANT = 3.0  # standard errors for a significant difference
 
 
 class Tolerance(NamedTuple):
     """Tolerances of today's value, Delta and Gamma, relative to the size of each, for every contract.
 
-    Entries are compared in money, whatever the units of the states: x_i Delta_i and x_i x_j Gamma_ij, where x_i
-    is the state today if it is above zero on all paths, and else its standard deviation at the end. A Delta
-    whose entries are small beside the value over the dimension is measured by that, a Gamma by Delta's size
-    over the dimension.
+    Entries are compared in money, independent of the units of states: x_i Delta_i and x_i x_j Gamma_ij, where
+    x_i is today's state if it is positive on all paths, else its standard deviation at maturity. If a Delta is
+    small compared with value / dimension, it is measured relative to that; likewise a Gamma relative to Delta's
+    size / dimension.
 
     Attributes:
         value: Tolerance of the value.
@@ -41,7 +41,7 @@ def as_tolerance(tolerance: "Tolerance | float") -> Tolerance:
     """Return the tolerance of each figure; a number is the tolerance of all three.
 
     Raises:
-        TypeError: It is neither a `Tolerance` nor a number.
+        TypeError: The argument is neither a `Tolerance` nor a number.
         ValueError: A tolerance is not above zero.
     """
     if isinstance(tolerance, (int, float)):
@@ -57,14 +57,14 @@ def as_tolerance(tolerance: "Tolerance | float") -> Tolerance:
 
 
 def excess(pilot: Certificate, tolerance: Tolerance, scale: np.ndarray) -> float:
-    """Return the largest error of a pilot's figures by its noise, as a multiple of its tolerance."""
-    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no path lessens that
+    """Return the largest noise error of a pilot's figures, as a multiple of its tolerance."""
+    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no noise
     worst = errors(noise, scale=scale).worst()
     return max(error / asked for error, asked in zip(worst, tolerance, strict=True))
 
 
 class EntryErrors(NamedTuple):
-    """The error of each entry, as a multiple of the size of its figure in its contract.
+    """The error of each entry, relative to the size of its figure in its contract.
 
     value: [*contracts]; delta: [*contracts, dim]; gamma: [*contracts, dim, dim].
     """
@@ -85,15 +85,14 @@ def errors(
     *,
     scale: np.ndarray | None = None,
 ) -> EntryErrors:
-    """Return the errors of value, Delta and Gamma, by entry and by contract, as multiples of the sizes.
+    """Return the relative errors of value, Delta and Gamma, by entry and contract.
 
-    An error is the largest of: three standard errors (more for many entries, so that all of them are within as
-    often); the difference to another solution's certificate, if beyond noise (where the driver is nonlinear
-    both keep the square of their solution's error, and each has the error of its dates); and, for the value,
-    the gap to an upper bound, which a better exercise rule may earn. The remainder of the square of Gamma's
-    error is added.
+    An error is the largest of: three standard errors (more for many entries, with the same joint coverage); the
+    difference to another solution's certificate, if significant (with a nonlinear driver both have the square
+    of their solution's error, and each has its discretization error); and, for the value, the gap to an upper
+    bound, which a better exercise rule might earn. The remainder from Gamma's squared error is added.
 
-    scale: x_i of `Tolerance`, [dim]; None: states share one unit, and Delta's size does not depend on the
+    scale: x_i of `Tolerance`, [dim]; None if states share one unit and Delta's size does not depend on the
     value.
     """
     value = np.asarray(found.value.mean)
@@ -122,7 +121,7 @@ def errors(
 
 
 def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:
-    """Return errors over the size of their contract (infinite where it is zero), plus `left`."""
+    """Return errors divided by the size of their contract (infinite if it is zero), plus `left`."""
     numbers = (np.asarray(a, float) for a in (size, left))
     size, left = (a.reshape((*a.shape, *(1,) * axes)) for a in numbers)
     safe = np.where(size > 0.0, size, 1.0)
@@ -130,12 +129,12 @@ def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> 
 
 
 def unknown_errors(like: EntryErrors) -> EntryErrors:
-    """Return infinite errors, where nothing shows them."""
+    """Return infinite errors, for when errors are unknown."""
     return EntryErrors(*(np.full_like(error, math.inf) for error in like))
 
 
 def unmet_tolerances(known: EntryErrors, tolerance: Tolerance, contracts: Sequence[int]) -> str:
-    """Return the figures that miss their tolerances, in words; an empty string if there are none."""
+    """Return the figures that miss their tolerances, in words; "" if there are none."""
     trios = zip(Tolerance._fields, known, tolerance, strict=True)
     return ", ".join(
         f"{name} is {known_to(error, contracts)} ({100 * asked:g} % is asked)"

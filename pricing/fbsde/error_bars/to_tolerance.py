@@ -1,4 +1,4 @@
-"""Error bars of a solution: certificates on as many paths as a tolerance needs, a check, an upper bound."""
+"""Error bars of a solution: a certificate on as many paths as needed, a check, and an upper bound."""
 
 import time
 from typing import Any
@@ -16,7 +16,7 @@ from .early_exercise_bounds import upper_bound
 from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
 
 _PILOT_PATHS = 8192
-_MARGIN = 1.2  # of the paths that a pilot's noise asks for
+_MARGIN = 1.2  # margin over the number of paths implied by a pilot's noise
 
 
 def error_bars(
@@ -38,7 +38,7 @@ def error_bars(
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
         seconds = limits.seconds_left / (1 + sources.needs_check + sources.has_bound)
         started, key = time.perf_counter(), keys.pop(0)
-        if limits.max_seconds is not None:  # the time of its program, which is compiled now
+        if limits.max_seconds is not None:  # compiles and times its program
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths, found = limits.certificate_paths(wanted, _PILOT_PATHS, affordable), pilot
@@ -56,7 +56,7 @@ def error_bars(
     known = errors(found, other, upper, scale=scale)
     if sources.needs_check and other is None:
         known = unknown_errors(known)
-    # as arrays: numbers would make another program of everything that takes the solution
+    # as arrays: Python numbers would recompile every program that takes the solution
     worst, entries = jax.tree.map(jnp.asarray, (known.worst(), known))
     stats = {"certificate": found, "checked_by": other, "upper": upper}
     return stats | {"errors": worst, "entry_errors": entries}, known

@@ -10,7 +10,7 @@ from ..problem import Problem
 
 
 def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
-    """Return a call spread, 90 to 110, whose seller knows of the volatility only that it is .1 to .2.
+    """Return a 90-110 call spread under uncertain volatility between .1 and .2, for the seller.
 
     u_t + max over s in [.1, .2] of s^2 x^2 u_xx / 2 = 0, x0 = 100, one year. Avellaneda, Levy, Paras (1995);
     Guyon, Henry-Labordere, Journal of Computational Finance 14 (2011), section 6.
@@ -28,7 +28,7 @@ def uncertain_volatility(num_steps: int = 100, vol: float = 0.17) -> Problem:
 
 
 def barenblatt(dim: int = 100, num_steps: int = 20, vol: float = 0.3) -> Problem:
-    """Return the equation of Black, Scholes and Barenblatt, of the second order.
+    """Return the second-order Black-Scholes-Barenblatt equation.
 
     u_t + sum over i of max over s in [.1, .4] of s^2 x_i^2 u_ii / 2 = .05 (u - x . grad u), whose solution is
     u = exp(.21 (1 - t)) |x|^2. Beck, E, Jentzen, Journal of Nonlinear Science 29 (2019), section 4.2.
@@ -47,14 +47,14 @@ def barenblatt(dim: int = 100, num_steps: int = 20, vol: float = 0.3) -> Problem
 
 
 def merton_put(num_steps: int = 20, num_exercises: int = 1) -> Problem:
-    """Return a put under Merton's jump-diffusion, exercisable at the end or on many equal dates.
+    """Return a put under Merton's jump-diffusion, exercisable at expiry or on equally spaced dates.
 
-    K = 100, r = .05, sigma = .2, a jump a year of a mean of -.1 and a deviation of .2 in the logarithm. Merton,
+    K = 100, r = .05, sigma = .2, one jump per year, with mean -.1 and standard deviation .2 of the log. Merton,
     Journal of Financial Economics 3 (1976).
 
     Args:
         num_steps: The number of time steps.
-        num_exercises: The number of dates of exercise in the year.
+        num_exercises: The number of exercise dates in the year.
 
     Examples:
         >>> merton_put(20, 10).exercise_dates
@@ -83,7 +83,7 @@ def merton_put(num_steps: int = 20, num_exercises: int = 1) -> Problem:
 
 
 def _uncertain(dim, x0, terminal, vol, low, high, rate, num_steps) -> Problem:
-    """Return a problem of assets whose volatilities are the worst for the seller between two numbers."""
+    """Return a problem of assets with worst-case volatilities between two bounds, for the seller."""
 
     def driver(t, x, y, z, gamma):
         bend = 0.5 * x**2 * jnp.diagonal(gamma)

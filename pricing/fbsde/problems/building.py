@@ -1,4 +1,4 @@
-"""Parts of problems on assets and Brownian motions."""
+"""Building blocks of problems on assets and Brownian motions."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def assets(dim, maturity, drift, driver, terminal, num_steps, x0: Any = 100.0, v
 
 
 def brownian(dim, maturity, vol, driver, terminal, num_steps, x0=0.0, drift=0.0) -> Problem:
-    """Return a problem on independent Brownian motions of one vol and drift."""
+    """Return a problem on independent Brownian motions with common vol and drift."""
     return Problem(
         dim,
         maturity,

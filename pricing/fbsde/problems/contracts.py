@@ -22,7 +22,7 @@ def max_call(dim: int = 5, spot: float = 100.0, num_steps: int = 36) -> Problem:
         >>> max_call(2, num_steps=9).exercise_dates
         (1, 2, 3, 4, 5, 6, 7, 8, 9)
     """
-    # fields of contracts and models turn numbers into arrays, which the checker does not see
+    # fields convert numbers to arrays, which the type checker does not see
     call = Bermudan(Basket(100.0, 3.0, average="max"), np.arange(1, 10) / 3.0)  # pyright: ignore[reportCallIssue, reportArgumentType]
     model = BlackScholes(dim * [spot], 0.05, dim * [0.2], dim * [0.1])  # pyright: ignore[reportArgumentType]
     return from_product(call, model, num_steps)
@@ -48,7 +48,7 @@ def geometric_call(dim: int = 7, num_steps: int = 50) -> Problem:
 def geometric_put(dim: int = 10, num_steps: int = 50) -> Problem:
     """Return a Bermudan put on the geometric mean of correlated assets: fifty dates in a quarter of a year.
 
-    As `geometric_call` with r = .03, q = 0, sigma = .2, rho = .5.
+    Like `geometric_call`, with r = .03, q = 0, sigma = .2, rho = .5.
 
     Args:
         dim: The number of assets.
@@ -89,7 +89,7 @@ def down_and_out_call(barrier: float = 90.0, num_steps: int = 50) -> Problem:
 
 
 def gaussian_swaption(num_steps: int = 72) -> Problem:
-    """Return a Bermudan payer swaption under Hull and White's short rate, r = .03 + x.
+    """Return a Bermudan payer swaption under the Hull-White short rate, r = .03 + x.
 
     Ten annual payments of .0304545, exercisable after 1, ..., 9 years; a = .03, sigma = .01. Andersen,
     Piterbarg (2010), section 10.1.

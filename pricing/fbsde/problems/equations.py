@@ -65,7 +65,7 @@ def hjb_riccati(dim: int = 100, num_steps: int = 20) -> Problem:
 
 
 def default_risk(dim: int = 100, num_steps: int = 40) -> Problem:
-    """Return the worst of many assets, with an intensity of default that depends on the value.
+    """Return the worst of many assets, with a default intensity that depends on the value.
 
     E, Han, Jentzen (2017), section 4.1: recovery 2/3, rates .02, intensity .2 below 50, .02 above 70, linear
     between.
@@ -113,7 +113,7 @@ def different_rates(dim: int = 100, num_steps: int = 20) -> Problem:
 def different_rates_call(num_steps: int = 20) -> Problem:
     """Return a call on one asset under the two rates of `different_rates`.
 
-    Its seller always borrows, so Black-Scholes at .06 is its price.
+    The seller always borrows, so its price is Black-Scholes at .06.
 
     Args:
         num_steps: The number of time steps.
@@ -127,7 +127,7 @@ def different_rates_call(num_steps: int = 20) -> Problem:
 
 
 def burgers(dim: int = 50, num_steps: int = 30) -> Problem:
-    """Return an equation of Burgers, whose solution is a logistic function of t + mean x.
+    """Return a Burgers equation whose solution is a logistic function of t + mean x.
 
     u_t + (d^2 / 2) Laplacian u + (u - (2 + d) / 2d) d sum_i u_i = 0. Chassagneux (2014); E, Han, Jentzen
     (2017), section 4.5.
@@ -171,7 +171,7 @@ def reaction_diffusion(dim: int = 100, num_steps: int = 30) -> Problem:
 
 
 def black_scholes_barenblatt(dim: int = 100, num_steps: int = 50) -> Problem:
-    """Return the equation of Black, Scholes and Barenblatt.
+    """Return the Black-Scholes-Barenblatt equation.
 
     u = exp((r + s^2) (T - t)) |x|^2, r = .05, s = .4. Raissi (2018), section 4.1.
 

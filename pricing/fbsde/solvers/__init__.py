@@ -1,1 +1,1 @@
-"""Solvers of backward equations, the sets of functions that regressions combine, and their networks."""
+"""Solvers of backward equations, basis functions for regressions, and networks."""

@@ -1,4 +1,4 @@
-"""Deep backward dynamic programming: networks for Y and Z, one regression a date, the latest first."""
+"""Deep backward dynamic programming: networks for Y and Z, one regression per date, the latest first."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,8 +28,8 @@ from .networks import Architecture, Perceptron
 class BackwardParameters(NamedTuple):
     """The parameters of one date.
 
-    Y = `y` on (1, x, x^2) + network; Z = `z` on the same, coordinate by coordinate, + network: None where Z is
-    the derivative of Y.
+    Y = `y` on (1, x, x^2) + network; Z = `z` on the same, coordinate by coordinate, + network. The latter is
+    None if Z is the derivative of Y.
     """
 
     y: Float[Array, "terms contracts"]
@@ -42,7 +42,7 @@ class BackwardParameters(NamedTuple):
         return quadratic_features(x) @ self.y + self.y_network(x)
 
     def slopes(self, x: State) -> Float[Array, "contracts dim"]:
-        """Return Z at a standardized state, where Z has its own network."""
+        """Return Z at a standardized state, if Z has its own network."""
         assert self.z is not None and self.z_network is not None
         dim = x.shape[0]
         terms = self.z.T.reshape(-1, 3, dim)
@@ -50,7 +50,7 @@ class BackwardParameters(NamedTuple):
         return linear + self.z_network(x).reshape(-1, dim)
 
     def in_coordinates(self, change: CoordinateChange) -> "BackwardParameters":
-        """Return the parameters of the same functions of x in the standardized x of another date."""
+        """Return the parameters of the same functions of x in the standardized coordinates of another date."""
         y, y_network = change.quadratic(self.y), change.network(self.y_network)
         if self.z is None or self.z_network is None:
             return BackwardParameters(y, None, y_network, None)
@@ -65,9 +65,9 @@ def _features_by_coordinate(x: Float[Array, "*batch dim"]) -> tuple[Array, Array
 
 
 class Targets(NamedTuple):
-    """Targets of the networks of a date, path by path: Y + f dt / 2 a step later.
+    """The targets of the networks of a date, by path: Y + f dt / 2 one step later.
 
-    even: its mean over the antithetic pairs; odd: half its difference over each pair.
+    even: the mean over antithetic pairs; odd: half the difference of each pair.
     """
 
     x: Float[Array, "paths dim"]
@@ -95,7 +95,7 @@ class NetworkRegression(AbstractDateRegression):
         self, parameters: BackwardParameters, x: State
     ) -> Float[Array, "contracts dim dim"]:
         found = jax.jacfwd(self.gradient, argnums=1)(parameters, x)
-        return 0.5 * (found + jnp.swapaxes(found, -1, -2))  # a network for Z has no symmetry
+        return 0.5 * (found + jnp.swapaxes(found, -1, -2))  # a network for Z is not symmetric
 
     def targets(
         self, steps: AntitheticSteps, later: "NetworkRegression", parameters: BackwardParameters
@@ -123,7 +123,7 @@ class NetworkRegression(AbstractDateRegression):
     def linear_solver(
         self, like: BackwardParameters, targets: Targets, share: PathShare
     ) -> Callable[[BackwardParameters], BackwardParameters]:
-        """Return the solver of the linear parts; f_n, which is of them, follows in a few rounds."""
+        """Return the solver of the linear parts; f_n, which depends on them, converges in a few rounds."""
         x = jax.vmap(self.standardized)(targets.x)
         dim, in_y = x.shape[1], quadratic_features(x)
         weights = jnp.repeat(targets.weight, targets.odd.shape[1])
@@ -159,7 +159,7 @@ class NetworkRegression(AbstractDateRegression):
         return y, parameters.slopes(self.standardized(x)) * z_scale[:, None]
 
     def residuals(self, parameters: BackwardParameters, targets: Targets):
-        """Return the residuals on a path: of Y [contracts], and of Z dW [pairs, contracts] in units of Z."""
+        """Return the residuals on a path, of Y [contracts] and of Z dW [pairs, contracts], in units of Z."""
         problem, x, dw = self.problem, targets.x, targets.increments
         gain, gain_slope = self._half_driver(jax.lax.stop_gradient(parameters), x, dw)
         even = targets.even + gain - parameters.value(self.standardized(x))
@@ -195,28 +195,29 @@ class NetworkRegression(AbstractDateRegression):
 def y_alone(
     architecture: Architecture, problem: Problem, num_contracts: int, *, key: PRNGKeyArray
 ) -> BackwardParameters:
-    """Return the parameters before the first stage where Z is the derivative of Y."""
+    """Return the parameters before the first stage if Z is the derivative of Y."""
     dim, dtype = problem.dim, problem.x0.dtype
     y = jnp.zeros((1 + 2 * dim, num_contracts), dtype)
     return BackwardParameters(y, None, architecture(dim, num_contracts, dim, dtype, key=key), None)
 
 
 class BackwardDP(AbstractBackwardSolver):
-    """Deep backward dynamic programming: u and its gradient at every date, by a regression at each.
+    """Deep backward dynamic programming: u and its gradient, by a regression at each date.
 
-    Variant 1 has networks for Y_n and Z_n; in variant 2, Z_n = s^T grad Y_n. Over a step along dW and along -dW
+    Variant 1 has networks for Y_n and Z_n; in variant 2, Z_n = s^T grad Y_n. Over steps along dW and -dW it
+    fits
 
         Y_n = even part of Y_{n+1} + f_{n+1} dt / 2, and f_n dt / 2;
         Z_n dW = odd part of Y_{n+1} + f_{n+1} dt / 2, and (grad f_n) s dW dt / 2,
 
-    in the mean of squares: the loss of the paper, of (Y_{n+1} + f dt - Y_n - Z_n dW)^2, summed over each pair,
-    with the driver at both ends for Y and for Z. Besides their networks Y and Z are affine and quadratic in
-    each coordinate: those parts are solved for by least squares before and after the networks' training, which
-    starts from the networks of the date after.
+    in least squares. This is the loss of the paper, (Y_{n+1} + f dt - Y_n - Z_n dW)^2, summed over each pair,
+    with the driver at both ends for Y and Z. In addition to their networks, Y and Z have affine and quadratic
+    parts in each coordinate, which are solved for by least squares before and after the training of the
+    networks. Training starts from the networks of the next date.
 
-    Early exercise: the continuation value is the network; the date before is fitted to the greater of it and
+    Early exercise: the network is the continuation value; the previous date is fitted to the maximum of it and
     the exercise value (RDBDP). Stopped paths have the stopped value. Today all states are x0: value and
-    gradient are learned there alone, and continued by the functions of the date after.
+    gradient are learned only there, and extended by the functions of the next date.
 
     Huré, Pham, Warin, Math. Comp. 89 (2020): DBDP1, DBDP2, RDBDP.
 
@@ -224,7 +225,7 @@ class BackwardDP(AbstractBackwardSolver):
         variant: 1 or 2. The other settings, by keyword, are those of `AbstractBackwardSolver`.
 
     Raises:
-        ValueError: A setting is out of its range.
+        ValueError: A setting is out of range.
     """
 
     date_regression: ClassVar[type[AbstractDateRegression]] = NetworkRegression

@@ -1,7 +1,7 @@
-"""Shared parts of the backward schemes: one network regression a date, and least squares for linear parts.
+"""Shared parts of backward schemes: one network regression per date, and least squares for linear parts.
 
-Inside these schemes values are flat, [contracts], [1] for one contract, and parameters are in units of the
-terminal value's standard deviation (`scale`) and of the standardized state of their date.
+Inside these schemes, values are flat, [contracts] ([1] for a single contract), and parameters are in units of
+the terminal value's standard deviation (`scale`) and of the standardized state of their date.
 """
 
 import abc
@@ -52,9 +52,9 @@ Index = Int[Array, ""]
 def value_at_step_end(
     problem: Problem, date: Index, x: State, continuation: Callable[[State], tuple[Array, Array]]
 ) -> tuple[Float[Array, " contracts"], Float[Array, "contracts dim"]]:
-    """Return Y and Z at the end of a step, where it may be exercised, stopped, or over.
+    """Return Y and Z at the end of a step, including exercise, stops and maturity.
 
-    continuation: Y and Z of the networks there, which know of no exercise and of no stop.
+    continuation: Y and Z of the networks there, without exercise and stops.
     """
     t = problem.times[date]
 
@@ -107,7 +107,7 @@ class CoordinateChange(NamedTuple):
     def by_coordinate(
         self, level: Float[Array, "dim outputs"], others: Float[Array, "two_dim outputs"]
     ) -> tuple[Array, Array, Array]:
-        """Change coefficients likewise, where each coordinate has a level of its own."""
+        """Change coefficients likewise, with a separate level for each coordinate."""
         r, m = self.scale[:, None], self.shift[:, None]
         slope, curve = jnp.split(others, 2)
         level = level + m * slope + 0.5 * curve * (m**2 + r**2 - 1.0)
@@ -127,39 +127,42 @@ def least_squares(
     *,
     share: PathShare = ALL_PATHS,
 ) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
-    """Return the map from targets to coefficients with the least weighted squares.
+    """Return the map from targets to weighted least-squares coefficients.
 
-    Coefficients are near 0 where features are of no use. active: 1, or 0 for features that are left out. The
-    Gram matrix, and the products with targets, are summed over the devices that share the rows.
+    Coefficients are close to 0 for useless features. active: 1, or 0 for omitted features. The Gram matrix and
+    the products with targets are summed over the devices that share the rows.
     """
     weighted = features if weights is None else features * weights[:, None]
     gram = share.total(weighted.T @ features)
     if active is not None:
         gram = gram * jnp.outer(active, active)
     limits = jnp.finfo(gram.dtype)
-    ridge = 16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny  # no path may be alive
+    ridge = (
+        16.0 * limits.eps * jnp.max(jnp.diagonal(gram)) + limits.tiny
+    )  # there may be no live path
     one = jnp.eye(gram.shape[0], dtype=gram.dtype)
     factor = jax.lax.linalg.triangular_solve(
         jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
-    )  # of the inverse: a product, not two solves, for every target
+    )  # from the inverse: one product instead of two solves per target
     factor = factor if active is None else factor * active[None]
     return lambda targets: factor.T @ (factor @ share.total(weighted.T @ targets))
 
 
-_computed_once = jax.lax.optimization_barrier  # not again in every loop that reads it
+_computed_once = jax.lax.optimization_barrier  # not recomputed in every loop that reads it
 
 
-# --- One regression a date -----------------------------------------------------------------------------
+# --- One regression per date
+# -----------------------------------------------------------------------------
 
 
 class AbstractDateRegression(eqx.Module):
     """The regression of one date: its functions of the parameters, and its targets.
 
     Attributes:
-        problem: The problem that is solved.
+        problem: The problem to solve.
         date: The index of the date.
-        standardizer: The mean and deviation of the states of all dates.
-        scale: The deviation of the terminal value, of every contract.
+        standardizer: The means and standard deviations of the states at all dates.
+        scale: The standard deviation of the terminal value of every contract.
     """
 
     extrapolates_gamma: ClassVar[bool] = False  # today's Hessian comes from the next two dates
@@ -185,34 +188,34 @@ class AbstractDateRegression(eqx.Module):
     def targets(
         self, steps: AntitheticSteps, later: "AbstractDateRegression", parameters: PyTree
     ) -> PyTree[Array]:
-        """Return the targets of the fit, path by path, from the regression and parameters of the date after."""
+        """Return the targets of the fit, by path, from the regression and parameters of the next date."""
 
     def training_set(self, parameters: PyTree, targets: PyTree) -> PyTree[Array]:
-        """Return the data that batches are drawn from: the targets, and what is constant during training."""
+        """Return the training data: the targets, and all that is constant during training."""
         del parameters
         return targets
 
     @abc.abstractmethod
     def loss(self, parameters: PyTree, batch: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the sum of the squares that the parameters leave of a batch, and the paths' total weight."""
+        """Return the sum of squared residuals of a batch, and the total weight of its paths."""
 
     @abc.abstractmethod
     def linear_solver(
         self, like: PyTree, targets: PyTree, share: PathShare
     ) -> Callable[[PyTree], PyTree]:
-        """Return the map from parameters such as `like` to those with the best linear parts, given networks."""
+        """Return the map from parameters like `like` to those with optimal linear parts, given the networks."""
 
     def at(self, date: Index) -> "AbstractDateRegression":
         """Return the regression of another date."""
         return replace(self, date=date)
 
     def standardized(self, x: State) -> State:
-        """Return the state in units of its deviation at this date."""
+        """Return the state standardized at this date."""
         return self.standardizer.at(self.date)(x)
 
     @property
     def whitening(self) -> Float[Array, "1 dim"]:
-        """1 / the deviation of the state at this date."""
+        """1 / the standard deviation of the state at this date."""
         return self.standardizer.at(self.date).whitening[None]
 
     @property
@@ -221,14 +224,14 @@ class AbstractDateRegression(eqx.Module):
         return self.problem.times[self.date]
 
     def active(self, *terms: int) -> Float[Array, " terms"]:
-        """Return 1 for each feature; today 0 for the last of these numbers: one state fits levels alone."""
+        """Return 1 for each feature; today 0 for the last group: a single state only fits levels."""
         flat = jnp.ones(sum(terms[:-1]), self.scale.dtype)
         curved = (self.date > 0).astype(flat.dtype)
         return jnp.concatenate([flat, jnp.full(terms[-1], curved)])
 
 
 class DatewiseApproximation(AbstractApproximation):
-    """u from the parameters of each date, as its regression reads them. Today's are learned at x0 alone."""
+    """u from the parameters and regression of each date. Today's parameters are learned only at x0."""
 
     regression: AbstractDateRegression
     parameters: PyTree[Array]
@@ -284,24 +287,25 @@ def _is_network(part: object) -> bool:
 
 
 BackwardState = tuple[PathPool, PyTree[Array]]
-"""The paths, and the parameters of the date that was done last."""
+"""The paths, and the parameters of the last processed date."""
 
 _setting = partial(eqx.field, static=True, kw_only=True)
 
 
 class AbstractBackwardSolver(AbstractSolver):
-    """Regressions on networks, date by date, the latest first.
+    """Network regressions, date by date, the latest first.
 
     Attributes:
         num_iterations: The optimizer's iterations at each date.
-        first_stages: Factor of the iterations at the latest date, which has no date after it to start from.
-        batch_size: The paths of an iteration.
-        num_paths: The paths that are kept at every date, num_paths * dim numbers each.
-        num_pairs: The antithetic pairs of steps from each path.
-        learning_rate: Adam's rate at the latest date; it falls along a cosine.
-        later_learning_rate: Adam's rate at all other dates, which start from the networks of the date after.
+        first_stages: Factor of the iterations at the last date, which has no later date to start from.
+        batch_size: The number of paths per iteration.
+        num_paths: The number of paths stored at every date, num_paths * dim numbers each.
+        num_pairs: The number of antithetic pairs of steps from each path.
+        learning_rate: Adam's learning rate at the last date, with cosine decay.
+        later_learning_rate: Adam's learning rate at all other dates, which start from the networks of the next
+            date.
         architecture: Architecture of the networks.
-        optimizer: Any optimizer of optax in place of Adam; it is initialized again at every stage.
+        optimizer: Any optax optimizer in place of Adam; it is initialized again at every stage.
         mesh: The devices that share the paths (axis "paths"), or None.
     """
 
@@ -362,7 +366,7 @@ class AbstractBackwardSolver(AbstractSolver):
         x: Float[Array, "paths dim"],
         alive: Bool[Array, " paths"],
     ) -> tuple[PyTree, Float[Array, " iterations"]]:
-        """Return the parameters of a date, from those of the date after, and the losses."""
+        """Return the parameters of a date, from those of the next date, and the losses."""
         problem, date = regression.problem, regression.date
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
@@ -384,7 +388,7 @@ class AbstractBackwardSolver(AbstractSolver):
         optimizer = self._optimizer(index, problem.x0.dtype)
         first = OptimizerState.init(optimizer, networks)
         last, losses = minimize(loss, optimizer, first, self.num_iterations, share)
-        trained = lambda new, old: jnp.where(date > 0, new, old)  # today has one state only
+        trained = lambda new, old: jnp.where(date > 0, new, old)  # today has a single state
         networks = jax.tree.map(trained, last.parameters, networks)
         return with_best_linear_parts(with_networks(networks)), losses
 

@@ -1,4 +1,4 @@
-"""Functions of the state that a regression combines: a set of them is a basis."""
+"""Basis functions of regressions."""
 
 import abc
 from functools import partial
@@ -22,15 +22,15 @@ from ..problem import Problem, Real
 from .networks import OptimizerState, adam, minimize
 
 if TYPE_CHECKING:
-    from typing import ClassVar as AbstractVar  # to checkers of types no argument of `__init__`
+    from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
 
 
 class BasisTargets(NamedTuple):
-    """Training data of a basis: the rest is to be explained by `coefficients` times functions and increments.
+    """The training data of a basis: `coefficients` times functions and increments should explain `rest`.
 
-    `rest` is in units of its deviation. Paths are those of a share.
+    `rest` is in units of its standard deviation. Paths are those of a share.
     """
 
     x: States
@@ -38,19 +38,19 @@ class BasisTargets(NamedTuple):
     weights: Float[Array, " paths"]
     coefficients: Float[Array, "contracts functions"]
     rest: Float[Array, "contracts paths"]
-    num_paths: int  # of all shares
+    num_paths: int  # over all shares
     share: PathShare
 
 
 class AbstractBasis(eqx.Module):
-    """Functions of a few features of the state, at one date, that a regression combines.
+    """Functions of a few features of the state at one date, for a regression.
 
-    A basis has parameters for each date: scales that make its functions of order one, and learned numbers.
+    A basis has parameters for each date: scales that make its functions of order one, and trained numbers.
     """
 
     @abc.abstractmethod
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
-        """Return the parameters of every date: arrays with an axis of dates in front."""
+        """Return the parameters of every date: arrays with a leading axis of dates."""
 
     @abc.abstractmethod
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
@@ -58,7 +58,7 @@ class AbstractBasis(eqx.Module):
 
     @abc.abstractmethod
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
-        """Return all functions of the features: smooth."""
+        """Return all functions of the features, which must be smooth."""
 
     @property
     def is_linear(self) -> bool:
@@ -67,11 +67,11 @@ class AbstractBasis(eqx.Module):
 
     @property
     def is_trainable(self) -> bool:
-        """Whether the parameters of a date come of `train`."""
+        """Whether the parameters of a date come from `train`."""
         return False
 
     def warm_start(self, parameters: PyTree[Array], later: PyTree[Array]) -> PyTree[Array]:
-        """Return the parameters of a date before its training, given those of the date after it."""
+        """Return the parameters of a date before its training, given those of the next date."""
         del later
         return parameters
 
@@ -84,7 +84,7 @@ class AbstractBasis(eqx.Module):
 
 
 class _AbstractPolynomials(AbstractBasis):
-    """Hermite polynomials, up to a total degree, of features that are standardized at each date."""
+    """Hermite polynomials, up to a total degree, of features standardized at each date."""
 
     degree: AbstractVar[int]
 
@@ -120,7 +120,7 @@ class Hermite(_AbstractPolynomials):
 
     Attributes:
         degree: The largest total degree.
-        logs: Whether the coordinates are the logarithms of the states (lognormal assets).
+        logs: Whether to use the logarithms of the states (lognormal assets).
     """
 
     degree: int = eqx.field(static=True, default=2)
@@ -134,14 +134,14 @@ class Hermite(_AbstractPolynomials):
 
 
 class MeanPolynomials(_AbstractPolynomials):
-    """Hermite polynomials of the mean of the coordinates, of the degrees above `above` up to `degree`.
+    """Hermite polynomials of the mean of the coordinates, of degrees above `above` up to `degree`.
 
-    The mean is of the coordinates as multiples of their deviations.
+    The mean is over coordinates in units of their standard deviations.
 
     Attributes:
         degree: The largest degree.
-        above: The degree of the `Hermite` beside it, whose functions are left out.
-        logs: Whether the coordinates are the logarithms of the states.
+        above: The degree of the accompanying `Hermite`, whose functions are omitted.
+        logs: Whether to use the logarithms of the states.
 
     Raises:
         ValueError: `above` is negative, or not below `degree`.
@@ -168,13 +168,14 @@ class MeanPolynomials(_AbstractPolynomials):
 
 
 class SeparableBasis(AbstractBasis):
-    """Hermite polynomials of each coordinate alone, of the degrees from 1 to `degree`, and a constant.
+    """Hermite polynomials of each single coordinate, of degrees 1 to `degree`, and a constant.
 
-    In a hundred dimensions these are few; beside a `MeanPolynomials`, which has products of coordinates.
+    These are few even in a hundred dimensions; combine with `MeanPolynomials`, which has products of
+    coordinates.
 
     Attributes:
         degree: The largest degree.
-        logs: Whether the coordinates are the logarithms of the states.
+        logs: Whether to use the logarithms of the states.
     """
 
     degree: int = eqx.field(static=True, default=2)
@@ -206,7 +207,7 @@ class SmoothMaximum(_AbstractPolynomials):
 
         L_b = ln(sum_i exp(b z_i)) / b, for each b of `sharpness`; b < 0 is a smooth minimum.
 
-    They are symmetric, as many in two dimensions as in a hundred, and smooth, unlike the maximum itself: the
+    They are symmetric, equally many in two dimensions and a hundred, and smooth, unlike the maximum itself: the
     remainder of their expansion over a step is small. States must be positive.
 
     Attributes:
@@ -226,25 +227,25 @@ class SmoothMaximum(_AbstractPolynomials):
         return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
-        return super().outer(parameters, features)[1:]  # a constant is in `Hermite`
+        return super().outer(parameters, features)[1:]  # the constant is in `Hermite`
 
 
 class HiddenLayer(AbstractBasis):
-    """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on the others' residual.
+    """The hidden layer of a network, tanh(W u + b), u the standardized state, trained on residuals.
 
-    W and b are trained at every date by Adam on batches of paths, for all contracts at once, and start from the
-    date after. The regression, which has the layer among its functions, finds the weights of its outputs.
+    W and b are trained at every date by Adam on batches of paths, for all contracts at once, starting from the
+    next date. The regression, which includes the layer's functions, finds their weights.
 
     Attributes:
-        width: The scales of the layer.
-        num_iterations: Adam's iterations at each date; with 0, W and b stay as they were drawn.
+        width: The number of units of the layer.
+        num_iterations: Adam's iterations at each date; with 0, W and b stay random.
         batch_size: The paths of an iteration.
-        learning_rate: Adam's rate; it falls along a cosine.
-        logs: Whether u is of the logarithms of the states.
-        seed: The seed of the first W and b.
+        learning_rate: Adam's learning rate, with cosine decay.
+        logs: Whether u is the standardized logarithm of the state.
+        seed: The seed of the initial W and b.
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of range.
     """
 
     width: int = eqx.field(static=True, default=32)
@@ -317,9 +318,9 @@ class HiddenLayer(AbstractBasis):
 
 
 class PayoffBasis(AbstractBasis):
-    """The exercise value and the terminal value, in units of the terminal value's deviation.
+    """The exercise and terminal values, in units of the terminal value's standard deviation.
 
-    The exercise value is cut off below 0, or below the least terminal value where that is negative.
+    The exercise value is floored at 0, or at the smallest terminal value if that is negative.
     """
 
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:

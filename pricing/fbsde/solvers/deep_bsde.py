@@ -1,4 +1,4 @@
-"""Deep BSDE: today's value and a network for Z, trained so that the forward Y meets the terminal value."""
+"""Deep BSDE: today's value and a network for Z, trained so that the forward Y matches the terminal value."""
 
 import math
 from collections.abc import Callable
@@ -43,13 +43,14 @@ from .networks import (
 )
 
 _LARGE = 256
-"""Paths of a micro-batch. Matrix products of fewer paths cost more than rematerialization does."""
+"""The fewest paths of a micro-batch: below it, matrix products cost more than rematerialization."""
 
 
 class ForwardParameters(NamedTuple):
     """Today's Y, and Z = level + slope x + network(x), in units of the terminal value; x is standardized.
 
-    Each date and coordinate has a level and a slope, so that the network need not learn the linear part.
+    Each date and coordinate has a level and a slope, so that the network does not need to learn the linear
+    part.
     """
 
     y0: Float[Array, "*contracts"]
@@ -59,14 +60,14 @@ class ForwardParameters(NamedTuple):
 
 
 class _Normalization(NamedTuple):
-    """The means and deviations of the states and the payoffs of pilot paths."""
+    """The means and standard deviations of states and payoffs on pilot paths."""
 
     standardizer: Standardizer
     mean: Float[Array, "*contracts"]
     scale: Float[Array, "*contracts"]
 
     def value_today(self, y0: Float[Array, "*contracts"]) -> Float[Array, "*contracts"]:
-        """Return today's value, which may be many deviations away from the mean payoff."""
+        """Return today's value, which may be many standard deviations away from the mean payoff."""
         return self.mean + (self.scale + jnp.abs(self.mean)) * y0
 
 
@@ -81,36 +82,35 @@ _State = tuple[OptimizerState, _Normalization]
 
 
 class DeepBSDE(AbstractSolver):
-    """Deep BSDE: today's value and gradient, at x0.
+    """Deep BSDE: today's value and gradient at x0.
 
     Y_0 and a network for Z minimize the mean of (Y_T - g(X_T))^2 over fresh paths, where
 
         Y_{n+1} = Y_n - F_n dt + Z_n dW_n.
 
-    X does not depend on Y and Z, so one network with the time among its inputs evaluates all dates in one
-    product. There is no early exercise.
+    Because X does not depend on Y and Z, one network with time as an input evaluates all dates in one product.
+    Early exercise is not supported.
 
     E, Han, Jentzen, Comm. Math. Stat. 5 (2017); Han, Jentzen, E, PNAS 115 (2018).
 
     Attributes:
-        num_iterations: The optimizer's iterations.
+        num_iterations: The number of iterations of the optimizer.
         batch_size: The paths of an iteration.
         learning_rate: Adam's rate; it falls along a cosine.
         architecture: Architecture of the network.
-        driver_rule: "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt +
-            Z dW and the next Z), which leaves an error of second order in dt; "left": f at its start, as in
-            the paper.
-        optimizer: Any optimizer of optax in place of Adam.
+        driver_rule: "trapezoid": F_n is the mean of f at both ends of the step (at its end with Y_n - f dt + Z
+            dW and the next Z), with an error of second order in dt; "left": f at the start, as in the paper.
+        optimizer: Any optax optimizer in place of Adam.
         schedule: Checkpoint schedule of the reverse sweep over dates (`jaxtape.scan`).
-        num_pilot_paths: The paths whose means and deviations normalize all others.
-        iterations_per_stage: The iterations between two checkpoints.
+        num_pilot_paths: The number of pilot paths for normalization.
+        iterations_per_stage: The number of iterations between two checkpoints.
         mesh: The devices that share the paths (axis "paths"), or None.
         budget: Memory budget of an iteration's gradient on a device, in bytes: paths are divided into
-            micro-batches whose gradients are accumulated, and the network is rematerialized, as far as needed.
-            None: all paths at once.
+            micro-batches with accumulated gradients, and the network is rematerialized, as needed. None: all
+            paths at once.
 
     Raises:
-        ValueError: `driver_rule` is no such rule, or the budget does not hold the smallest micro-batch.
+        ValueError: `driver_rule` is unknown, or the budget does not hold the smallest micro-batch.
     """
 
     num_iterations: int = eqx.field(static=True, default=2000)
@@ -127,9 +127,9 @@ class DeepBSDE(AbstractSolver):
 
     def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.exercise_dates:
-            return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression have it"
+            return "early exercise: BackwardDP, OneStepMalliavin and GradientRegression support it"
         if problem.stopping_dates:
-            return "stopped paths: BackwardDP and GradientRegression have them"
+            return "stopped paths: BackwardDP and GradientRegression support them"
         return beyond_networks(problem)
 
     def num_stages(self, problem: Problem) -> int:
@@ -159,7 +159,7 @@ class DeepBSDE(AbstractSolver):
         return (last, normalization), (), losses
 
     def _train(self, problem: Problem, state: _State, key: PRNGKeyArray, share: PathShare):
-        """Return the training after a stage's iterations, and their losses."""
+        """Return the training state after a stage's iterations, and their losses."""
         training, normalization = state
 
         def loss(
@@ -186,7 +186,7 @@ class DeepBSDE(AbstractSolver):
         """Return the micro-batches of an iteration that fit the budget, rematerialized only if they are small.
 
         Raises:
-            ValueError: The fewest paths do not fit.
+            ValueError: The smallest micro-batch does not fit.
         """
         if self.budget is None:
             return _Division()
@@ -252,19 +252,19 @@ class DeepBSDE(AbstractSolver):
 
 
 def _with_contract_axes(x: Float[Array, "steps paths dim"], z: Array) -> Array:
-    """Return x with axes for the contracts of z, before the last."""
+    """Return x with axes for the contracts of z before the last axis."""
     return x.reshape(*x.shape[:2], *(1,) * (z.ndim - x.ndim), x.shape[-1])
 
 
 class PathwiseApproximation(AbstractApproximation):
-    """Today's value at x0, and Z along the paths from there."""
+    """Today's value at x0, and Z along paths from there."""
 
     problem: Problem
     parameters: ForwardParameters
     normalization: _Normalization
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        """Return today's value at x0; anywhere else the scheme learns the gradient alone, and this is NaN."""
+        """Return today's value at x0; elsewhere the scheme learns only the gradient, and the value is NaN."""
         value = self.normalization.value_today(self.parameters.y0)
         return nan_where(self.result(0, date, x) != RESULTS.successful, value)
 
@@ -274,16 +274,17 @@ class PathwiseApproximation(AbstractApproximation):
         return RESULTS.where(unknown, RESULTS.value_at_start_only, RESULTS.successful)  # pyright: ignore[reportArgumentType]
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        """Return the gradient from Z; at date 0 it is the gradient at x0, whatever x."""
+        """Return the gradient from Z; at date 0 it is the gradient at x0 for any x."""
         z = self._z(jnp.asarray(date)[None], x[None, None])[0, 0]
         return self.problem.gradient_of(self.problem.times[date], x, z)
 
     def z_on_paths(
         self, states: Float[Array, "dates paths dim"], rematerialize: bool = False
     ) -> Float[Array, "steps paths *contracts dim"]:
-        """Return Z at every date but the last, of every path.
+        """Return Z at every date except the last, for every path.
 
-        rematerialize: whether a gradient computes the network's layers again, date by date, and keeps none.
+        rematerialize: whether a gradient recomputes the network's layers, date by date, instead of storing
+            them.
         """
         return self._z(jnp.arange(self.problem.num_steps), states[:-1], rematerialize)
 
@@ -316,8 +317,8 @@ class PathwiseApproximation(AbstractApproximation):
             TypeError: Always.
         """
         raise TypeError(
-            "DeepBSDE learns no Gamma: OneStepMalliavin and GradientRegression have it, and "
-            "hedging(..., gamma=False) hedges Delta alone."
+            "DeepBSDE learns no Gamma: OneStepMalliavin and GradientRegression do, and "
+            "hedging(..., gamma=False) hedges only Delta."
         )
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "PathwiseApproximation":

@@ -1,4 +1,4 @@
-"""Deep splitting: a network for Y alone, fitted to its mean a step later, the latest date first."""
+"""Deep splitting: a network for Y only, fitted to its mean one step later, the latest date first."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -26,7 +26,7 @@ from .backward_regression import (
 
 
 class SplittingRegression(NetworkRegression):
-    """The regression of Y at one date: of its even part over pairs of steps. The odd part is noise to it."""
+    """The regression of Y at one date on the even part over pairs of steps; the odd part is noise."""
 
     def loss(
         self, parameters: BackwardParameters, batch: Targets
@@ -49,20 +49,20 @@ class SplittingRegression(NetworkRegression):
 
 
 class DeepSplitting(AbstractBackwardSolver):
-    """Deep splitting: u at every date, a network and a parabola fitted to the mean of the next step alone.
+    """Deep splitting: u at every date, a network plus a parabola fitted to the mean of the next step.
 
     With Z = s^T grad Y, Y_n is the least squares fit of
 
         Y_{n+1} + f_{n+1} dt / 2 + f_n dt / 2,
 
     without a martingale Z dW: no derivative of u is fitted, and today's derivatives, where all states are x0,
-    are continued from the date after. It checks the value of solvers that fit Z: where f does not read z, it
-    has no error of Z. It treats exercise and stops like `BackwardDP`; `certify` finds Delta and Gamma.
+    are taken from the next date. It serves to check solvers that fit Z: if f does not read z, it has no error
+    from Z. It treats exercise and stops like `BackwardDP`; `certify` estimates Delta and Gamma.
 
     Beck, Becker, Cheridito, Jentzen, Neufeld, SIAM J. Sci. Comput. 43 (2021).
 
     Attributes:
-        num_paths: The paths that are kept at every date. The other settings, by keyword, are the same as for
+        num_paths: The number of paths stored at every date. The other settings, by keyword, are those of
             `BackwardDP`: `num_iterations`, `batch_size`, `num_pairs`, `learning_rate`, `architecture`.
     """
 
@@ -71,7 +71,7 @@ class DeepSplitting(AbstractBackwardSolver):
     def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.num_steps == 1:
             return (
-                "one step alone, today's, where no derivative is fitted: take more, or BackwardDP"
+                "a single step, today's, at which no derivative is fitted: use more, or BackwardDP"
             )
         return beyond_networks(problem)
 

@@ -1,4 +1,4 @@
-"""Gradient-enhanced regression: one linear least squares problem a date, for all contracts at once."""
+"""Gradient-enhanced regression: one linear least-squares problem per date, for all contracts at once."""
 
 import math
 from dataclasses import replace
@@ -32,19 +32,19 @@ from .bases import (
     compositions,
 )
 
-_ROUNDING = 64.0  # multiples of a rounding error, below which a direction is one of rounding
-_DIVERGED = 2.0  # variances of the target: a fit of it misses one at most
-_HESSIANS = 2**21  # entries in memory at once
-_MAX_LEVERAGE = 0.1  # of a path on the fit at its own place
+_ROUNDING = 64.0  # multiples of a rounding error below which a direction is noise
+_DIVERGED = 2.0  # residual in variances of the target; a proper fit leaves at most one
+_HESSIANS = 2**21  # entries of Hessians in memory at once
+_MAX_LEVERAGE = 0.1  # largest leverage of a path on the fit at its own state
 
 Values = Float[Array, "contracts paths"]
 
 
 class RegressionState(NamedTuple):
-    """State on the paths at the date that was done last, and the data that all dates share.
+    """The state on the paths at the last processed date, and the data shared by all dates.
 
-    cash_flow: the earnings from here on along a path, less the noise of its martingale; value: the regression's
-    estimate of it, after an exercise or a stop; driver: f there; floor: lower bound of the value of waiting
+    cash_flow: future cash flows along a path, less the noise of its martingale; value: the regression's
+    estimate of them, after exercise or a stop; driver: f there; floor: lower bound of the continuation value
     (`exercise_floor`).
     """
 
@@ -59,7 +59,7 @@ class RegressionState(NamedTuple):
 
 
 class _DatePaths(NamedTuple):
-    """Data of each path that the fit of a date reads."""
+    """The data of each path for the fit of a date."""
 
     cash_flow: Values
     driver: Values
@@ -75,29 +75,30 @@ class GradientRegression(AbstractSolver):
 
         (V_{n+1} + F_n dt - c . (phi + M phi)(X_n))^2,   M phi = D phi + (D^2 phi - dt sum_k D_k^2 phi) / 2,
 
-    where D is the derivative along s dW, D_k along the k-th column of s: M phi is the change of phi over the
+    where D is the derivative along s dW and D_k along the k-th column of s: M phi is the change of phi over the
     step without its drift (without the bracket if order = 1). It explains the noise of V, so that few paths
-    suffice, and its coefficients are the gradient's. V is the cash flow along the path after exercise, less M
-    of the later dates: cash flows are fitted, not later fits. F is the mean of f over both ends of the step.
-    The Gram matrix is inverted once a date, whatever the number of contracts.
+    suffice, and its coefficients are those of the gradient. V is the cash flow along the path after exercise,
+    less M at later dates: cash flows are fitted, not later fits. F is the mean of f over both ends of the step.
+    The Gram matrix is inverted once per date, for any number of contracts.
 
     Yang, Wang, Li, arXiv:2305.06555 (2023). The second-order term is the Ito-Taylor expansion's (Kloeden,
     Platen (1992), section 5.5).
 
     Attributes:
         num_paths: The number of paths, a multiple of `block`.
-        bases: Sets of functions of the state; their union is phi.
+        bases: Sets of basis functions of the state; their union is phi.
         order: 1 or 2, the order of M in the noise.
-        initial_dispersion: The share of the maturity by which starts of paths are dispersed, so that Delta and
-            Gamma of today are fitted about x0. With 0 all start at x0, and Delta and Gamma explain the first
-            step. Take 0 where x0 is unlike the dispersed starts (the smallest of a hundred equal coordinates is
-            far from the smallest of dispersed ones), or where coordinates are bound to each other (a spot and
-            its running maximum), as they are dispersed independently unless the problem has a `start`.
+        initial_dispersion: The dispersion of the paths' initial states, as a fraction of the maturity, so that
+            today's Delta and Gamma are fitted around x0. With 0, all paths start at x0, and Delta and Gamma
+            come from the first step. Use 0 if x0 is unlike dispersed states (the smallest of a hundred equal
+            coordinates is far from the smallest of dispersed ones), or if coordinates depend on each other (a
+            spot and its running maximum), because they are dispersed independently unless the problem has a
+            `start`.
         block: The number of paths whose functions are evaluated together.
         mesh: The devices that share the paths (axis "paths"), or None.
 
     Raises:
-        ValueError: A setting is out of its range.
+        ValueError: A setting is out of range.
 
     Examples:
         >>> from pricing.fbsde import GradientRegression, Hermite, PayoffBasis
@@ -118,7 +119,7 @@ class GradientRegression(AbstractSolver):
                 f"order={self.order}: give 1 or 2, the order of the expansion in the noise."
             )
         if self.num_paths % self.block:
-            raise ValueError(f"num_paths={self.num_paths} is no multiple of block={self.block}.")
+            raise ValueError(f"num_paths={self.num_paths} is not a multiple of block={self.block}.")
 
     def unsupported_reason(self, problem: Problem) -> str | None:
         return unstable(problem)
@@ -136,7 +137,7 @@ class GradientRegression(AbstractSolver):
             problem, self.num_paths, key=key, initial_dispersion=dispersion, mesh=self.mesh
         )
         states, increments = (jnp.swapaxes(x, 1, 2) for x in paths)
-        # x0 alone has no scale: it takes the scale of the date after it
+        # x0 alone has no scale: use that of the next date
         scaled = states if dispersion > 0.0 else states.at[0].set(states[1])
         parameters = tuple(basis.init(problem, scaled) for basis in self.bases)
         alive = survival(problem, paths.states).astype(states.dtype)
@@ -175,7 +176,7 @@ class GradientRegression(AbstractSolver):
         t = problem.times[-1]
         paid = _flat(jax.vmap(problem.terminal, -1, -1)(x))
         paid = self._after_stop(problem, problem.num_steps, x, alive, paid)
-        if problem.reads_gamma:  # it may not be finite at the end: f is taken at a step's start
+        if problem.reads_gamma:  # Gamma may not be finite at the end: take f at the start
             return paid, jnp.zeros_like(paid)
         z = jax.vmap(lambda x: problem.z_of(t, x, problem.terminal_gradient(x)), -1, -1)(x)
         return paid, _driver(problem, t, x, paid, z)
@@ -190,7 +191,7 @@ class GradientRegression(AbstractSolver):
         share: PathShare,
         paths: "_DatePaths",
     ) -> tuple[Values, Values, Values, PyTree[Array], Array, Array]:
-        """Return cash flow, value and driver on a share's paths; the date's parameters, fit and loss."""
+        """Return cash flow, value and driver on a share's paths, and the date's parameters, fit and loss."""
         t, x, alive = problem.times[date], paths.states, paths.alive
         parameters = self._trained(problem, date, basis_parameters, paths, share, key=key)
         functions, increments = self._functions(problem, parameters, t, x, paths.increments)
@@ -225,7 +226,7 @@ class GradientRegression(AbstractSolver):
         *,
         key: PRNGKeyArray,
     ) -> PyTree[Array]:
-        """Return the bases' parameters at a date; trained ones start from those of the date after it."""
+        """Return the bases' parameters at a date; trained ones start from those of the next date."""
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         here, later = (
             jax.tree.map(lambda leaf, row=row: leaf[row], basis_parameters) for row in (date, after)
@@ -273,7 +274,7 @@ class GradientRegression(AbstractSolver):
     def _driver_at(
         self, problem: Problem, parameters, t, x: States, coefficients, value: Values
     ) -> Values:
-        """Return f, with Z from the gradient of the combination, and Gamma, if f reads it."""
+        """Return f, with Z from the gradient of the combination, and Gamma if f reads it."""
         parts = compositions(self.bases, problem, parameters, t)
 
         def value_at(x: State):
@@ -303,7 +304,7 @@ class GradientRegression(AbstractSolver):
         return is_open & (paid > jnp.maximum(continuation, floor[:, None])), paid
 
     def _after_stop(self, problem: Problem, date, x: States, alive, value: Values) -> Values:
-        """Return `value` on living paths, and the payment of a stop on the others."""
+        """Return `value` on paths that are alive, and the payment at the stop on the others."""
         if problem.is_alive is None:
             return value
         t = problem.times[date]
@@ -312,9 +313,9 @@ class GradientRegression(AbstractSolver):
 
 
 class _LeastSquares(NamedTuple):
-    """Weighted least squares on the same columns for any number of targets, over the paths of all shares.
+    """Weighted least squares on common columns for any number of targets, over the paths of all shares.
 
-    has_low_leverage: whether a path does not determine the fit at its own place by itself.
+    has_low_leverage: whether a path does not dominate the fit at its own state.
     """
 
     columns: Functions
@@ -333,9 +334,9 @@ class _LeastSquares(NamedTuple):
         return cls(columns, weights, inverse, (leverage < _MAX_LEVERAGE) & (weights > 0.0), share)
 
     def bounded(self, driver: Values) -> Values:
-        """Return f, on paths of high leverage between its ends on all others.
+        """Return f, clipped on paths of high leverage to its range on all others.
 
-        Far out f is of a fit that nothing holds but f itself: without ends it would feed itself.
+        Far out, the fit is only determined by f itself: without bounds, f would amplify itself.
         """
         low_leverage = self.has_low_leverage[None]
         low = jnp.min(driver, axis=1, keepdims=True, where=low_leverage, initial=jnp.inf)
@@ -344,9 +345,9 @@ class _LeastSquares(NamedTuple):
         return jnp.where(low_leverage | (low > high), driver, jnp.clip(driver, low, high))
 
     def loss(self, target: Values, residuals: Values) -> Float[Array, ""]:
-        """Return the mean square of the residuals; infinite where that is far above the target's variance.
+        """Return the mean square of the residuals; infinite if it far exceeds the target's variance.
 
-        Then f at this date, which is of the fit, is larger than all that it should follow from.
+        In that case f at this date, which depends on the fit, dominates all data.
         """
         total = self.share.total
         squares, mean = total((residuals**2 @ self.weights, target @ self.weights))
@@ -355,7 +356,7 @@ class _LeastSquares(NamedTuple):
         return jnp.where(jnp.any(squares > _DIVERGED * variance), jnp.inf, jnp.mean(squares))
 
     def coefficients(self, target: Values) -> Float[Array, "contracts functions"]:
-        """Return a fit to the target, plus one to its residual, which removes the ridge's bias."""
+        """Return the fit to the target plus a fit to its residual, which removes the bias of the ridge."""
         product = lambda target: (target * self.weights[None]) @ self.columns.T
         fit = lambda target: self.share.total(product(target)) @ self.inverse
         first = fit(target)
@@ -363,7 +364,7 @@ class _LeastSquares(NamedTuple):
 
 
 def _inverse(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Invert a Gram matrix in the directions that its columns span but for rounding; zero in the others."""
+    """Return the inverse of a Gram matrix on its numerical range, and zero in other directions."""
     scale = jax.lax.rsqrt(jnp.maximum(jnp.diagonal(gram), jnp.finfo(gram.dtype).tiny))
     values, vectors = jnp.linalg.eigh(gram * scale[:, None] * scale[None, :])
     spanned = values > _ROUNDING * jnp.finfo(gram.dtype).eps * values[-1]
@@ -385,7 +386,7 @@ class BasisExpansion(AbstractApproximation):
         return (self._at(date) @ self._functions(date, x)).reshape(self.contracts)
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        if self.coefficients.shape[1] < self.problem.dim:  # a reverse sweep of each contract
+        if self.coefficients.shape[1] < self.problem.dim:  # one reverse sweep per contract
             return super().gradient(date, x)
         slopes = jax.jacfwd(self._functions, argnums=1)(date, x)
         return (self._at(date) @ slopes).reshape(*self.contracts, -1)

@@ -1,4 +1,4 @@
-"""Backward induction by quadrature on a grid of states: in one or two dimensions, to many digits."""
+"""Backward induction by quadrature on a grid of states, to high accuracy in one or two dimensions."""
 
 import math
 from collections.abc import Callable
@@ -27,17 +27,17 @@ from ..solver import (
     Date,
 )
 
-_NODES = {1: 513, 2: 97}  # of a coordinate, at most, by dimension
+_NODES = {1: 513, 2: 97}  # most nodes of a coordinate, by dimension
 _POINTS = {
     1: (257, 2048, 1025),
     2: (17, 80, 65),
-}  # of the quadrature along one: least, for all dates, most
-_REACH = {1: 6.0, 2: 5.0}  # of the quadrature, in standard deviations of a step
-_WIDTH = 6.0  # of the grid, in standard deviations of the states
-_SPACING = 0.25  # of nodes, in deviations of a step: on that scale values are smooth, rounding errors are not
-_SPACING_OF_GAMMA = 0.35  # where f reads Gamma, and its errors feed it
-_PATHS = 8192  # whose states say where the grid lies
-_HALVINGS = 10  # of a cell in which a contract stops
+}  # points of the quadrature of a coordinate: least, for all dates, most
+_REACH = {1: 6.0, 2: 5.0}  # range of the quadrature, in standard deviations of a step
+_WIDTH = 6.0  # half-width of the grid, in standard deviations of the states
+_SPACING = 0.25  # in standard deviations of a step: below it, rounding errors matter
+_SPACING_OF_GAMMA = 0.35  # if f reads Gamma, whose errors feed back
+_PATHS = 8192  # paths whose states determine the grid
+_HALVINGS = 10  # bisections of a cell in which a contract stops
 _BLOCK = 2**16  # evaluations at a time
 
 
@@ -45,7 +45,7 @@ Values = Float[Array, "contracts ..."]  # on all nodes
 
 
 class Axes(NamedTuple):
-    """The grid of each date: equal steps along each coordinate, or along its logarithm."""
+    """The grid of each date, equally spaced in each coordinate or its logarithm."""
 
     first: Float[Array, "dates dim"]
     step: Float[Array, "dates dim"]
@@ -53,9 +53,9 @@ class Axes(NamedTuple):
 
     @classmethod
     def around(cls, states: Float[Array, "dates paths dim"], count: int, spacing: float) -> "Axes":
-        """Return axes that reach beyond the states of all dates; the first date has those of the next.
+        """Return axes that extend beyond the states of all dates; the first date has those of the next.
 
-        spacing: minimum spacing of nodes at the first date, in deviations of a step.
+        spacing: minimum spacing of nodes at the first date, in standard deviations of a step.
         """
         is_log = jnp.all(states > 0.0, axis=(0, 1))
         s = _scaled(states, is_log)
@@ -67,14 +67,14 @@ class Axes(NamedTuple):
         is_bounded = ~is_log & jnp.all(states >= 0.0, axis=(0, 1))  # such as a variance
         low = jnp.where(is_bounded[None], jnp.maximum(low, 0.0), low)
         step = (high - low) / (count - 1)
-        return cls(low, jnp.where(step > 0.0, step, 1.0), is_log)  # a coordinate may stay as it is
+        return cls(low, jnp.where(step > 0.0, step, 1.0), is_log)  # a coordinate may be constant
 
     def place(self, date: Date, x: State) -> Float[Array, " dim"]:
-        """Return the place of a state in steps from the first node."""
+        """Return the position of a state in steps from the first node."""
         return (_scaled(x, self.is_log) - self.first[date]) / self.step[date]
 
     def states(self, date: Date, places: Float[Array, "nodes dim"]) -> Float[Array, "nodes dim"]:
-        """Return the states at places."""
+        """Return the states at given positions."""
         s = self.first[date][None] + self.step[date][None] * places
         is_log = jnp.broadcast_to(self.is_log, s.shape)
         return jnp.where(is_log, jnp.exp(jnp.where(is_log, s, 0.0)), s)
@@ -86,9 +86,9 @@ def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Ar
 
 
 class GridState(NamedTuple):
-    """The grid, the coefficients of u at the dates that are done (of f, too, if f reads Gamma), and the floor.
+    """The grid, the coefficients of u (and of f if it reads Gamma) at processed dates, and the floor.
 
-    f on a spline of its own is smooth, and so are its means; f of a spline's Gamma is not, and would amplify
+    A separate spline of f is smooth, and so are its means; f of a spline's Gamma is not, and would amplify
     errors.
     """
 
@@ -99,26 +99,27 @@ class GridState(NamedTuple):
 
 
 class GridQuadrature(AbstractSolver):
-    """Backward induction on a grid of states, each step's mean a quadrature over its increments.
+    """Backward induction on a grid of states, with quadrature over the increments of each step.
 
     At date n, the latest first, with V the value at the next date after exercise and stop, on all nodes x
 
         u(x) = E[V(X) + f_{n+1} dt / 2] + f(t_n, x, u, Z) dt / 2,   X the state after a step from x,
 
-    by the trapezoidal rule over normal increments, which errs by less than any power of its step where V is
-    smooth. Where f reads Gamma, and V has a kink, all of f is taken at t_n. Between nodes u is a cubic spline,
-    linear beyond them, in each coordinate or, where all states are above zero, in its logarithm. With jumps,
-    the mean after each number of them is a quadrature on the nodes. For one or two dimensions. It has no noise,
-    only errors of the grid (at a jump of V, the jump times the weight of a point) and of the dates.
+    by the trapezoidal rule over normal increments, whose error is smaller than any power of its step if V is
+    smooth. If f reads Gamma and V has a kink, all of f is taken at t_n. Between nodes u is a cubic spline,
+    linear beyond them, in each coordinate or, if all states are positive, in its logarithm. With jumps, the
+    mean after each number of jumps is a quadrature on the nodes. It is for one or two dimensions. It has no
+    noise, only errors of the grid (at a jump of V, the jump times the weight of a point) and of time
+    discretization.
 
     Quadrature of the transition density: Andricopoulos et al., J. Financial Economics 67 (2003); trapezoidal
     rule: Trefethen, Weideman, SIAM Review 56 (2014).
 
     Attributes:
-        num_nodes: The nodes of a coordinate at each date; None is four for each deviation of a step, at most
-            513 in one dimension and 97 in two.
-        num_points: The points of the quadrature for a coordinate; None is by the length of a step, 257 to 1,025
-            in one dimension and 17 to 65 in two.
+        num_nodes: The number of nodes of a coordinate at each date; None for four per standard deviation of a
+            step, at most 513 in one dimension and 97 in two.
+        num_points: The number of quadrature points for a coordinate; None for a number chosen by the length of
+            a step, 257 to 1,025 in one dimension and 17 to 65 in two.
         mesh: The devices that share the nodes (axis "paths"), or None.
 
     Raises:
@@ -137,7 +138,7 @@ class GridQuadrature(AbstractSolver):
 
     def unsupported_reason(self, problem: Problem) -> str | None:
         if problem.dim > 2:
-            return f"{problem.dim} dimensions, and a grid is of two at most: GradientRegression has no grid"
+            return f"{problem.dim} dimensions, and a grid has at most two: GradientRegression has no grid"
         if problem.start is not None:
             return SINGLE_START
         return unstable(problem)
@@ -204,9 +205,9 @@ class GridQuadrature(AbstractSolver):
         nodes: Float[Array, "nodes dim"],
         share: PathShare,
     ) -> tuple[Values, Values, Values]:
-        """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and by half of the points.
+        """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and with half of the points.
 
-        V is the value held at the step's end; all of f is taken at its start where `ends_of_step` says so.
+        V is the value at the step's end; all of f is taken at its start if `ends_of_step` says so.
         """
         t, dt, after = problem.times[date], problem.dt, date + 1
         noise, weights, fewer = self._quadrature(problem)
@@ -241,7 +242,7 @@ class GridQuadrature(AbstractSolver):
         return SplineOnGrid(problem, state.axes, state.coefficients, problem.contracts)
 
     def _quadrature(self, problem: Problem) -> tuple[Array, Array, Array]:
-        """Return normal increments [points, dim], their weights, and weights for every other point alone."""
+        """Return normal increments [points, dim], their weights, and weights for every other point."""
         dim, dtype = problem.dim, problem.x0.dtype
         least, for_all, most = _POINTS[dim]
         enough = math.ceil(for_all / problem.num_steps**0.5)
@@ -281,7 +282,7 @@ class SplineOnGrid(AbstractApproximation):
 def _held_after(
     problem: Problem, state: GridState, date: Array, x: States
 ) -> tuple[NodeValues, Float[Array, "contracts paths"]]:
-    """Return the values held at the end of a step, and the part of f that is taken there, times dt."""
+    """Return the values at the end of a step, and dt times the part of f taken there."""
     splines = [
         SplineOnGrid(problem, state.axes, rows, problem.contracts)
         for rows in (state.coefficients, state.driver)
@@ -304,9 +305,10 @@ def _after_jumps(
     weights,
     share: PathShare,
 ) -> tuple[Float[Array, ""], Values]:
-    """Return the chance of no jump, and the spline of the mean after one jump or more, each times its chance.
+    """Return the probability of no jump, and the spline of the mean after one or more jumps, weighted.
 
-    Of n jumps the mean is that after one of the mean after n - 1, on the nodes of the date.
+    Means are weighted by the probability of their number of jumps. The mean after n jumps is the mean, after
+    one jump, of that after n - 1, on the nodes of the date.
     """
     jumps, count = problem.jumps, state.coefficients.shape[-1]
     assert jumps is not None
@@ -342,7 +344,7 @@ def _places(count: int, dim: int, dtype) -> Float[Array, "nodes dim"]:
 
 
 def _interpolated(rows: Values, place: Float[Array, " dim"]) -> Float[Array, " contracts"]:
-    """Return the splines with these coefficients at a place on the grid, lines beyond it."""
+    """Return the splines with these coefficients at a position on the grid, linear beyond it."""
     count, dim = rows.shape[-1], place.size
     cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)), 0.0, count - 2.0)
     weights = jax.vmap(_weights)(place - cell)
@@ -356,11 +358,9 @@ def _interpolated(rows: Values, place: Float[Array, " dim"]) -> Float[Array, " c
 
 
 def _weights(share: Float[Array, ""]) -> Float[Array, "4"]:
-    """Return the weights of a cubic B-spline's four coefficients at a share of a cell, lines beyond [0, 1]."""
+    """Return the weights of a cubic B-spline's four coefficients within a cell, linear beyond [0, 1]."""
     nearest = jax.lax.stop_gradient(jnp.clip(share, 0.0, 1.0))
-    f = jnp.where(
-        (share < 0.0) | (share > 1.0), nearest, share
-    )  # at a node, too, it has the slope 1
+    f = jnp.where((share < 0.0) | (share > 1.0), nearest, share)  # with slope 1 also at a node
     g, beyond = 1.0 - f, share - f
     at = jnp.stack([g**3, 3 * f**3 - 6 * f**2 + 4, 3 * g**3 - 6 * g**2 + 4, f**3]) / 6.0
     edge, other = nearest, 1.0 - nearest
@@ -369,7 +369,7 @@ def _weights(share: Float[Array, ""]) -> Float[Array, "4"]:
 
 
 def _ends(around: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """Return the indices and weights with a neighbour beyond an end expressed by the two before it."""
+    """Return the indices and weights, with a neighbour beyond an end expressed by the last two."""
     low, high = around[0] < 0, around[3] > count - 1
     first, last = (jnp.array(row, weights.dtype) for row in ([-1, 2, -1, 0], [0, -1, 2, -1]))
     weights = weights + jnp.where(low, weights[0], 0.0) * first
@@ -378,9 +378,9 @@ def _ends(around: Array, weights: Array, count: int) -> tuple[Array, Array]:
 
 
 def _cut(points, weights, worth, is_cut, lives) -> Float[Array, " contracts"]:
-    """Return the correction of a quadrature in cells where the contract stops at one end alone.
+    """Return the correction of a quadrature in cells where the contract stops at only one end.
 
-    There each end's value counts for half of the cell; it should count for its share, which bisection finds.
+    There each end's value has the weight of half the cell instead of its share, which bisection finds.
     """
     left, right = points[:-1], points[1:]
     at_left = jax.vmap(lives)(left[:, None])

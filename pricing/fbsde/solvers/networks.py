@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as pytrees of arrays, and their training inside a program."""
+"""Multilayer perceptrons as pytrees of arrays, and their training inside compiled programs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _EPSILON = 1e-5  # keeps the variance of a layer above zero
 
 
 class Perceptron(eqx.Module):
-    """The function W_n a(... a(W_1 x + b_1)) + b_n; with layer_norm hidden layers are normalized before a."""
+    """The function W_n a(... a(W_1 x + b_1)) + b_n; with layer_norm, hidden layers are normalized before a."""
 
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
@@ -31,7 +31,7 @@ class Perceptron(eqx.Module):
         return x
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "Perceptron":
-        """Return the network of the sum of quantity times outputs, which are in order of their contracts."""
+        """Return the network of the sum of quantity times outputs, which are ordered by contract."""
         last = lambda n: (n.weights[-1], n.biases[-1])
         return eqx.tree_at(
             last, self, tuple(sum_over_contracts(leaf, quantities) for leaf in last(self))
@@ -41,16 +41,16 @@ class Perceptron(eqx.Module):
 def sum_over_contracts(
     rows: Float[Array, "*batch outputs"], quantities: Float[Array, " contracts"]
 ) -> Float[Array, "*batch outputs_of_one"]:
-    """Return the sum of quantity times outputs, over an axis with the outputs of one contract after another."""
+    """Return the sum of quantity times outputs over an axis ordered by contract."""
     of_each = rows.reshape(*rows.shape[:-1], quantities.size, -1)
     return jnp.einsum("...ck,c->...k", of_each, quantities)
 
 
 class Architecture(eqx.Module):
-    """Architecture of the networks of a solver.
+    """The architecture of a solver's networks.
 
     Attributes:
-        width: The units of a hidden layer; None is the problem's dimension + 10.
+        width: The number of units per hidden layer; None for the problem's dimension + 10.
         depth: The number of hidden layers.
         activation: The function after each hidden layer.
         layer_norm: Whether hidden layers are normalized before the activation.
@@ -64,7 +64,7 @@ class Architecture(eqx.Module):
     def __call__(
         self, inputs: int, outputs: int, dim: int, dtype: DTypeLike, *, key: PRNGKeyArray
     ) -> Perceptron:
-        """Draw a network with weights of variance 1 / fan-in, whose outputs start as 0."""
+        """Return a random network with weights of variance 1 / fan-in and initial outputs of 0."""
         width = dim + 10 if self.width is None else self.width
         sizes = [inputs, *(width,) * self.depth, outputs]
         keys = jax.random.split(key, len(sizes) - 1)
@@ -103,15 +103,15 @@ def minimize(
     share: PathShare,
     micro_batches: int = 1,
 ) -> tuple[OptimizerState, Float[Array, " iterations"]]:
-    """Minimize the mean of a loss over paths that devices and micro-batches share.
+    """Minimize the mean of a loss over paths shared by devices and micro-batches.
 
     Args:
-        loss: loss(parameters, iteration, share) is the sum over the share's paths, and their total weight.
+        loss: loss(parameters, iteration, share) returns the sum over the share's paths, and their total weight.
         optimizer: The optimizer.
         state: The state before the first iteration.
         num_iterations: Number of iterations.
-        share: The paths of this device. Gradients are summed over devices: one all-reduce an iteration.
-        micro_batches: Number of equal shares of the device's paths; their gradients are accumulated.
+        share: The paths of this device. Gradients are summed over devices, with one all-reduce per iteration.
+        micro_batches: The number of equal shares of the device's paths, whose gradients are accumulated.
 
     Returns:
         The state after the iterations, and their losses.
@@ -152,5 +152,5 @@ def minimize(
 
 
 def adam(learning_rate: float, num_iterations: int) -> optax.GradientTransformation:
-    """Return Adam, its rate falling to a hundredth along a cosine."""
+    """Return Adam with cosine decay of its learning rate to one hundredth."""
     return optax.adam(optax.cosine_decay_schedule(learning_rate, num_iterations, 0.01))

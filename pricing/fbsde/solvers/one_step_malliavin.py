@@ -1,4 +1,4 @@
-"""The one step Malliavin scheme: value, gradient and Hessian, each by a regression of its own."""
+"""The one step Malliavin scheme: separate regressions for value, gradient and Hessian."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +31,7 @@ Slopes = Float[Array, "contracts dim"]
 
 
 class _NetworkEstimate(NamedTuple):
-    """The networks' shares of Y, Z and Gamma at one state; Gamma is a matrix or its diagonal."""
+    """The network parts of Y, Z and Gamma at one state; Gamma is a matrix or its diagonal."""
 
     value: Values
     slopes: Slopes
@@ -64,13 +64,13 @@ class MalliavinParameters(NamedTuple):
 
     y: Float[Array, "terms contracts"]
     z: Float[Array, "terms z_outputs"]
-    gamma: Float[Array, "dim z_outputs"]  # transposed: of a vector from the left
+    gamma: Float[Array, "dim z_outputs"]  # transposed: multiplies a vector from the left
     y_network: Perceptron
     z_network: Perceptron
     gamma_network: Perceptron
 
     def network_estimate(self, x: State) -> _NetworkEstimate:
-        """Return the networks' shares at a standardized state."""
+        """Return the network parts at a standardized state."""
         gamma, (dim, of_z) = self.gamma_network(x), self.gamma.shape
         shape = (-1, dim) if gamma.size == of_z else (-1, dim, dim)
         slopes = self.z_network(x).reshape(-1, dim)
@@ -89,7 +89,7 @@ class MalliavinParameters(NamedTuple):
         return (v @ self.gamma).reshape(-1, v.shape[0])
 
     def in_coordinates(self, change: CoordinateChange) -> "MalliavinParameters":
-        """Return the parameters of the same functions of x in the standardized x of another date."""
+        """Return the parameters of the same functions of x in the standardized coordinates of another date."""
         y, z, gamma, *networks = self
         return MalliavinParameters(
             change.quadratic(y), change.quadratic(z), gamma, *map(change.network, networks)
@@ -97,7 +97,7 @@ class MalliavinParameters(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Targets of the networks of a date, in units of the terminal value's deviation, path by path."""
+    """The targets of the networks of a date, by path, in units of the terminal value's standard deviation."""
 
     x: Float[Array, "paths dim"]
     increments: Float[Array, "paths pairs dim"]
@@ -122,7 +122,7 @@ class MalliavinRegression(AbstractDateRegression):
     def hessian(
         self, parameters: MalliavinParameters, x: State
     ) -> Float[Array, "contracts dim dim"]:
-        """Return s^{-T} (Gamma s^{-1} - grad_x s^T p), p the gradient."""
+        """Return s^{-T} (Gamma s^{-1} - grad_x s^T p), with p the gradient."""
         z_of, gradient_of = self.problem.z_of, self.problem.gradient_of
         every = jnp.eye(self.problem.dim, dtype=x.dtype)
         found = self._network_estimate(parameters, x)
@@ -178,7 +178,7 @@ class MalliavinRegression(AbstractDateRegression):
     def linear_solver(
         self, like: MalliavinParameters, targets: _Targets, share: PathShare
     ) -> Callable[[MalliavinParameters], MalliavinParameters]:
-        """Return the solver of Gamma's linear part, then of Y's and Z's; f_n follows in a few iterations."""
+        """Return the solver of the linear parts of Gamma, then Y and Z; f_n converges in a few rounds."""
         dim = like.gamma.shape[0]
         x = jax.vmap(self.standardized)(targets.x)
         terms = quadratic_features(x)
@@ -223,7 +223,7 @@ class MalliavinRegression(AbstractDateRegression):
         return jax.vmap(at)(targets.x, targets.increments)
 
     def _curvature(self, gamma_dw: Array, dw: Float[Array, "pairs dim"], trace: Values) -> Values:
-        """Return (dW^T Gamma dW - tr Gamma dt) / 2, in the mean over pairs."""
+        """Return the mean over pairs of (dW^T Gamma dW - tr Gamma dt) / 2."""
         squares = jnp.mean(jnp.sum(gamma_dw * dw[:, None], axis=2), axis=0)
         return 0.5 * (squares - self.problem.dt * trace)
 
@@ -253,7 +253,7 @@ class MalliavinRegression(AbstractDateRegression):
     ):
         """Return the residuals on a path, each in its own units.
 
-        Those of Y [contracts], of Z [contracts, dim] and of Gamma dW [pairs, contracts, dim].
+        They are those of Y [contracts], of Z [contracts, dim] and of Gamma dW [pairs, contracts, dim].
         """
         problem, x, dw = self.problem, targets.x, targets.increments
         fixed = jax.lax.stop_gradient(found)
@@ -273,7 +273,7 @@ class MalliavinRegression(AbstractDateRegression):
 
     @property
     def _kink(self) -> Float[Array, ""]:
-        """1 where u may have a kink at the step's end, so that its Hessian there is not to be used, else 0."""
+        """1 if u may have a kink at the step's end, so that its Hessian there must not be used, else 0."""
         last = self.problem.num_steps
         kinks = self.problem.is_exercise_date | (np.arange(last + 1) == last)
         return jnp.asarray(kinks)[self.date + 1].astype(self.scale.dtype)
@@ -286,7 +286,7 @@ class MalliavinRegression(AbstractDateRegression):
 def _driver_and_gradient(
     problem: Problem, date: Index, x: State, y: Array, z: Array, z_along: Callable[[State], Array]
 ) -> tuple[Values, Slopes]:
-    """Return f dt and its gradient in x, where y and z are functions of x; z_along: how z changes along v."""
+    """Return f dt and its gradient in x, with y and z functions of x; z_along: the change of z along v."""
     t = problem.times[date]
     gradient = problem.gradient_of(t, x, z)
 
@@ -298,7 +298,7 @@ def _driver_and_gradient(
 
 
 class OneStepMalliavin(AbstractBackwardSolver):
-    """The one step Malliavin scheme: u, its gradient and its Hessian at every date, each by its regression.
+    """The one step Malliavin scheme: separate regressions for u, its gradient and its Hessian at every date.
 
     Y, Z and Gamma solve the equation and its Malliavin derivative, D_s Y = Z_s today: over one step, with
     D_n X_n = s, D_n X_{n+1} = (dX_{n+1} / dX_n) s and F = grad_x of f(t, x, u(x), s^T grad u(x)),
@@ -306,26 +306,27 @@ class OneStepMalliavin(AbstractBackwardSolver):
         Z_n + Gamma_n dW = (D_n X_{n+1})^T (grad u_{n+1} + F_{n+1} dt / 2) + s^T F_n dt / 2
         Y_n + Z_n dW + (dW^T Gamma_n dW - tr Gamma_n dt) / 2 = Y_{n+1} + (f_n + f_{n+1}) dt / 2
 
-    in the mean of squares, over steps along dW and along -dW: sums over such a pair have Z and Y, differences
-    Gamma (with F_{n+1} dt, to first order). Gamma_n is the matrix D_n Z_n = (grad_x z) s, in the coordinates of
-    the Brownian motions; the Hessian is s^{-T} (Gamma s^{-1} - grad_x s^T grad u), so s must have an inverse.
-    Its term in the second line is noise to Y, known and taken off. The gradients of f use Gamma in place of a
-    derivative of the network of Z; where the step ends in a kink, an exercise or the last date, only Gamma_n.
+    in least squares, over steps along dW and -dW: sums over such a pair determine Z and Y, differences Gamma
+    (with F_{n+1} dt, to first order). Gamma_n is the matrix D_n Z_n = (grad_x z) s, in the coordinates of the
+    Brownian motions; the Hessian is s^{-T} (Gamma s^{-1} - grad_x s^T grad u), so s must be invertible. Its
+    term in the second line is noise for Y, known and subtracted. The gradients of f use Gamma instead of a
+    derivative of the network for Z; if the step ends in a kink (exercise or the last date), only Gamma_n.
 
-    Besides their networks Y and Z are affine and quadratic in each coordinate, Gamma a matrix: those parts are
-    solved for by least squares before and after the networks' training. Early exercise as in `BackwardDP`.
-    The terminal and exercise values must be continuous. Today all three are learned at x0 alone.
+    In addition to their networks, Y and Z have affine and quadratic parts in each coordinate, and Gamma a
+    matrix, which are solved for by least squares before and after the training of the networks. Early exercise
+    is as in `BackwardDP`. The terminal and exercise values must be continuous. Today all three are learned only
+    at x0.
 
     Negyesi, Andersson, Oosterlee, IMA J. Numer. Anal. 44 (2024), here with the driver at both ends of a step.
 
     Attributes:
-        gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network for
-            its diagonal alone, which is right where entries off the diagonal do not depend on x (sums of
-            functions of one coordinate). `docs/accuracy.md` has its errors for a radial function and narrow
-            layers. The other settings, by keyword, are those of `AbstractBackwardSolver`.
+        gamma: "full": a network for all dim^2 entries; "diagonal": a matrix for each date, and a network only
+            for its diagonal, which is right if off-diagonal entries do not depend on x (sums of functions of
+            one coordinate); see `docs/accuracy.md` for its errors with a radial function and narrow layers. The
+            other settings, by keyword, are those of `AbstractBackwardSolver`.
 
     Raises:
-        ValueError: A setting is out of its range.
+        ValueError: A setting is out of range.
     """
 
     date_regression: ClassVar[type[AbstractDateRegression]] = MalliavinRegression
@@ -336,7 +337,7 @@ class OneStepMalliavin(AbstractBackwardSolver):
         if problem.stopping_dates:
             return (
                 "stopped paths, where the value jumps and has no Malliavin derivative: "
-                "BackwardDP and GradientRegression have them"
+                "BackwardDP and GradientRegression support them"
             )
         return beyond_networks(problem)
 

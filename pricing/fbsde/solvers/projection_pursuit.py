@@ -1,4 +1,4 @@
-"""Projection pursuit: least squares on each contract's own polynomials, for thousands of contracts at once."""
+"""Projection pursuit: least squares on separate polynomials for each of thousands of contracts."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,12 +25,12 @@ from ..dynamics.step_weights import polynomial_weights
 from ..problem import Problem, State
 from ..solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
 
-_RIDGE = 1e3  # multiples of a rounding error, of a function's variance
-_SIGNIFICANT = 6.0  # deviations by which shared functions explain more than noise does
+_RIDGE = 1e3  # in rounding errors of a function's variance
+_SIGNIFICANT = 6.0  # standard deviations by which shared functions must explain more than noise
 
 
 class PursuitState(NamedTuple):
-    """The cash flows of the date that was done last, less the martingale, in tiles of paths, and the paths."""
+    """The cash flows of the last processed date, less the martingale, in tiles of paths, and the paths."""
 
     cash_flow: Float[Array, "tiles contracts paths"]
     states: Float[Array, "dates tiles dim paths"]
@@ -40,7 +40,7 @@ class PursuitState(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """Coordinates and normals of a step, [dim, paths], and what is earned after it, [contracts, paths]."""
+    """Coordinates and normals of a step, [dim, paths], and the cash flows after it, [contracts, paths]."""
 
     z: Array
     xi: Array
@@ -48,23 +48,23 @@ class _Tile(NamedTuple):
 
 
 class ProjectionPursuit(AbstractSolver):
-    """Least squares on polynomials along one direction a contract, and on functions that all contracts share.
+    """Least squares on polynomials along one direction per contract, and on functions shared by all.
 
-    At date n, the latest first, each contract has a direction a of the state and b of the noise of the next
-    step. With z the standardized state (logarithms of prices) and xi the normals of the step, the discounted
-    cash flow V after the date is fitted by
+    At date n, the latest first, each contract has a direction a in the state and b in the noise of the next
+    step. With z the standardized state (log prices) and xi the normals of the step, the discounted cash flow V
+    after the date is fitted by
 
         sum_m c_m0 h_m(a . z) + sum_mn c_mn h_m(a . z) h_n(b . xi),  n >= 1,
 
-    with Hermite polynomials h. The first sum is the value, the second the noise of V, a martingale, which
-    leaves the next target. The directions are regressions of V on z and xi, and then, with far less noise, of
-    what the polynomials leave. What remains is fitted by polynomials of degree 2 of z and of (z, xi), with one
-    Gram matrix for all contracts, where they explain more of a contract than noise would. Payoffs of a weighted
-    mean need no more. The cost of a contract grows with the dimension, not with its square.
+    with Hermite polynomials h. The first sum is the value, the second the noise of V, a martingale increment
+    that is subtracted from the next target. The directions come from regressions of V on z and xi and then,
+    with far less noise, of the residuals of the polynomials. The remainder is fitted by polynomials of degree 2
+    in z and in (z, xi), with one Gram matrix for all contracts, where they explain more of a contract than
+    noise would. Payoffs of a weighted mean need no more. The cost per contract is linear in the dimension, not
+    quadratic.
 
-    It is for many contracts whose driver discounts (f = -r y), with or without early exercise. `certify` of
-    its solution takes both sums as control variates, so that all contracts have value, Delta and Gamma from
-    the same paths.
+    It is for many contracts whose driver discounts (f = -r y), with or without early exercise. `certify` uses
+    both sums as control variates, so that value, Delta and Gamma of all contracts come from the same paths.
 
     Friedman, Stuetzle, J. Am. Stat. Assoc. 76 (1981). The martingale is that of Belomestny, Milstein,
     Schoenmakers, Decis. Econ. Finance 33 (2010), with polynomials of the noise.
@@ -78,7 +78,7 @@ class ProjectionPursuit(AbstractSolver):
         mesh: None: one device has all paths.
 
     Raises:
-        ValueError: A setting is out of its range.
+        ValueError: A setting is out of range.
 
     Examples:
         >>> from pricing.fbsde import ProjectionPursuit
@@ -146,7 +146,7 @@ class ProjectionPursuit(AbstractSolver):
         fit, left = self._fit(tiles, date > 0)
 
         def held(given: tuple[_Tile, Array]) -> Values:
-            """Return the earnings of the rule from this date on, less the martingale of the step."""
+            """Return the cash flow of the rule from this date, less the martingale of the step."""
             tile, x = given
             value, martingale = fit.both(tile.z, tile.xi)
             earned = tile.target - martingale
@@ -162,13 +162,13 @@ class ProjectionPursuit(AbstractSolver):
 
     def postprocess(self, problem: Problem, state: PursuitState, outputs: Any) -> "RidgeExpansion":
         weights = polynomial_weights(problem)
-        assert weights is not None  # `unsupported_reason` has asked
+        assert weights is not None  # checked by `unsupported_reason`
         weights = jnp.asarray(weights, problem.x0.dtype)
         fits = jax.tree.map(lambda rows: rows[::-1], outputs)
         return RidgeExpansion(problem, state.coordinates, fits, weights)
 
     def _fit(self, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
-        """Return the fit of a date, and the mean share of the variance that it leaves."""
+        """Return the fit of a date, and the mean fraction of the variance that it does not explain."""
         count, dim = self.num_paths, tiles.z.shape[1]
         none = jnp.zeros((tiles.target.shape[1], dim), tiles.z.dtype)
 
@@ -180,7 +180,7 @@ class ProjectionPursuit(AbstractSolver):
 
         def improved(_: Any, fit: RidgeFit) -> RidgeFit:
             by_state, by_noise, slope = _summed(partial(left_by, fit), tiles)
-            # the regression on z of what is fitted already is known: its slope along the direction
+            # the regression of the fitted part on z is known: its slope along the direction
             state = slope[:, None] * fit.along_state + by_state
             noise = count * fit.own[:, 0, 1, None] * fit.along_noise + by_noise
             fit = fit._replace(along_state=_unit(state), along_noise=_unit(noise))
@@ -198,9 +198,9 @@ class ProjectionPursuit(AbstractSolver):
         return own, value, martingale
 
     def _own(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> Array:
-        """Return the coefficients of the own polynomials, from sums of products of pairs of them.
+        """Return the coefficients of each contract's own polynomials, from sums of pairwise products.
 
-        A product of two Hermite polynomials is a sum of such polynomials: few sums give the Gram matrix.
+        A product of two Hermite polynomials is a sum of Hermite polynomials, so few sums give the Gram matrix.
         """
         degrees, orders = self.degree + 1, self.order + 1
         wide = fit._replace(
@@ -230,7 +230,7 @@ class ProjectionPursuit(AbstractSolver):
         return _solved(gram, right).reshape(-1, degrees, orders)
 
     def _with_shared(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
-        """Return the fit with the functions that contracts share, of what their own polynomials leave."""
+        """Return the fit with shared functions, fitted to the residuals of the contracts' polynomials."""
 
         def columns(tile: _Tile) -> tuple[Array, Array]:
             of_state, both = value_functions(tile.z), martingale_functions(tile.z, tile.xi)
@@ -248,7 +248,7 @@ class ProjectionPursuit(AbstractSolver):
         scale = jnp.diagonal(gram)
         gram = gram + jnp.diag(jnp.where(scale > 0.0, 0.0, 1.0))
         coefficients = _solved(gram[None], right.T[None])[0].T
-        # what noise would explain: a share of functions over paths, with its deviation
+        # the fraction explained by noise alone: functions over paths, and its standard deviation
         functions = gram.shape[0]
         explained = jnp.sum(coefficients * right, axis=1)
         by_noise = left * functions / self.num_paths
@@ -262,7 +262,7 @@ class ProjectionPursuit(AbstractSolver):
 
 
 class RidgeExpansion(AbstractApproximation):
-    """u by ridge functions at every date; today it is the parabola of its moments over the first step.
+    """u from ridge functions at every date; today it is the parabola given by its first-step moments.
 
     Attributes:
         problem: The problem that was solved.
@@ -287,7 +287,7 @@ class RidgeExpansion(AbstractApproximation):
         return SumOfContracts(self, quantities)
 
     def moments(self) -> Float[Array, "contracts functions"]:
-        """Return the Hermite moments of the first step's end by the fit of today."""
+        """Return the Hermite moments over the first step from the fit of today."""
         return hermite_moments(jax.tree.map(lambda rows: rows[0], self.fits))
 
     def _parabola(self, x: State) -> Float[Array, " contracts"]:
@@ -327,7 +327,7 @@ def hermite_moments(fit: RidgeFit) -> Float[Array, "contracts functions"]:
 def figures_of(
     problem: Problem, ahead: Float[Array, "contracts figures"]
 ) -> tuple[Array, Array, Array]:
-    """Return value, Delta and Gamma today, from those at today's rate: the rate moves with the state, too."""
+    """Return today's value, Delta and Gamma from those at a fixed rate; the rate also depends on the state."""
     dim, x0, dt = problem.dim, problem.x0, problem.dt
 
     def discount(x: State) -> Array:
@@ -343,7 +343,7 @@ def figures_of(
 
 
 def _solved(gram: Float[Array, "rows n n"], right: Array) -> Array:
-    """Solve gram x = right, [rows, n] or [rows, n, targets], of functions in units of their deviations."""
+    """Solve gram x = right, [rows, n] or [rows, n, targets], with functions in standard units."""
     scale = jax.lax.rsqrt(
         jnp.maximum(jnp.diagonal(gram, axis1=1, axis2=2), jnp.finfo(gram.dtype).tiny)
     )
@@ -358,7 +358,7 @@ def _solved(gram: Float[Array, "rows n n"], right: Array) -> Array:
 
 
 def _unit(rows: Float[Array, "contracts dim"]) -> Float[Array, "contracts dim"]:
-    """Return directions of length 1; the first coordinate where there is none."""
+    """Return directions of length 1; the first coordinate for a zero direction."""
     length = jnp.linalg.norm(rows, axis=1, keepdims=True)
     safe = jnp.where(length > 0.0, length, 1.0)
     first = jnp.zeros_like(rows).at[:, 0].set(1.0)

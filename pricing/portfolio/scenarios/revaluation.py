@@ -1,4 +1,4 @@
-"""Compute the P&L of a book in scenarios; each trade is valued again in each."""
+"""Compute the P&L of a book in scenarios by full revaluation."""
 
 import functools
 import itertools
@@ -48,11 +48,11 @@ class Revaluation:
     Attributes:
         scenarios: The scenarios, of shape (scenarios,).
         trades: The ids of the book's rows, of shape (trades,).
-        pnl: Quantity times (value in the scenario less value now), in currency, of shape (scenarios, trades);
+        pnl: Quantity times (value in the scenario less value today), in currency, of shape (scenarios, trades);
             NaN where there is no value.
-        std_error: The standard error of `pnl` over the same paths, of the same shape; 0 for deterministic
-            methods.
-        failures: Scenario -> the reason that it has no P&L: a model that could not be fitted to its quotes.
+        std_error: The standard error of `pnl`, of the same shape, with the same paths in both values; 0 for
+            deterministic methods.
+        failures: Scenario -> the reason why it has no P&L: a model could not be fitted to its quotes.
         currencies: The ISO code of each trade's P&L, of shape (trades,); empty if all are in one.
     """
 
@@ -66,9 +66,9 @@ class Revaluation:
     def converted(
         self, values: Float[np.ndarray, " trades"], market: Market, currency: str
     ) -> "Revaluation":
-        """Return the P&L in one currency: each value is converted at the FX rates of its scenario.
+        """Return the P&L in one currency, with each value converted at the FX rates of its scenario.
 
-        With the value V and the rate x today, and V + P and y in the scenario, it is y (V + P) - x V.
+        If value and rate are V and x today, and V + P and y in the scenario, it is y (V + P) - x V.
 
         Args:
             values: Today's value of each position, in its own currency; NaN where there is none.
@@ -86,12 +86,12 @@ class Revaluation:
         return replace(self, pnl=pnl, std_error=error, currencies=(currency,) * len(self.trades))
 
     def total(self, trades: np.ndarray, *, errors: bool = False) -> Float[np.ndarray, " scenarios"]:
-        """Return the total P&L of some trades; NaN in a scenario in which none of them has any.
+        """Return the total P&L of some trades; NaN in a scenario in which none of them has a P&L.
 
         Args:
             trades: Their mask, booleans of shape (trades,).
-            errors: Whether to return a bound of its standard error instead: the sum of the trades' standard
-                errors, because the errors of trades that share paths are correlated.
+            errors: Whether to return an upper bound of its standard error instead: the sum of the trades'
+                standard errors, since trades that share paths have correlated errors.
 
         Raises:
             ValueError: The trades are in several currencies.
@@ -108,7 +108,7 @@ class Revaluation:
         return np.where(has_failed | has_none, np.nan, np.nansum(table, axis=1))
 
     def lost(self, trades: np.ndarray) -> dict[str, str]:
-        """Return, by scenario that did not fail, a text with the number of these trades without a P&L in it.
+        """Return, for each scenario that did not fail, the number of these trades without a P&L, as text.
 
         Args:
             trades: Their mask, booleans of shape (trades,): trades that have a value today.
@@ -135,10 +135,10 @@ def revalue(
     methods: Sequence[AbstractMethod] = METHODS,
     progress: Progress | None = None,
 ) -> Revaluation:
-    """Value every trade of a book again in every scenario, by the method that values it today.
+    """Revalue every trade of a book in every scenario, with the method that values it today.
 
-    Monte Carlo methods draw the same random numbers in every scenario, and the standard error is of the
-    difference. Programs take the models' numbers as data: none is compiled for a scenario.
+    Monte Carlo methods draw the same random numbers in every scenario, and the standard error is that of the
+    difference. Programs take the models' parameters as data, so no scenario compiles a new one.
 
     Args:
         book: The trades.
@@ -146,10 +146,10 @@ def revalue(
         fit: Market -> {underlying: model}, a function of the market.
         scenarios: Scenarios that the market can make (`ScenarioSet.checked`).
         mesh: Devices that share the trades (axis "trades") and the blocks of Monte Carlo paths (axis "paths").
-        budget: The bytes of memory of all tiles of trades that run at once.
+        budget: The bytes of memory for all tiles of trades that run at the same time.
         key: The seed of random methods; the default is seed 0.
-        methods: The methods to choose from, the best first.
-        progress: Called with the valuations done, their total number and a message.
+        methods: The methods to choose from, best first.
+        progress: Called with the number of valuations done, the total number and a message.
 
     Returns:
         The P&L of every trade in every scenario.
@@ -182,7 +182,7 @@ def revalue(
 
 
 def _counted(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """Return a function that adds to the valuations done, and reports to `progress`."""
+    """Return a function that adds to the count of valuations and reports it to `progress`."""
     done = 0
 
     def add(count: int) -> None:
@@ -195,7 +195,7 @@ def _counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def _fitted(states: States, scenarios: Iterable[Scenario]) -> tuple[list[Scenario], dict[str, str]]:
-    """Return the scenarios whose models could be fitted, and why the others could not."""
+    """Return the scenarios whose models could be fitted, and the reasons why the others could not."""
     moved, failures = [], {}
     for scenario in scenarios:
         try:
@@ -214,9 +214,9 @@ def _simulated(
     budget,
     add: Callable[[int], None],
 ) -> _Found:
-    """Return the P&L of each trade of random methods, by id.
+    """Return the P&L of each trade under random methods, by id.
 
-    Scenarios that share a fit share paths. Of a tile the samples of today are kept, and no others.
+    Scenarios that share a fit share paths. Only today's samples of a tile are kept.
     """
     passes: dict[int, tuple[Models, list[int]]] = {}
     for place, scenario in enumerate(moved):
@@ -255,7 +255,7 @@ def _simulated(
 def _valued(
     grouped, states: States, moved: Sequence[Scenario], key, budget, add: Callable[[int], None]
 ) -> _Found:
-    """Return the P&L of each trade of deterministic methods, by id: they are grouped again in each scenario.
+    """Return the P&L of each trade under deterministic methods, by id; trades are regrouped in each scenario.
 
     A tile whose model does not move is not valued again.
     """
@@ -282,7 +282,7 @@ def _valued(
 
 
 def _revaluation(book: Book, scenarios, moved, found: _Found, failures) -> Revaluation:
-    """Return the table of a book: P&L of positions, NaN where a trade or a scenario has none."""
+    """Return the P&L of a book's positions; NaN where a trade or a scenario has none."""
     pnl, errors = np.full((2, len(scenarios), len(book.rows)), np.nan)
     places = [place for place, scenario in enumerate(scenarios) if scenario in moved]
     for column, row in enumerate(book.rows):

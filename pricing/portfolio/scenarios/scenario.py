@@ -14,26 +14,26 @@ from ...market import Equity, Market
 from ...market.fx import fx_rate
 
 ALL = "all"
-"""The name that means every name that a scenario does not give."""
+"""The key for every name that a scenario does not list."""
 
 Moves = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A move of the market.
+    """A named move of the market.
 
-    First the quotes move and the models are fitted again, then the spots move with the models' parameters held.
-    These are the conventions of `vega`, `rho` and `delta`, so those give the P&L of small moves.
+    First the quotes move and the models are fitted again, then the spots move with the models' parameters
+    fixed. These are the conventions of `vega`, `rho` and `delta`, which therefore give the P&L of small moves.
 
     Attributes:
         name: The name of the scenario.
-        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` means the others.
-        vols: Equity, or pair of currencies -> parallel move of its implied vols, per 1.00: 0.05 is 5 points.
-            `all` means equities; of a pair the vols at the money move, and risk reversals and butterflies stay.
+        spots: Equity -> relative move of its spot: -0.2 is 20 % down. `all` means those not listed.
+        vols: Equity or FX pair -> parallel move of its implied vols, per 1.00: 0.05 is 5 points. `all` means
+            equities. For a pair the at-the-money vols move; risk reversals and butterflies stay.
         rates: Curve -> parallel move of its zero rates, per 1.00: 0.01 is 100 bp.
         swaption_vols: The parallel move of the swaption vols, in their own unit.
-        fx: Pair of currencies, such as "EURUSD" -> relative move of its spot.
+        fx: FX pair, such as "EURUSD" -> relative move of its spot.
         cap_vols: Curve -> parallel move of the vols of caplets on its rates, in their own unit.
 
     Examples:
@@ -79,7 +79,7 @@ class Scenario:
         return self._rate_move(market, market.fx[name].foreign, market.fx[name].domestic) - 1.0
 
     def _rate_move(self, market: Market, source: str, target: str) -> float:
-        """Return the rate between two currencies after the move, over that before."""
+        """Return the ratio of the FX rate after the move to the rate before."""
         return self.fx_rate(market, source, target) / float(market.fx_rate(source, target))
 
     def rate(self, name: str) -> float:
@@ -87,7 +87,7 @@ class Scenario:
         return _move(self.rates, name)
 
     def fx_rate(self, market: Market, source: str, target: str) -> float:
-        """Return the units of one currency that a unit of another costs after the move.
+        """Return the units of `target` that one unit of `source` costs after the move.
 
         Args:
             market: The market before.
@@ -102,7 +102,7 @@ class Scenario:
         return float(fx_rate(pairs, source, target))
 
     def moved(self, market: Market) -> Market:
-        """Return the market whose vols and rates have moved, as zero rates and caplet vols; spots do not move.
+        """Return the market with vols and rates moved, as caplet vols and zero rates; spots do not move.
 
         Args:
             market: The market before.
@@ -161,7 +161,7 @@ class Scenario:
             yield ValidationIssue(("swaption_vols",), value, message, "leave the move out")
 
     def _below_dividends(self, name: str, equity: Equity) -> Iterator[ValidationIssue]:
-        """Yield the problem of a spot that falls below the dividends to come, if it does."""
+        """Yield the problem of a spot that falls below the value of its future dividends, if it does."""
         move, paid = self.spot(name), equity.dividends
         if move and paid is not None and float(equity.spot * (1.0 + move)) <= float(paid.owed):
             path = "spots", name if name in self.spots else ALL
@@ -178,8 +178,8 @@ def _move(moves: Moves, name: str) -> float:
 def _too_low(
     path: tuple[str, ...], move: float, vols: Array, whose: str
 ) -> Iterator[ValidationIssue]:
-    """Yield the problem of a move that leaves some vol at 0 or below, if it does."""
+    """Yield the problem of a move that takes a vol to 0 or below, if it does."""
     least = float(jnp.nanmin(vols))
     if move and least + move <= 0.0:
-        message = f"{move:g} takes the least vol {whose}, {least:g}, to 0 or below"
+        message = f"{move:g} takes the smallest vol {whose}, {least:g}, to 0 or below"
         yield ValidationIssue(path, f"{move:g}", message, f"give a move above {-least:g}")

@@ -1,4 +1,4 @@
-"""The scenarios of a file: a grid of spots and vols, a ladder of rates, and named scenarios."""
+"""The scenarios of a file: a grid of spot and vol moves, a ladder of rate moves, and named scenarios."""
 
 import functools
 import itertools
@@ -27,14 +27,14 @@ SPOTS = (-0.2, -0.15, -0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2)
 VOLS = (-0.05, -0.025, 0.0, 0.025, 0.05)
 RATES = (-0.01, -0.005, 0.0, 0.005, 0.01)
 _MOST = 40
-"""Moves of a ladder, at most."""
+"""The largest number of moves in a ladder."""
 
 
 def _ladder(value: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the moves with 0 among them.
+    """Return the moves, with 0 added if it is missing.
 
     Raises:
-        problem: They do not increase, or are too many.
+        problem: The moves do not increase, or are too many.
     """
     check_increasing(value, "sort the moves in increasing order")
     if len(value) > _MOST:
@@ -43,7 +43,7 @@ def _ladder(value: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _by_name(value: object) -> object:
-    """Return moves by name; one number is the move of all."""
+    """Return moves by name; a single number applies to all."""
     return {ALL: value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -83,12 +83,12 @@ class ScenarioSet:
 
     Attributes:
         file: The name of the file.
-        spots: Relative moves of all spots, increasing, 0 among them: the rows of the grid.
-        vols: Parallel moves of the implied vols of all equities, per 1.00, increasing, 0 among them: its
+        spots: Relative moves of all spots, increasing and including 0: the rows of the grid.
+        vols: Parallel moves of the implied vols of all equities, per 1.00, increasing and including 0: the
             columns.
-        rates: Parallel moves of the zero rates of all curves, per 1.00, increasing, 0 among them.
+        rates: Parallel moves of the zero rates of all curves, per 1.00, increasing and including 0.
         named: The named scenarios.
-        errors: The errors of the file, and of its scenarios in the market.
+        errors: The errors of the file and, once checked, of its scenarios in the market.
 
     Examples:
         >>> from pricing.portfolio.scenarios import ScenarioSet
@@ -111,7 +111,7 @@ class ScenarioSet:
     def read(cls, path: str | os.PathLike) -> "ScenarioSet":
         """Return the scenarios in a JSON file (format: docs/data.md).
 
-        A bad scenario is left out and reported in `errors`. A file of which nothing can be used is an
+        A bad scenario is left out and reported in `errors`. A file without any usable part raises
         `UnreadableFile`.
 
         Args:
@@ -121,18 +121,18 @@ class ScenarioSet:
 
     @classmethod
     def from_text(cls, text: str, file: str = "scenarios.json") -> "ScenarioSet":
-        """Return the scenarios in a JSON text.
+        """Return the scenarios in JSON text.
 
         Args:
             text: The content of the file.
-            file: The name that error messages show.
+            file: The name for error messages.
 
         Raises:
-            unreadable: Nothing can be used; it is an `UnreadableFile`.
+            unreadable: No part is usable (an `UnreadableFile`).
         """
         document, locator = parse_json(text, file), Locator(text)
         if not isinstance(document, dict):
-            message = f"a set of scenarios is not {show(document)}"
+            message = f"{show(document)} is not a set of scenarios"
             raise unreadable(file, message, "give an object with grid, rates and scenarios")
         record, problems = validate(_Document, document)
         if record is None:
@@ -152,7 +152,7 @@ class ScenarioSet:
         return replace(found, named=tuple(named), errors=tuple(errors))
 
     def checked(self, market: Market) -> "ScenarioSet":
-        """Return the scenarios that the market can make, and the errors of the others.
+        """Return the scenarios that are possible in the market, and the errors of the others.
 
         Args:
             market: The market that moves.
@@ -175,7 +175,7 @@ class ScenarioSet:
 
     @functools.cached_property
     def grid(self) -> tuple[tuple[Scenario, ...], ...]:
-        """The scenarios of the grid: a row a move of the spots, a column a move of the vols."""
+        """The scenarios of the grid: one row per spot move, one column per vol move."""
         return tuple(
             tuple(Scenario(_grid_name(spot, vol), {ALL: spot}, {ALL: vol}) for vol in self.vols)
             for spot in self.spots
@@ -204,7 +204,7 @@ def _grid_name(spot: float, vol: float) -> str:
 
 
 def _name_problems(name: str, taken: Collection[str]) -> tuple[ValidationIssue, ...]:
-    """Return the reasons that a text cannot name a scenario; empty if it can."""
+    """Return the reasons why a text cannot name a scenario; empty if it can."""
     _, problems = validate(RootModel[Name], name)
     if name.strip() in taken:
         message = f"{show(name.strip())} is the name of another scenario"

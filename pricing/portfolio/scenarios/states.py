@@ -1,4 +1,4 @@
-"""The models of a market in scenarios: fitted once for each move of the quotes, then moved with the spots."""
+"""The models of a market in scenarios: fitted once for each move of the quotes, then shifted to each spot."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ class States:
         self._known: dict[tuple, Models] = {}
 
     def fitted(self, scenario: Scenario) -> Models:
-        """Return the models of the quotes as a scenario moves them; the spots do not move."""
+        """Return the models fitted to the moved quotes of a scenario; spots do not move."""
         kinds = "vols", "rates", "cap_vols"
         named = {kind: tuple(sorted(getattr(scenario, kind).items())) for kind in kinds}
         state = *named.values(), scenario.swaption_vols
@@ -38,7 +38,7 @@ class States:
         return now * jnp.asarray(1.0 + np.reshape(moves, now.shape), now.dtype)
 
     def at(self, scenario: Scenario) -> Models:
-        """Return the models in a scenario, spots moved and parameters held."""
+        """Return the models in a scenario, with spots moved and parameters fixed."""
         models = self.fitted(scenario)
         shifts = {n: self.level(scenario, n) - m.underlying for n, m in models.items()}
         return {names: m.shifted(underlying=shifts[names]) for names, m in models.items()}

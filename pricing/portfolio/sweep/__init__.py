@@ -1,1 +1,1 @@
-"""A book in tiles: groups of like trades, and the derivatives of one tile."""
+"""The sweep over a book: groups of similar trades in tiles, and the derivatives of each tile."""

@@ -1,7 +1,8 @@
-"""The derivatives of trades under a deterministic method: one adjoint sweep of each gives all of them.
+"""The derivatives of trades under a deterministic method: one adjoint sweep for each trade gives all of them.
 
-What alike trades share, such as the characteristic function of an expiry, is computed once for a bunch of them,
-linearized forward along the directions of the Greeks, and in reverse for the sum of the trades.
+Values that similar trades share, such as the characteristic function at an expiry, are computed once per bunch
+of trades. They are linearized forward along the directions of the Greeks, and in reverse for the sum of the
+trades.
 """
 
 import functools
@@ -29,7 +30,7 @@ def adjoint_sweep(
 ) -> tuple[MeasureArrays, AbstractModel]:
     """Return the measures of every trade, [trades], and d(weights . values) / d(model).
 
-    A trade with a figure that is not finite does not enter the gradient.
+    A trade with a non-finite figure does not enter the gradient.
     """
     zero, along = jnp.zeros((), model.underlying.dtype), directions(model, vol, rate)
 
@@ -71,10 +72,10 @@ def over_bunches(
     tile: Tile,
     method: AbstractMethod,
 ) -> tuple[Any, Any]:
-    """Return the results of a function of alike trades and their weights: by trade, [trades], and the sums.
+    """Return the results of a function of bunches of trades and their weights: by trade, [trades], and summed.
 
-    `function` returns a pair: results for each trade, and results to sum. The rows of the tile are taken one
-    after the other, the bunches of a row side by side.
+    `function` returns a pair: results for each trade, and results to sum. The rows of the tile run one after
+    another, the bunches of a row in parallel.
     """
     rows, trades = tile.weights.shape
     size = group_size(method, trades)
@@ -86,13 +87,13 @@ def over_bunches(
 
 
 def are_finite(figures: MeasureArrays) -> Bool[Array, " trades"]:
-    """Return the trades all of whose figures are finite."""
+    """Return the mask of trades whose figures are all finite."""
     rows = [jnp.isfinite(figure).reshape(figure.shape[0], -1) for figure in figures.values()]
     return jnp.all(jnp.concatenate(rows, axis=1), axis=1)
 
 
 def _named(value: Array, slopes: Array, gamma: Array | None, model: AbstractModel) -> MeasureArrays:
-    """Return the figures of a trade, whose slopes are in the order of `directions`."""
+    """Return the named figures of a trade from slopes in the order of `directions`."""
     *spots, vega, rho, theta = slopes
     figures = {
         "value": value,
@@ -106,7 +107,7 @@ def _named(value: Array, slopes: Array, gamma: Array | None, model: AbstractMode
 
 
 def _contracted(bars: PyTree, dots: PyTree) -> Array:
-    """Return <bars, dots>, the derivative along the tangents `dots`; some numbers are complex."""
+    """Return <bars, dots>, the derivative along the tangents `dots`; leaves may be complex."""
     pairs = zip(jax.tree.leaves(bars), jax.tree.leaves(dots), strict=True)
     parts = [jnp.real(jnp.dot(bar.ravel(), dot.ravel())) for bar, dot in pairs]
     return functools.reduce(jnp.add, parts)

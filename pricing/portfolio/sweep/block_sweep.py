@@ -1,8 +1,8 @@
-"""The derivatives of trades that share random paths: one pass over the blocks of paths gives all of them.
+"""The derivatives of trades that share random paths, all in one pass over the blocks of paths.
 
-A block's noise is drawn once, and its paths are walked once, for all trades of a tile; its samples are computed
-row by row. While they are there they are linearized: forward along a few directions for each trade's Greeks, in
-reverse for the sum of the trades.
+A block's noise is drawn and its paths are simulated once for all trades of a tile; samples are computed row by
+row. Each row is linearized at once: forward along a few directions for each trade's Greeks, and in reverse for
+the sum of the trades.
 """
 
 import functools
@@ -22,7 +22,7 @@ from .groups import MeasureArrays
 
 
 class TileRows(NamedTuple):
-    """Trades under one model, [rows, trades]; axis: 0 if each has a method of its own, else None."""
+    """Trades under one model, [rows, trades]; axis: 0 if each trade has its own method, else None."""
 
     products: AbstractProduct
     methods: AbstractMethod
@@ -35,7 +35,7 @@ class TileRows(NamedTuple):
         return self._replace(products=_at(self.products, index), methods=methods)
 
     def setup(self, model: AbstractModel, age: Array) -> PyTree:
-        """Return the setups, which all blocks share, of every trade of a row."""
+        """Return the setup of every trade of a row, which all blocks share."""
 
         def of_one(product, method):
             product, method = rolled(product, age), rolled(method, age)
@@ -44,14 +44,14 @@ class TileRows(NamedTuple):
         return jax.vmap(of_one, in_axes=(0, self.axis))(self.products, self.methods)
 
     def paths(self, setup: PyTree, model: AbstractModel, age: Array, index: Array):
-        """Return the part of one block of paths that all trades share."""
+        """Return the part of a block of paths that all trades share."""
         first = self.row(jnp.zeros((), jnp.int32))
         method = first.methods if self.axis is None else _at(first.methods, 0)
         product, method = rolled(_at(first.products, 0), age), rolled(method, age)
         return method.paths(product, model, _at(_at(setup, 0), 0), index, key=self.key)
 
     def samples(self, setup: PyTree, paths: PyTree, model: AbstractModel, age: Array) -> Array:
-        """Return the samples of one block and row, [trades, samples]."""
+        """Return the samples of one row in one block, [trades, samples]."""
 
         def of_one(product, method, setup):
             product, method = rolled(product, age), rolled(method, age)
@@ -74,8 +74,8 @@ def block_sweep(
 
     filled: The number of rows that are computed; the others are 0.
 
-    Of second derivatives it takes those to the spots alone. The paths that trades share, relative to the
-    forward, do not depend on them, and are differentiated once.
+    Second derivatives are taken only to the spots. The shared paths, relative to the forward, do not depend on
+    the spots and are differentiated only once.
     """
     zero, at = jnp.zeros((), model.underlying.dtype), jnp.zeros_like(model.underlying)
     basis = jnp.eye(at.size, dtype=at.dtype).reshape(at.size, *at.shape)
@@ -83,7 +83,7 @@ def block_sweep(
     of_rows = functools.partial(jax.tree.map, lambda x: jnp.moveaxis(x, 1, 0))  # [rows, directions]
 
     def with_slopes(function, primals, tangents):
-        """Return a function and, for Gamma, its slopes along each spot, on an axis in front."""
+        """Return the value of a function and, for Gamma, its slopes along each spot on a leading axis."""
         if not has_gamma:
             return function(*primals), None
         along = lambda *tangents: jax.jvp(function, primals, tangents)

@@ -1,7 +1,7 @@
-"""Values of trades that share random paths, at several levels of the spots, in one pass over the blocks.
+"""Values of trades that share random paths, at several spot levels, in one pass over the blocks.
 
-The paths that trades share, relative to the forward, do not depend on spots: a block's noise is drawn once and
-its paths are walked once, for all trades of a tile and all levels of the spots.
+The shared paths, relative to the forward, do not depend on spots. A block's noise is drawn and its paths are
+simulated once for all trades of a tile and all spot levels.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .block_sweep import TileRows
 from .groups import Tile
 
 MAX_LEVELS = 8
-"""Levels of the underlying that one pass may have: programs have room for so many."""
+"""The largest number of spot levels in one pass: programs are compiled for this number."""
 
 Samples = Float[Array, "blocks rows trades samples"]
 
@@ -38,15 +38,15 @@ def block_values(
 
     Args:
         tile: The trades.
-        model: The model, whose underlying the levels replace.
+        model: The model; the levels replace its underlying.
         method: A random method.
-        levels: Levels of the underlying, `MAX_LEVELS` of them; those beyond `count` are not read.
-        count: The number of levels to compute; the others have 0.
-        base: Samples to subtract, path by path: 0, or the samples that an earlier call has returned.
+        levels: `MAX_LEVELS` levels of the underlying; those beyond `count` are ignored.
+        count: The number of levels to compute; results at the others are 0.
+        base: Samples to subtract, path by path: 0, or samples that an earlier call returned.
         key: The seed.
 
     Returns:
-        Means and standard errors at each level, in every place of the tile; the samples at the first level.
+        Means and standard errors at each level for every place of the tile, and the samples at the first level.
     """
     rows, trades = tile.weights.shape
     filled = (tile.count + trades - 1) // trades
@@ -54,13 +54,13 @@ def block_values(
     at_level = lambda place: model.shifted(underlying=levels[place] - model.underlying)
 
     def batch_of(methods: PyTree) -> TileRows:
-        """Return the trades with their methods: one for each where it is fitted, else one for all."""
+        """Return the trades with their methods: one for each trade if it is fitted, else one for all."""
         if methods is None:
             return TileRows(tile.products, method, None, key)
         return TileRows(tile.products, methods, 0, key)
 
     def before(place: Array) -> tuple[PyTree, PyTree]:
-        """Return the values that all blocks share at a level: fitted methods, and setups [rows, trades]."""
+        """Return the shared values of all blocks at a level: fitted methods, and setups [rows, trades]."""
         at, methods = at_level(place), None
         if method.is_fitted:
             fit = lambda product: method.fitted(product, at, key=key)
@@ -102,7 +102,7 @@ def block_values(
 def no_samples(
     tile: Tile, model: AbstractModel, method: AbstractMethod, key: PRNGKeyArray
 ) -> Samples:
-    """Return samples of 0, for a first call of `block_values`."""
+    """Return zero samples, for the first call of `block_values`."""
     shapes = jax.eval_shape(lambda: _one_block(tile, model, method, key))
     blocks = shapes.shape[0]
     return jnp.zeros((blocks, *tile.weights.shape, shapes.shape[-1]), shapes.dtype)
@@ -122,7 +122,7 @@ def _one_block(tile, model, method, key) -> Array:
 
 
 def _mapped(function: Callable[[Array], PyTree], count: Array, size: int) -> PyTree:
-    """Return `function` of 0, 1, ... below `count`, stacked, and 0 from there to `size`."""
+    """Return `function` of 0, 1, ..., `count` - 1, stacked and padded with 0 to `size`."""
     shapes = jax.eval_shape(function, jnp.zeros((), jnp.int32))
     room = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
 

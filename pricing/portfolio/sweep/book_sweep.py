@@ -1,4 +1,4 @@
-"""A sweep over a book: every tile's figures and gradient, put together in the order of the groups."""
+"""A sweep over a book: the figures and gradients of all tiles, assembled in the order of the groups."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ def sweep_book(
     memory: Memory,
     progress: Progress | None,
 ) -> tuple[list[GroupRisk], Models]:
-    """Return the results of each group, and the gradient of the book's value in its models.
+    """Return the results of each group, and the gradient of the book's value to its models.
 
-    A tile whose results are all in the memory is not computed again.
+    A tile whose results are cached in `memory` is not computed again.
     """
     total, done, found = sum(len(group.trades) for group in groups), 0, []
     gradient = jax.tree.map(np.zeros_like, fitted.models)
@@ -59,7 +59,7 @@ def with_grid_errors(
     found: Sequence[GroupRisk],
     sweep: Callable[[Sequence[TradeGroup]], tuple[list[GroupRisk], Models]],
 ) -> list[GroupRisk]:
-    """Return the results with the error of each grid: the difference to a grid of half the counts."""
+    """Return the results with the grid errors: the differences to grids with half the nodes and steps."""
     methods = [risk.group.method.coarser() for risk in found]
     groups = [
         replace(risk.group, method=method)

@@ -1,4 +1,4 @@
-"""The models that a fit makes of a market, and their derivatives to its quotes."""
+"""The models that a fit returns for a market, and their derivatives to its quotes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -30,10 +30,10 @@ FIT = Callable, "a function of a market that returns a model for each underlying
 
 
 class FittedModels(NamedTuple):
-    """Models by their underlyings: by one name, or by several for the joined model of a basket.
+    """Models by underlyings: one name, or several for the joint model of a basket.
 
-    vol, rate: their tangents where all implied vols, or all zero rates, move in parallel, per 1.00; pullback:
-    from cotangents of the models to those of the market. None where no derivatives are wanted.
+    vol, rate: their tangents to a parallel move of all implied vols, or of all zero rates, per 1.00; pullback:
+    from cotangents of the models to those of the market. All are None without derivatives.
     """
 
     models: Models
@@ -44,9 +44,9 @@ class FittedModels(NamedTuple):
     def sweep(
         self, group: TradeGroup, tile: Tile, *, key: PRNGKeyArray, on_host: bool = False
     ) -> tuple[dict, dict, RESULTS, Any]:
-        """Return the results of `tile_sweep` for a tile in its model, or values alone.
+        """Return the results of `tile_sweep` for a tile, or of `tile_values` without derivatives.
 
-        on_host: in double precision, also where devices compute in single.
+        on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
         names = group.model_names
         of_tile = tile, self.models[names], group.method
@@ -59,9 +59,9 @@ class FittedModels(NamedTuple):
 def fit_models(
     fit: Fit, market: Market, underlyings: Iterable[tuple[str, ...]], derivatives: bool
 ) -> FittedModels:
-    """Return the models of a market, joined for the baskets among the underlyings.
+    """Return the models of a market, including joint models for baskets among the underlyings.
 
-    The fit sees curves of zero rates: curves of quotes are bootstrapped first.
+    The fit reads zero rates: curves of instruments are bootstrapped first.
     """
     fit_all = with_baskets(fit, underlyings)
     if not derivatives:
@@ -69,18 +69,18 @@ def fit_models(
     in_rates, to_rates = jax.linearize(_in_zero_rates, market)
     models, tangent = jax.linearize(fit_all, in_rates)
     vol, rate = tangent(_shift(in_rates, vol=1.0)), tangent(_shift(in_rates, rate=1.0))
-    # a function of its own: JAX writes out the function that it transposes
+    # a separate function: JAX inlines the function that it transposes
     pullback = jax.linear_transpose(lambda dot: tangent(to_rates(dot)), market)
     return FittedModels(models, vol, rate, pullback)
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
-    """Return a fit whose models are named by tuples, with one more for each basket among the underlyings.
+    """Return a fit that keys models by tuples of names, with an additional model for each basket.
 
-    An equity in another currency (`Market.parts_of`) has Black-Scholes on its surface under every fit.
-    A basket is left out if the fit has no model for one of its equities, or one that pays dividends on dates.
-    A curve without a model, and a pair of a curve that discounts and one of forwards, are `RateCurves`; the
-    names of caps (`caps_of`) have `ForwardRates` on the quotes of caps.
+    An equity in another currency (`Market.parts_of`) is modelled by Black-Scholes on its surface under every
+    fit. A basket is left out if an equity has no model or pays dividends on known dates. A curve without a
+    model, and a pair of a discount and a forward curve, become `RateCurves`; the names of caps (`caps_of`)
+    become `ForwardRates` on the cap quotes.
     """
     names_in_use = tuple(dict.fromkeys(underlyings))
 
@@ -112,7 +112,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
 
 
 def _curves_of_caps(names: tuple[str, ...], market: Market) -> tuple[str, ...] | None:
-    """Return the curves of the names of caps whose quotes the market has; None of other names."""
+    """Return the curves of the names of caps that the market quotes; None for other names."""
     curve = curve_of_caps(names[-1])
     if curve is None or curve not in market.cap_vols or names[-1] in market.curves:
         return None
@@ -124,13 +124,13 @@ def _are_curves(names: tuple[str, ...], market: Market) -> bool:
 
 
 def _in_zero_rates(market: Market) -> Market:
-    """Return the market with its curves bootstrapped; equities on a curve without zero rates become NaN."""
+    """Return the market with its curves bootstrapped; equities on a curve that failed become NaN."""
     return market.bootstrapped(throw=False)
 
 
 @stored_jit
 def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
-    """Return the tangent of a market whose implied vols and zero rates all move in parallel, per 1.00."""
+    """Return the tangent of a market to parallel moves of all implied vols and of all zero rates, per 1.00."""
     still = jax.tree.map(jnp.zeros_like, market)
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 

@@ -1,4 +1,4 @@
-"""A book in batches: trades that share an underlying, a kind and a method, cut into tiles of one size."""
+"""Groups of a book's trades that share an underlying, a kind and a method, cut into tiles of one size."""
 
 import math
 import operator
@@ -25,20 +25,20 @@ from ...valuation import select_method
 from ..batching import padded_rows, products_of, shape_key
 
 MeasureArrays = dict[str, Array]
-"""Measures of trades by their names, [trades, ...]."""
+"""Measures of trades by name, [trades, ...]."""
 
 _TILES_IN_WORK = 2
-"""Tiles of the largest size that a budget has room for; smaller ones are in work in greater number."""
+"""The number of largest tiles that fit the budget; more tiles run at the same time if they are smaller."""
 
 
 class BudgetTooSmall(ValueError):
-    """A budget that does not hold one trade."""
+    """The budget does not hold one trade."""
 
 
 class Tile(NamedTuple):
-    """Trades in rows of one size: products and their weights, [rows, trades of a row].
+    """Trades in rows of equal length: products and their weights, [rows, trades of a row].
 
-    What pads them has weight 0. `count` is the number of trades, which come first but where they share.
+    Padding has weight 0. `count` is the number of trades, which come first unless they are in bunches.
     """
 
     products: AbstractProduct
@@ -48,7 +48,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class TradeGroup:
-    """Trades of one kind on one underlying or basket, priced by one method, and their places in tiles."""
+    """Trades of one kind on one underlying or basket, priced by one method, with their places in tiles."""
 
     model_names: tuple[str, ...]
     trades: tuple[Trade, ...]
@@ -59,16 +59,16 @@ class TradeGroup:
 
     @property
     def tile_bytes(self) -> int:
-        """The most bytes of memory that a tile takes: the bytes of a row."""
+        """The peak memory of a tile in bytes: that of one row."""
         return self.places.shape[2] * self.method.tiling.trade_bytes
 
     @property
     def counts(self) -> Integer[np.ndarray, " tiles"]:
-        """The trades of each tile."""
+        """The number of trades in each tile."""
         return np.sum(self.places >= 0, axis=(1, 2))
 
     def tiles(self) -> Iterator[Tile]:
-        """Yield the trades, weighted by quantity; a bunch is padded with its first trade at weight 0."""
+        """Yield the tiles, weighted by quantity; a bunch is padded with its first trade at weight 0."""
         quantities = np.array([trade.quantity for trade in self.trades])
         for places, count in zip(self.places, self.counts, strict=True):
             bunches = places.reshape(-1, group_size(self.method, places.shape[1]))
@@ -80,7 +80,7 @@ class TradeGroup:
             yield Tile(self.method.canonical(products), weights, count=jnp.asarray(count))
 
     def in_order(self, parts: Sequence[ArrayLike]) -> np.ndarray:
-        """Return the results of all places of all tiles in the order of the trades, [trades]."""
+        """Return the results of all tiles in the order of the trades, [trades]."""
         places = self.places.ravel()
         order = np.empty(len(self.trades), int)
         order[places[places >= 0]] = np.flatnonzero(places >= 0)
@@ -95,7 +95,7 @@ class TradeGroup:
 
 
 class TradeBatch(NamedTuple):
-    """Trades that one program can value: on the same names, of one structure, each contract of one shape."""
+    """Trades that one program can value: same names, same structure, and contracts of one shape."""
 
     model_names: tuple[str, ...]
     trades: tuple[Trade, ...]
@@ -103,7 +103,7 @@ class TradeBatch(NamedTuple):
 
 
 def group_size(method: AbstractMethod, trades: int) -> int:
-    """Return the number of a row's trades in a bunch, whose shared values are computed once."""
+    """Return the number of trades in a bunch, which computes their shared values once."""
     return trades if method.group_size is None else math.gcd(method.group_size, trades)
 
 
@@ -119,7 +119,7 @@ def group_trades(
 ) -> tuple[list[TradeGroup], dict[str, str]]:
     """Return the groups of a book, and the reason, by trade id, for each trade that no method prices."""
     if mesh is not None:
-        # sharding by propagation, whatever the axes of the mesh ask for: one sweep may gather over trades
+        # propagated sharding, whatever the mesh's axis types: a sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
     chosen, unpriced = [], {}
     for batch in batches:
@@ -138,7 +138,7 @@ def group_trades(
 
 
 def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
-    """Return the trades in as few batches as they can be valued in."""
+    """Return the trades in as few batches as possible."""
     kinds: dict[Hashable, list[Trade]] = {}
     for trade in trades:
         kinds.setdefault((type(trade), trade.model_names, shape_key(trade)), []).append(trade)
@@ -158,7 +158,7 @@ def batches_of(trades: Sequence[Trade], market: Market) -> list[TradeBatch]:
 
 
 def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> AbstractMethod | str:
-    """Return the method that values a batch, or the reason why none does."""
+    """Return the method that values a batch, or the reason why there is none."""
     model = models.get(batch.model_names)
     no_model = f"there is no model of {'|'.join(batch.model_names)}: {_lack(batch, market)}"
     if model is None:
@@ -171,44 +171,44 @@ def _method_for(batch: TradeBatch, market: Market, models, methods, key) -> Abst
 
 
 def _lack(batch: TradeBatch, market: Market) -> str:
-    """Return the reason that there is no model: dividends in a basket, or the error of the swaption vols."""
+    """Return the reason why there is no model: dividends in a basket, or the error of the swaption vols."""
     paying = (market.equities.get(name) for name in batch.model_names)
     if len(batch.model_names) > 1 and any(e is not None and e.dividends for e in paying):
         return (
             "baskets are not valued on equities with dividends of known dates: give them as a yield"
         )
     of_vols = (error for error in market.errors if error.field.split(".")[0] == "swaption_vols")
-    return str(next(of_vols, "the market lacks what it is fitted to"))
+    return str(next(of_vols, "the market lacks the quotes to fit it"))
 
 
 def _program(products: AbstractProduct) -> tuple[Hashable, ...]:
-    """Return the key that batches which can be joined share: their structure, and the shape of one contract."""
+    """Return the key of batches that can be joined: their structure, and the shape of one contract."""
     shapes = tuple(leaf.shape[1:] for leaf in jax.tree.leaves(products))
     return jax.tree.structure(products), shapes
 
 
 def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
-    """Return batches of one structure, one after the other, as one batch."""
+    """Return batches of one structure concatenated to one batch."""
     columns = zip(*map(jax.tree.leaves, batches), strict=True)
     structure = jax.tree.structure(batches[0])
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
 def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple[int, int]:
-    """Return the rows of a tile, and the trades of a row, that run best within a share of the budget.
+    """Return the rows of a tile and the trades of a row, chosen within a share of the budget.
 
-    The budget and the method alone decide it, so that the programs, and the order of sums, are the same for any
-    number of trades and of cores, and a device's program on any number of devices as long as the share allows.
-    A device has a power of two of a row's trades, so that budgets that are alike share programs.
+    They depend only on the budget and the method, so that programs and the order of sums are the same for any
+    number of trades and cores, and, if the share allows, a device's program for any number of devices. The
+    trades of a row on a device are a power of two, so that similar budgets share programs.
 
     Raises:
-        BudgetTooSmall: The budget does not hold one trade a device.
+        BudgetTooSmall: The budget does not hold one trade per device.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
     trade_bytes, most, rows = method.tiling
     if budget < trade_bytes * devices:
         raise BudgetTooSmall(
-            f"a budget of {budget} bytes is below one trade a device of {method.name} "
+            f"a budget of {budget} bytes is below one trade per device of {method.name} "
             f"({trade_bytes * devices} bytes): give at least that"
         )
     share = budget // _TILES_IN_WORK
@@ -219,7 +219,7 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
 def _places(
     batch: TradeBatch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
 ) -> Integer[np.ndarray, "tiles rows trades"]:
-    """Return the trade in each place of the tiles, -1 for none; trades that share are in bunches."""
+    """Return the trade in each place of the tiles, -1 for padding; trades that share values are in bunches."""
     rows, trades = shape
     places = np.arange(len(batch.trades))
     if method.group_size is not None:
@@ -242,5 +242,5 @@ def _places(
 def _alike(
     products: AbstractProduct, model: AbstractModel, method: AbstractMethod
 ) -> tuple[Array, ...]:
-    """Return the numbers in which trades must agree to be in one bunch, each [trades]."""
+    """Return the numbers on which the trades of a bunch must agree, each [trades]."""
     return jax.vmap(lambda product: method.shared_key(product, model))(products)

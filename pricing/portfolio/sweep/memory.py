@@ -15,9 +15,9 @@ Result = TypeVar("Result")
 
 
 class Memory:
-    """Results of this sweep and of the last one; a result that neither used is forgotten.
+    """A cache of the results of this sweep and the last; a result that neither used is dropped.
 
-    Threads may share one: each result is computed by one of them, and the others wait for it.
+    Threads may share a cache: one of them computes each result, and the others wait for it.
     """
 
     def __init__(self):
@@ -31,7 +31,7 @@ class Memory:
             self._last, self._now = self._now, {}
 
     def recall(self, compute: Callable[[], Result], arguments: PyTree) -> Result:
-        """Return the result for arguments with these bits, from the cache or computed."""
+        """Return the result for arguments with these exact bits, from the cache or computed."""
         name = identity(arguments)
         with self._lock:
             known = self._now.get(name) or self._last.get(name)
@@ -48,7 +48,7 @@ class Memory:
 
 
 def identity(tree: PyTree) -> Hashable:
-    """Return a key that is equal for two trees if all of their numbers have the same bits."""
+    """Return a key that two trees share if all of their numbers have the same bits."""
     leaves, structure = jax.tree.flatten(tree)
     digest, others = hashlib.sha256(), []
     for leaf in leaves:

@@ -1,4 +1,4 @@
-"""A gate for threads that work side by side: their memory fits a number of bytes."""
+"""A gate that limits the total memory of concurrent threads."""
 
 import contextlib
 import threading
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 
 class MemoryGate:
-    """A gate that lets work in while the bytes of all that is inside stay within `total`.
+    """A gate that admits work while the bytes held by all admitted work stay within `total`.
 
-    Work that asks for more than `total` waits until nothing else is inside.
+    Work that asks for more than `total` waits until it is alone.
     """
 
     def __init__(self, total: int):
@@ -17,7 +17,7 @@ class MemoryGate:
 
     @contextlib.contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Wait until `size` bytes are free, hold them within the block, and give them back at its end."""
+        """Wait until `size` bytes are free, hold them within the `with` block, and release them at its end."""
         with self._changed:
             self._changed.wait_for(lambda: not self._taken or self._taken + size <= self._total)
             self._taken += size

@@ -1,4 +1,4 @@
-"""The rounding errors of figures in single precision: the differences to double precision, on the host."""
+"""Rounding errors of single-precision figures: the differences to double precision, computed on the host."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +18,8 @@ from .memory_gate import MemoryGate
 from .tile_workers import run_tiles
 from .trade_risk import GroupRisk
 
-_MOST_TILES = 4  # of a group, on the host
-_MARGIN = 2.0  # for trades beside those that are valued twice
+_MOST_TILES = 4  # largest number of tiles of a group on the host
+_MARGIN = 2.0  # factor for trades that are valued in single precision only
 
 
 def with_rounding_errors(
@@ -33,8 +33,8 @@ def with_rounding_errors(
 ) -> list[GroupRisk]:
     """Return the results with the rounding error of each figure.
 
-    Trades of at most four tiles of a group, evenly spread, are swept in double precision, too: their errors
-    are the differences. The others get twice the largest of them.
+    Up to four tiles of a group, evenly spread, are also computed in double precision. The errors of their
+    trades are the differences; the other trades get twice the largest of these.
     """
 
     def sweep(group: TradeGroup, tile: Tile) -> MeasureArrays:
@@ -51,7 +51,7 @@ def with_rounding_errors(
 
 
 def _on_host(group: TradeGroup) -> TradeGroup:
-    """Return some tiles of a group, evenly spread, for one device."""
+    """Return a few tiles of a group, evenly spread, for one device."""
     count = min(len(group.places), _MOST_TILES)
     tiles = np.linspace(0, len(group.places) - 1, count).round().astype(int)
     method: Any = group.method
@@ -79,7 +79,7 @@ def _differences(
 
 
 def note_on_precision(found: Sequence[GroupRisk]) -> tuple[str, ...]:
-    """Return a sentence on single precision, with the largest rounding error of a position, if it is in use."""
+    """Return a note with the largest rounding error of a position if single precision is in use."""
     if not devices_are_single():
         return ()
     errors = {

@@ -1,7 +1,7 @@
 """The derivatives of one tile of trades: the figures of each trade, and the tile's gradient to its model.
 
-A deterministic method takes one adjoint sweep a trade, which gives both (`adjoint_sweep`). Trades that share
-random paths take one pass over their blocks (`block_sweep`).
+Under a deterministic method, one adjoint sweep per trade gives both (`adjoint_sweep`). Trades that share random
+paths need one pass over their blocks (`block_sweep`).
 """
 
 import jax
@@ -31,10 +31,10 @@ def tile_sweep(
 ) -> tuple[MeasureArrays, MeasureArrays, RESULTS, AbstractModel]:
     """Return each measure of every trade's contract, its standard error, and d(value of the tile) / d(model).
 
-    Before the last is whether the method reaches each contract: one that it does not has figures that are NaN.
+    The third result says whether the method can value each contract; figures are NaN where it cannot.
 
     Vega and rho are the derivatives along the tangents `vol` and `rate` of the model. A measure that the method
-    cannot give without bias is left out. A trade with a figure that is not finite does not enter the gradient.
+    cannot give without bias is left out. A trade with a non-finite figure does not enter the gradient.
     """
     if method.is_random:
         figures, errors, bar = _by_blocks(tile, model, method, key, vol, rate)
@@ -48,7 +48,7 @@ def tile_sweep(
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
 ) -> tuple[MeasureArrays, MeasureArrays, RESULTS, AbstractModel]:
-    """Return the results of `tile_sweep` for values alone, with 0 for the derivative to the model."""
+    """Return the results of `tile_sweep` without derivatives: the derivative to the model is 0."""
 
     def of_bunch(products, weights):
         del weights
@@ -65,24 +65,24 @@ def tile_values(
 
 
 def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
-    """Return, of every trade, whether the method reaches its contract."""
+    """Return the result code of the method for every contract."""
     of_each = jax.vmap(jax.vmap(lambda product: method.result(product, model)))
     return jax.tree.map(_in_line, of_each(tile.products))
 
 
 def _in_line(x: Array) -> Array:
-    """Return an array of rows of trades as one of trades."""
+    """Return an array with the axes [rows, trades of a row] flattened to [trades]."""
     return x.reshape(-1, *x.shape[2:])
 
 
 def _by_blocks(
     tile, model, method, key, vol, rate
 ) -> tuple[MeasureArrays, MeasureArrays, AbstractModel]:
-    """Sweep the blocks of paths; once more if a trade failed, without it; fits are held."""
+    """Sweep the blocks of paths, and again without the trades that failed, if any; fits are kept fixed."""
     products, shape = jax.tree.map(_in_line, tile.products), tile.weights.shape
     first = jax.tree.map(lambda x: x[0], products)
     has_gamma = "gamma" in method.second_order(first, model)
-    axis = 0 if method.is_fitted else None  # a method for each trade, or one for all
+    axis = 0 if method.is_fitted else None  # one method per trade, or one for all
     fit = lambda product: method.fitted(product, model, key=key)
     methods = jax.vmap(fit, out_axes=axis)(products)
     as_they_are = jnp.arange(tile.weights.size)
@@ -102,7 +102,7 @@ def _by_blocks(
         figures, bar = swept(stands_in, weights)
         found = jax.tree.map(lambda old, new: jnp.where(tries == 0, new, old), found, figures)
         finite = are_finite(found[0]) & are_finite(found[1])
-        # in place of a trade that failed the first that did not, with no weight: its NaN would reach the sum
+        # a failed trade would put NaN into the sum: replace it by a good one with weight 0
         stands_in = jnp.where(finite, as_they_are, jnp.argmax(finite))
         bar = jax.tree.map(lambda x: jnp.where(jnp.any(finite), x, 0.0), bar)
         return tries + 1, stands_in, jnp.where(finite, weights, 0.0), found, bar

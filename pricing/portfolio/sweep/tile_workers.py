@@ -1,4 +1,4 @@
-"""Threads that compile and run the tiles of a book, with no more at once than fit the memory."""
+"""Threads that compile and run the tiles of a book, with as many in parallel as the memory allows."""
 
 import itertools
 import os
@@ -24,11 +24,11 @@ def run_tiles(
     budget: int,
     gate: MemoryGate | None = None,
 ) -> Iterator[tuple[TradeGroup, list[Future[Result]]]]:
-    """Return each group with the results of its tiles, in order, however many workers there are.
+    """Return each group with the results of its tiles, in an order independent of the number of workers.
 
-    The first tiles of all groups start first, so that programs compile side by side; of those the methods of
-    the largest programs first. Products of matrices are as precise as in the caller's thread.
-    `gate`: the gate shared by callers in several threads, so that the budget holds for all of them together.
+    The first tile of each group starts first, largest program first, so that programs compile in parallel.
+    Matrix products have the precision set in the caller's thread. `gate`: shared by callers in several threads,
+    so that one budget covers them all.
     """
     gate, precision = gate or MemoryGate(budget), chosen_precision()
     results: list[list[Future[Result]]] = [[] for _ in groups]

@@ -1,4 +1,4 @@
-"""The results of a sweep for each trade: its named figures, or the reason that it has none."""
+"""The results of a sweep for each trade: its named figures, or the reason why it has none."""
 
 import functools
 import itertools
@@ -18,19 +18,19 @@ from .groups import TradeGroup
 _COLUMNS = ("value", "std_error", "delta", "gamma", "vega", "theta", "rho")
 NON_FINITE = "failed: a figure is not finite; check the trade's numbers for extremes"
 
-Columns = dict[str, np.ndarray]  # measure -> [trades], of several assets [trades, assets, ...]
+Columns = dict[str, np.ndarray]  # measure -> [trades]; for several assets [trades, assets, ...]
 
 
 @dataclass(frozen=True)
 class Measures:
     """A value and its raw derivatives, each per 1.00.
 
-    None, or an empty dictionary, means that a figure was not asked for, or that the method cannot give it
+    None, or an empty dictionary, means that a figure was not requested, or that the method cannot compute it
     without bias.
 
     Attributes:
         value: The value in currency.
-        delta: Underlying -> derivative to its spot, or to the level of the zero rates of a curve.
+        delta: Underlying -> derivative to its spot, or to a parallel move of the zero rates of a curve.
         gamma: Pair of underlyings -> second derivative; each pair occurs in both orders.
         vega: The derivative to a parallel move of all implied vols, through the fit.
         theta: The derivative to calendar time, per year.
@@ -56,7 +56,7 @@ class Measures:
 
 
 def _figures_of(columns: Columns, names: tuple[str, ...]) -> list[Measures]:
-    """Return the figures of each trade on the assets of these names."""
+    """Return the figures of each trade on the named assets."""
     keys = {"delta": names, "gamma": tuple(itertools.product(names, repeat=2))}
 
     def named(measure: str, column: np.ndarray) -> list:
@@ -77,16 +77,17 @@ class TradeRisk:
         id: The row's id, as it is in the file.
         type: The kind of trade.
         quantity: The number of contracts, negative when short.
-        figures: The figures of one contract, of what the past has left of it; None if the trade failed, or has
-            ended and is worth nothing any more.
-        method: The name of the method that valued it; empty if none did.
-        status: "ok", or "failed: " and the reason; of a trade that has ended "expired", "exercised", "called",
-            "knocked out" or "settled".
-        std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, the difference
-            to one of half the counts if `risk` was asked for `grid_errors`. None if the trade failed.
-        rounding_errors: The rounding error of each figure, where devices compute in single precision and
-            `risk` was asked for `rounding_errors`; else None.
-        currency: The ISO code of the currency of the figures; "" without figures, or where the market names
+        figures: The figures of one contract, seasoned to the market's day; None if the trade failed, or has
+            ended and is worthless.
+        method: The name of the method that valued the trade, or "".
+        status: "ok", or "failed: " and the reason; for a trade that has ended, "expired", "exercised",
+            "called", "knocked out" or "settled".
+        std_errors: The standard error of each figure. 0 for a deterministic method; for a grid, with
+            `grid_errors` in `risk`, the difference to a grid with half the nodes and steps. None if the trade
+            failed.
+        rounding_errors: The rounding error of each figure if devices compute in single precision, with
+            `rounding_errors` in `risk`; else None.
+        currency: The ISO code of the currency of the figures; "" if there are no figures, or the market names
             none.
     """
 
@@ -115,8 +116,8 @@ class TradeRisk:
 class GroupRisk:
     """The results of a sweep for a group: columns of figures, their standard errors, and refusals.
 
-    refusals: the reason that the method does not value each trade, if it does not. roundings: the rounding
-    error of each figure, if it is known.
+    refusals: the reason why the method does not value each trade, if it does not. roundings: the rounding error
+    of each figure, if known.
     """
 
     group: TradeGroup
@@ -159,9 +160,9 @@ class GroupRisk:
 
 
 class TradeRisks(Sequence[TradeRisk]):
-    """Every row of a book, in its order, with its figures or the reason why it has none.
+    """All rows of a book, in order, with their figures or the reasons why they have none.
 
-    They are made when they are asked for: a sweep has them as columns. unpriced: reasons, by id.
+    Rows are built on demand from the columns of a sweep. unpriced: reasons, by id.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class TradeRisks(Sequence[TradeRisk]):
 
     @functools.cached_property
     def _places(self) -> dict[str, tuple[GroupRisk, int]]:
-        """Id -> where the figures of a trade are."""
+        """Id -> the group of a trade and its index there."""
         return {
             trade.id: (risk, index)
             for risk in self._groups

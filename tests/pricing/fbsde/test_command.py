@@ -59,7 +59,7 @@ def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
     assert "allan-cahn: no such problem" in name
     assert "allen-cahn" in name
     assert "cannot be read" in missing and "give FILE.py:NAME" in missing
-    assert "is a int; give a Problem, or a function that makes one" in number
+    assert "is a int; give a Problem, or a function that returns one" in number
     assert "ZeroDivisionError" in broken and "mine.py, line 3" in broken
     for error in unwritten:
         assert "cannot be written" in error and "mean and spread" not in error

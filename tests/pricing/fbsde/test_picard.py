@@ -57,7 +57,7 @@ def test_what_is_not_solved_is_named(name, reason):
 
 def test_states_of_many_small_steps_are_refused():
     problem = asset(lambda x: x[0], 4).replace(step=None)
-    with pytest.raises(TypeError, match="states that many small steps move"):
+    with pytest.raises(TypeError, match="states without exact steps"):
         multilevel_picard(problem, key=KEY)
 
 

@@ -361,7 +361,7 @@ def test_products_and_models_without_a_problem_are_named(product, model, message
 
 
 def test_contracts_of_one_problem_end_together():
-    with pytest.raises(ValueError, match="solve them apart"):
+    with pytest.raises(ValueError, match="solve them separately"):
         from_product(European([100.0, 90.0], [1.0, 2.0]), BlackScholes(100.0, 0.02, 0.2), 4)
 
 

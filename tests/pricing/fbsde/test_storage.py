@@ -45,7 +45,7 @@ def test_a_solution_takes_the_place_of_a_solution_alone(solution, tmp_path):
     save(solution, tmp_path / "first")
     save(solution, tmp_path / "first.eqx")
     (tmp_path / "mine.v2").write_text("mine")
-    with pytest.raises(ValueError, match="holds no solution, and is left as it is"):
+    with pytest.raises(ValueError, match="holds no solution, and is left unchanged"):
         save(solution, tmp_path / "mine.v2")
     with pytest.raises(ValueError, match="is a URL; give a local path"):
         save(solution, Path("gs://bucket/first.eqx"))
@@ -131,7 +131,7 @@ def test_functions_compiled_by_another_version_give_a_warning(tmp_path, monkeypa
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]\n", b"\x93NUMPY\x01\x00v\x00{'descr'"])
 def test_a_file_of_something_else_is_refused(content, tmp_path):
     (tmp_path / "x.eqx").write_bytes(content)
-    with pytest.raises(ValueError, match="is no solution that this version of save wrote"):
+    with pytest.raises(ValueError, match="is not a solution written by this version of save"):
         load(tmp_path / "x.eqx", PROBLEM, SOLVER)
 
 
@@ -158,7 +158,7 @@ def test_an_exported_program_needs_nothing_else(solution):
 
 def test_a_solution_of_many_keys_is_saved_key_by_key(tmp_path):
     several = solve(PROBLEM, SOLVER, key=jax.random.split(jax.random.key(0), 2))
-    with pytest.raises(ValueError, match="the solution is of many keys"):
+    with pytest.raises(ValueError, match="the solution is for several keys"):
         save(several, tmp_path / "all.eqx")
     arrays, rest = eqx.partition(several, eqx.is_array)
     one = eqx.combine(jax.tree.map(lambda x: x[1], arrays), rest)
