@@ -239,7 +239,7 @@ def test_rounds_whose_results_are_in_a_file_make_room_for_the_next_run(kept):
 
 def test_a_folder_of_the_users_is_no_place_for_checkpoints(tmp_path):
     (tmp_path / "stages" / "1").mkdir(parents=True)
-    with pytest.raises(ValueError, match="stages is of no run of this library"):
+    with pytest.raises(ValueError, match="stages does not belong to a run of this library"):
         StageCheckpoints(tmp_path, ALLEN_CAHN, DeepBSDE(), key=jax.random.key(0))
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(ValueError, match="holds another run"):

@@ -51,7 +51,7 @@ class RegressionScheme(AbstractSolver):
 
     def unsupported_reason(self, problem):
         if problem.dim > 1 or problem.contracts or problem.exercise_dates or problem.stopping_dates:
-            return "more than one asset or contract, exercise, a stop: GradientRegression has them"
+            return "more than one asset or contract, exercise, a stop: GradientRegression supports them"
         return None
 
     def num_stages(self, problem):

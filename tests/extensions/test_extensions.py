@@ -201,7 +201,7 @@ def test_a_solver_solves_linear_and_quadratic_equations():
 
 def test_a_solver_says_what_it_does_not_solve():
     two = from_product(European([90.0, 110.0], 1.0), FLAT, 4)
-    with pytest.raises((TypeError, ValueError), match="GradientRegression has them"):
+    with pytest.raises((TypeError, ValueError), match="GradientRegression supports them"):
         solve(two, RegressionScheme(), key=jax.random.key(5))
 
 

@@ -195,7 +195,7 @@ def test_the_gradient_of_the_worst_of_three_is_that_of_central_differences():
 
     slope = jax.jit(jax.grad(value))(0.0)
     np.testing.assert_allclose(slope, first_difference(value, 1e-5), rtol=1e-6)
-    with pytest.raises(TypeError, match="two of them are level"):
+    with pytest.raises(TypeError, match="two of them are equal"):
         jax.eval_shape(jax.grad(jax.grad(value)), 0.0)
 
 

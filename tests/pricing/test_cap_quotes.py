@@ -147,7 +147,7 @@ def test_what_is_no_quote_is_refused():
     with pytest.raises(ValueError, match="normal vols with the shift"):
         dataclasses.replace(own, shift=0.02)
     vols = CapletVols([1.0], [0.02], [[0.01]], kind="normal")
-    with pytest.raises(ValueError, match="a law or a shift beside them"):
+    with pytest.raises(ValueError, match="a separate law or shift"):
         ForwardRates(0.03, vols, law="normal")
 
 
@@ -290,7 +290,7 @@ def test_a_quote_that_moves_is_checked_with_the_others():
 BAD = (
     ({"shift": 0.01}, "EUR6M.shift", "the shift of normal vols"),
     ({"maturities": ["6M", "2Y", "5Y", "10Y"]}, "EUR6M.maturities.0", "6M is one period"),
-    ({"maturities": ["1Y", "1Y", "5Y", "10Y"]}, "EUR6M.maturities.1", "no rate beyond those"),
+    ({"maturities": ["1Y", "1Y", "5Y", "10Y"]}, "EUR6M.maturities.1", "adds no rate"),
     ({"strikes": [0.0, 0.02]}, "EUR6M.vols_by_maturity.0", "3 vols for 2 strikes"),
     (
         {"type": "lognormal", "vols_by_maturity": [[0.3] * 3] * 4},

@@ -42,7 +42,7 @@ def test_without_volatility_a_payoff_at_expiry_is_that_of_the_forward():
 def test_at_the_kink_it_has_a_value_and_no_derivatives():
     model, option = BlackScholes(100.0, 0.0, 0.0), European(100.0, 1.0)
     assert float(price(option, model).value) == 0.0
-    with pytest.raises(RuntimeError, match="forward is at the strike has no derivatives"):
+    with pytest.raises(RuntimeError, match="struck at the forward has no derivatives"):
         greeks(option, model)
     usual = greeks(option, BlackScholes(100.0, 0.0, 0.2))
     assert np.isfinite(usual.gamma)

@@ -166,7 +166,7 @@ def test_each_pillar_is_a_quote_that_risk_reaches():
             "dividend_yield",
             "either one rate or a list",
         ),
-        ({"rats": [0.1]}, "dividend_yield.rats", "not a field"),
+        ({"rats": [0.1]}, "dividend_yield.rats", "not a known field"),
         (1.5, "dividend_yield", "larger than 1"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_dividend_that_has_passed_moves_nothing():
         ({"days": [90], "cash": [-1.0]}, "dividends.cash.0", "is not a number >= 0"),
         ({"days": [90], "proportions": [1.5]}, "dividends.proportions.0", "larger than 0.99"),
         ({"days": [90, 30], "cash": [1.0, 2.0]}, "dividends.days.1", "comes after"),
-        (PAYS | {"amounts": []}, "dividends.amounts", "not a field"),
+        (PAYS | {"amounts": []}, "dividends.amounts", "not a known field"),
         ({"days": [90], "cash": [150.0]}, "dividends.cash", "more than the spot"),
     ],
 )

@@ -115,7 +115,7 @@ def test_what_is_no_swap_is_refused():
         BermudanSwaption(0.03, DATES, *LEG, starts=[1.0])
     with pytest.raises(ValueError, match="nothing would be left to exchange"):
         BermudanSwaption(0.03, DATES, *LEG, starts=[1.0, 4.0])
-    with pytest.raises(ValueError, match="starts on the exercise date, with a whole period"):
+    with pytest.raises(ValueError, match="starts on the exercise date with a full period"):
         NettingSet([SHORT])
 
 

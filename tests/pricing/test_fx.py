@@ -87,7 +87,7 @@ def test_crosses_are_products_of_the_quoted_rates(market):
         ({"EUREUR": {"spot": 1.08}}, "EUREUR", "not a pair of currencies"),
         ({"EURUSD": {"spot": 0}}, "EURUSD.spot", "give a spot > 0"),
         ({"EURUSD": {}}, "EURUSD.spot", "is missing; give it"),
-        ({"EURUSD": {"spot": 1.08, "rate": 1}}, "EURUSD.rate", "not a field"),
+        ({"EURUSD": {"spot": 1.08, "rate": 1}}, "EURUSD.rate", "not a known field"),
     ],
 )
 def test_pairs_that_are_wrong_are_left_out_with_their_place(fx, place, message):

@@ -177,7 +177,12 @@ CASES = {
     "quotes with pillars": (
         *(QUOTED | {"dates": ["2025-01-05"]}, ".dates", "curve of quotes", "leave out dates"),
     ),
-    "a misspelt kind": ({"deposit": {}, **FLAT}, ".deposit", "not a field", "mean 'deposits'"),
+    "a misspelt kind": (
+        {"deposit": {}, **FLAT},
+        ".deposit",
+        "not a known field",
+        "mean 'deposits'",
+    ),
     "a list for a kind": ({"swaps": [0.03]}, ".swaps", "not an object", "braces"),
     "no tenors": ({"swaps": {"rates": [0.03]}}, ".swaps.tenors", "missing", "such as 18M, 5Y"),
     "empty tenors": (changed("swaps", tenors=[], rates=[]), ".swaps.tenors", "empty", "at least"),
@@ -207,7 +212,7 @@ CASES = {
     ),
     "a future of the past": (
         *(changed("futures", starts=["2023-12-20", "2024-06-19", "2024-09-18"]),),
-        *(".futures.starts.0", "before asof", "still to come"),
+        *(".futures.starts.0", "before asof", "starts on or after asof"),
     ),
     "convexity too short": (
         *(changed("futures", convexity=[0.0]), ".futures.convexity", "1 convexity for 3"),
@@ -215,7 +220,7 @@ CASES = {
     ),
     "another calendar": (
         changed("swaps", calendar="MOON"),
-        *(".swaps.calendar", "not a calendar", "XECB"),
+        *(".swaps.calendar", "not a known calendar", "XECB"),
     ),
     "another day count": (changed("swaps", day_count="5/7"), ".swaps.day_count", "5/7", "30E/360"),
     "half a day of lag": (changed("deposits", lag=0.5), ".deposits.lag", "0.5", "from 0 to 10"),

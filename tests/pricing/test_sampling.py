@@ -306,7 +306,7 @@ def test_number_of_points_must_be_a_power_of_two(num_points):
 
 @pytest.mark.parametrize("dimension", [0, 21202])
 def test_dimension_has_a_limit(dimension):
-    with pytest.raises(ValueError, match=f"from 1 to 21201, got {dimension}; take fewer steps"):
+    with pytest.raises(ValueError, match=f"from 1 to 21201, got {dimension}; use fewer steps"):
         sobol_words(KEY, 4, dimension)
 
 

@@ -195,5 +195,5 @@ def test_a_vol_of_each_strike_or_of_none_leaves_other_values_as_they_were():
 
 def test_paths_under_a_surface_are_refused_as_a_problem():
     option = Barrier(100.0, T, 80.0, dates=[0.5, T])
-    with pytest.raises(TypeError, match="a surface says nothing of paths"):
+    with pytest.raises(TypeError, match="a surface does not determine paths"):
         fbsde.from_product(option, surface(), num_steps=4)

@@ -414,5 +414,5 @@ def test_contracts_that_read_one_another_are_refused():
     both = asset(lambda x: jnp.stack([x[0], 2.0 * x[0]]), 4)
     both = eqx.tree_at(lambda p: p.driver, both, lambda t, x, y, z: -0.05 * y[::-1])
     solution = solve(both, COARSE, key=OWN)
-    with pytest.raises(TypeError, match="reads the values of others"):
+    with pytest.raises(TypeError, match="depends on the values of others"):
         certify(solution, key=OTHERS, num_paths=64)

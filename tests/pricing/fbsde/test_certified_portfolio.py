@@ -67,5 +67,5 @@ def test_drivers_that_bend_make_no_portfolio():
     calls = lambda x: jnp.maximum(x[0] - jnp.asarray(STRIKES), 0.0)
     problem = asset(calls, 4).replace(driver=lambda t, x, y, z: -0.05 * jnp.abs(y))
     solution = solve(problem, GradientRegression(4096, (Hermite(3), PayoffBasis())), key=OWN)
-    with pytest.raises(TypeError, match="not one linear driver"):
+    with pytest.raises(TypeError, match="do not share one linear driver"):
         certify(solution, key=OTHERS, quantities=np.ones(3))

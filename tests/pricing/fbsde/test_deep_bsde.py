@@ -121,7 +121,7 @@ def test_any_optimizer_and_any_schedule_of_the_tape():
 def test_a_value_elsewhere_is_refused():
     problem = single(problems.allen_cahn(4))
     solution = solve(problem, DeepBSDE(100), key=jax.random.key(5))
-    with pytest.raises(Exception, match="at t = 0, x = x0 alone"):
+    with pytest.raises(Exception, match="only at t = 0, x = x0"):
         jax.block_until_ready(solution.value(0.0, problem.x0 + 1.0))
 
 

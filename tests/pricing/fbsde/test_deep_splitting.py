@@ -61,7 +61,7 @@ def test_stopped_paths_are_worth_the_stopped_value():
 
 
 def test_what_networks_do_not_solve_is_named():
-    with pytest.raises(TypeError, match="one step alone"):
+    with pytest.raises(TypeError, match="a single step"):
         solve(riccati(3, 1).problem, DeepSplitting(), key=KEY)
     with pytest.raises(
         TypeError, match=r"DeepSplitting does not solve this problem\. It has jumps"

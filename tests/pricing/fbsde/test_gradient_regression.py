@@ -219,7 +219,7 @@ def test_bounds_of_other_drivers_are_refused():
     with pytest.raises(ValueError, match="a driver that discounts"):
         bounds(found, key=jax.random.key(0), num_paths=256)
     plain = solved(problem, Hermite(2), num_paths=4096)
-    with pytest.raises(ValueError, match="bounds are of early exercise"):
+    with pytest.raises(ValueError, match="bounds need early exercise"):
         bounds(plain, key=jax.random.key(0), num_paths=256)
     with pytest.raises(ValueError, match="give a multiple of 256"):
         bounds(exercised and found, key=jax.random.key(0), num_paths=100)
@@ -227,7 +227,7 @@ def test_bounds_of_other_drivers_are_refused():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"order": 3}, "order=3"), ({"num_paths": 5000}, "no multiple of block=4096")],
+    [({"order": 3}, "order=3"), ({"num_paths": 5000}, "not a multiple of block=4096")],
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

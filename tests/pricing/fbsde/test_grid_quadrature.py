@@ -114,7 +114,7 @@ def test_its_certificate_misses_nothing():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="num_nodes=3: give 4 or more"):
         GridQuadrature(num_nodes=3)
-    with pytest.raises(TypeError, match="3 dimensions, and a grid is of two at most"):
+    with pytest.raises(TypeError, match="3 dimensions, and a grid has at most two"):
         solve(problems.hjb(3), GridQuadrature(), key=KEY)
     mesh = jax.make_mesh((1,), ("nodes",))
     with pytest.raises(ValueError, match=r"the mesh has axes \('nodes',\): give one with an axis"):

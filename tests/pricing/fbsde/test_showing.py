@@ -83,5 +83,5 @@ def test_a_figure_that_a_solver_does_not_know_is_named():
 def test_solutions_of_many_keys_are_refused():
     several = solve(problems.allen_cahn(12), DEEP, key=jax.random.split(jax.random.key(0), 2))
     for show in (several.summary, several.plot):
-        with pytest.raises(ValueError, match="many keys: take one of the solutions"):
+        with pytest.raises(ValueError, match="several keys: select one"):
             show()

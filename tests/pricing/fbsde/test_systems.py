@@ -179,7 +179,7 @@ def test_optimal_switching(solver):
     problem = plant()
     solution = solve(problem, solver, key=KEY)
     np.testing.assert_allclose(solution.value(0.0, problem.x0), plant_by_quadrature(), atol=3e-3)
-    with pytest.raises(TypeError, match="by its driver or a switch"):
+    with pytest.raises(TypeError, match="through its driver or a switch"):
         certify(solution, key=OTHER)
 
 
