@@ -37,6 +37,16 @@ PHRASES = {
     r"\bof one's own\b": "custom",
     r"\bis had\b|\bare had\b|\bto be had\b": "available",
     r"\bAs in `\w": "say it again, or name the argument",
+    r"\bkept as (a|that|the) code\b": "stored as",
+    r"\bnot decreasing\b": "non-decreasing",
+    r"\b(an?|one|each) (row|column|line) an? \w|\ban? \w+ a (row|column|line)\b": "one row per expiry",
+    r"\banother (word|function|number|value) is another program\b": "changing it recompiles",
+    r"\b(is|are) looked at\b": "checked, used",
+    r"\bbut for\b": "except",
+    r"\b(one|two|three) (or more )?at least\b": "at least two",
+    r"\blaws? of (its|their) own\b": "its own distribution",
+    r"\bto checkers of types\b": "to type checkers",
+    r"\bstands? (twice|first|last|alone|there)\b": "appears twice, is first",
 }
 """What no docstring, message, help text or page holds."""
 

@@ -1,4 +1,4 @@
-"""The JSON objects of pairs of currencies, as pydantic models."""
+"""The JSON objects of FX pairs, as pydantic models."""
 
 from datetime import date
 from typing import Annotated
@@ -26,7 +26,7 @@ _WINGS = "risk_reversals_25", "butterflies_25", "risk_reversals_10", "butterflie
 
 
 class FxVolsRecord(Record):
-    """Quotes of FX options, one of each kind an expiry."""
+    """FX option quotes, one of each kind per expiry."""
 
     expiries: list[IsoDate] | None = None
     days: list[Days] | None = None
@@ -48,7 +48,7 @@ class FxVolsRecord(Record):
                 check_wing(quotes, self.at_the_money, label)
         if (self.risk_reversals_10 is None) != (self.butterflies_10 is None):
             missing = "butterflies_10" if self.butterflies_10 is None else "risk_reversals_10"
-            raise problem("is missing", "give both quotes of 10 delta, or none", missing)
+            raise problem("is missing", "give both 10-delta quotes, or neither", missing)
         check_slip(slip_of(1.0, [], self.at_the_money), "at_the_money")
         check_outlier(self.at_the_money, "at_the_money")
         return self
@@ -58,13 +58,13 @@ class FxVolsRecord(Record):
         return pillar_dates(asof, "expiries", self.expiries, self.days, first=1)
 
     def columns(self, kind: str) -> list[list[float]]:
-        """Return the risk reversals or the butterflies, a row an expiry, a column a delta."""
+        """Return risk reversals or butterflies, one row per expiry, one column per delta."""
         wings = [getattr(self, name) for name in _WINGS if name.startswith(kind)]
         return [list(row) for row in zip(*(x for x in wings if x is not None), strict=True)]
 
 
 class FxRecord(Record):
-    """A pair of currencies."""
+    """An FX pair."""
 
     spot: Spot | None = None
     foreign_curve: Name | None = None
@@ -73,7 +73,7 @@ class FxRecord(Record):
 
 
 def fx_labels(name: str, record: FxRecord, asof: date) -> dict[str, tuple[str, ...]]:
-    """Return the quote ids of a pair, by the path of a leaf of the market."""
+    """Return the quote ids of a pair, by the path of a market leaf."""
     path, pair = f".fx[{name!r}]", f"{name[:3]}/{name[3:]}"
     labels: dict[str, tuple[str, ...]]
     labels = {} if record.spot is None else {f"{path}.spot": (f"FX/RATE/{pair}",)}

@@ -1,4 +1,4 @@
-"""The levels that fixings may have, as the quotes of a later day show them."""
+"""The bounds that a later day's quotes set for the levels of fixings."""
 
 import functools
 import math
@@ -19,17 +19,16 @@ _MOVE, _MULTIPLE = 0.1, 3.0
 
 
 class LevelBounds:
-    """Says which fixings of equities, pairs and rates are probably in another unit.
+    """A check for fixings of equities, FX pairs and rates that are probably in another unit.
 
-    A spot may have been a fifth or five times today's, or as far as eight standard deviations, of the median of
-    the quoted vols, over the time since. A rate may be three times the largest zero rate of its curve, and .1
-    more.
+    A spot may differ from today's by a factor of five, or by eight standard deviations (at the median quoted
+    vol) over the time since. A rate may be .1 plus three times the largest zero rate of its curve.
 
     Args:
         equities: Name -> equity.
-        fx: Name -> pair of currencies.
+        fx: Name -> FX pair.
         curves: Name -> curve.
-        asof: The day of their quotes.
+        asof: The day of the quotes.
     """
 
     def __init__(
@@ -44,11 +43,11 @@ class LevelBounds:
         self._largest_rate = functools.cache(self._read_largest_rate)
 
     def wrong(self, name: str, day: date, level: float) -> str:
-        """Return the reason that a level is wrong, or an empty text.
+        """Return the reason why a level is wrong, or an empty text.
 
         Args:
             name: The name of the fixing: an equity, a pair, or a curve with a period.
-            day: Its day; one after `asof` is not read.
+            day: The fixing's day; days after `asof` are not checked.
             level: The level.
         """
         curve = name.rpartition(" ")[0]
@@ -65,7 +64,7 @@ class LevelBounds:
         return f"the zero rates of {curve} are at most {largest:.3g}"
 
     def issues(self, name: str, levels: Mapping[date, float]) -> tuple[ValidationIssue, ...]:
-        """Return the problem of the first wrong level of a name in a market file, or none.
+        """Return the issue of the first wrong level of a name in a market file, if any.
 
         Args:
             name: The name of the fixings.
@@ -85,7 +84,7 @@ class LevelBounds:
         return abs(math.log(level / spot)) <= max(math.log(_FACTOR), _DEVIATIONS * deviation)
 
     def _read_spot_and_vol(self, name: str) -> tuple[float, float]:
-        """Return today's spot, and the median of the vols; 0 of a pair without any."""
+        """Return today's spot and the median vol; a pair without vols has 0."""
         if name in self._equities:
             equity = self._equities[name]
             return float(equity.spot), float(np.nanmedian(equity.surface.vols))

@@ -1,7 +1,7 @@
-"""Panels of a picture: what is drawn on each, between an axis across and one up, as SVG.
+"""The panels of a chart, each with marks, a horizontal and a vertical axis, as SVG.
 
-Coordinates are points, from the left and from the top. Colours are CSS variables of the page, whose font
-is inherited.
+Coordinates are in points, from the left and the top. Colours are CSS variables of the page; the font is the
+page's.
 """
 
 import html
@@ -16,8 +16,8 @@ import numpy as np
 from .formats import plain
 
 WIDTH = 792.0
-_TEXT, _TITLE = 8.0, 8.5  # the sizes of letters
-_LETTER = 0.64  # the width of a letter over its size
+_TEXT, _TITLE = 8.0, 8.5  # font sizes
+_LETTER = 0.64  # the width of a letter over the font size
 _SLOPE = math.radians(35.0)
 _ROUND = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _MARGIN = 0.05
@@ -28,7 +28,7 @@ Scale = Callable[[float], float]
 
 
 def ticks(low: float, high: float, most: int, *, whole: bool = False) -> np.ndarray:
-    """Return multiples of a round step, the last at or beyond each end, at most `most` steps apart.
+    """Return multiples of a round step that cover [low, high]; `most` steps are at least high - low.
 
     whole: Whether the step is a whole number.
     """
@@ -44,7 +44,7 @@ def ticks(low: float, high: float, most: int, *, whole: bool = False) -> np.ndar
 
 
 class Axis(NamedTuple):
-    """The numbers at the ends of an axis, and its labels. is_slanted: whether the labels are."""
+    """The ends of an axis, and its labels. is_slanted: Whether the labels are slanted."""
 
     low: float
     high: float
@@ -61,7 +61,7 @@ class Axis(NamedTuple):
         whole: bool = False,
         fixed: float | None = None,
     ) -> "Axis":
-        """Return an axis over the finite ones of some numbers, with a margin at both ends.
+        """Return an axis over the finite numbers in `values`, with a margin at both ends.
 
         There are at most `most` steps between labels. fixed: An end that has no margin.
         """
@@ -87,7 +87,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points; it has a gap where one is not finite."""
+    """A line through points, with gaps at points that are not finite."""
 
     xs: Sequence[float]
     ys: Sequence[float]
@@ -145,7 +145,7 @@ Mark = Curve | Dots | Bars
 
 @dataclass(frozen=True)
 class Panel:
-    """A title, marks and two axes. spot: where a dashed line goes up; zero: whether a line lies at 0."""
+    """A title, marks and two axes. spot: A dashed vertical line; zero: Whether to draw a line at 0."""
 
     title: str
     marks: Sequence[Mark]
@@ -179,7 +179,7 @@ class Panel:
 
     @property
     def beside(self) -> float:
-        """The width of the labels on its left; slanted ones may be under them."""
+        """The width of the labels on the left, including slanted labels below that reach there."""
         under = 0.5 * math.cos(_SLOPE) * self.across.longest if self.across.is_slanted else 0.0
         return 2.0 * _BESIDE + max(self.up.longest, under)
 
@@ -192,13 +192,13 @@ class Panel:
 
 
 def picture(panels: Sequence[Panel], columns: int, height: float, title: str) -> str:
-    """Return panels in rows as an `<svg>` element of the page's width, which names itself.
+    """Return panels in rows as an `<svg>` element of the page's width, with an accessible name.
 
     Args:
         panels: The panels, row by row.
-        columns: The panels of a row.
-        height: The height of the picture.
-        title: A description of the picture, for readers who do not see it.
+        columns: The number of panels per row.
+        height: The height in points.
+        title: A description of the chart, for screen readers.
     """
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     below = [max(panel.below for panel in row) for row in rows]
@@ -219,7 +219,7 @@ def picture(panels: Sequence[Panel], columns: int, height: float, title: str) ->
 
 
 def without_labels(panel: Panel) -> Panel:
-    """Return a panel with ticks across, but no labels."""
+    """Return a panel with horizontal ticks, but no labels."""
     silent = tuple((at, "") for at, _ in panel.across.labels)
     return replace(panel, across=panel.across._replace(labels=silent))
 
