@@ -47,10 +47,20 @@ PHRASES = {
     r"\blaws? of (its|their) own\b": "its own distribution",
     r"\bto checkers of types\b": "to type checkers",
     r"\bstands? (twice|first|last|alone|there)\b": "appears twice, is first",
+    r"(?<!here )\b(is|are) no (?!longer|more|less|later|earlier|faster|better|worse)[a-z]": "is not a",
+    r"\b(of|in) (very )?many,? the\b": "name the thing counted",
+    r"\bin the place of\b|\bfor want of\b": "instead of, without",
+    r"\bmend(s|ed|ing)?\b": "fix, correct",
+    r"\bdearest\b|\bquick(er|est)\b": "most expensive; faster, fastest",
+    r"\bthe reasons? for which\b": "the reason why",
+    r"\bso manieth\b": "every n-th",
+    r"\b(is|are) not waited for\b|\b(has|have) no word\b": "do not wait for; lacks",
+    r"\bon the disk\b": "on disk",
+    r"\bbeside (what|that of|those of)\b": "compared with",
 }
 """What no docstring, message, help text or page holds."""
 
-PACKAGES = "jaxtape", "pricing", "calibration"
+PACKAGES = "jaxtape", "pricing", "calibration", "benchmarks"
 _SUFFIXES = ".py", ".md", ".html", ".toml"
 _ENTRY = re.compile(r"^ {4,}(\w+): (.*)$")
 

@@ -73,7 +73,7 @@ class LevelBounds:
         remedy = "give it in the unit of the market, or in a file of fixings with confirmed = yes"
         for day, level in levels.items():
             if why := self.wrong(name, day, level):
-                message = f"{show(level)} is no level of {name} on {day}: {why}"
+                message = f"{show(level)} is not a level of {name} on {day}: {why}"
                 return (ValidationIssue((str(day),), show(level), message, remedy),)
         return ()
 

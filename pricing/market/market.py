@@ -318,7 +318,7 @@ class Market(eqx.Module):
         errors = tuple(
             InputError(
                 *(fixings.file, None, None, "value", f"{fixings[name, day]:g}"),
-                *(f"{fixings[name, day]:g} is no level of {name} on {day}: {why}", remedy),
+                *(f"{fixings[name, day]:g} is not a level of {name} on {day}: {why}", remedy),
             )
             for (name, day), why in odd.items()
         )

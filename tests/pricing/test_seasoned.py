@@ -477,16 +477,16 @@ def test_a_bad_row_of_fixings_is_named_and_left_out():
     ("row", "said"),
     [
         ("S,2026-01-05,98,5", "the row has 4 cells, the header 3"),  # 98,5 was read as 98
-        ("S,2026-01-05,0.98", "0.98 is no level of S on 2026-01-05"),
-        ("S,2026-01-05,98000", "98000 is no level of S"),
+        ("S,2026-01-05,0.98", "0.98 is not a level of S on 2026-01-05"),
+        ("S,2026-01-05,98000", "98000 is not a level of S"),
         (
             "S,2026-01-05,980",
-            "980 is no level of S on 2026-01-05: the spot is 100; give it in the unit",
+            "980 is not a level of S on 2026-01-05: the spot is 100; give it in the unit",
         ),
-        ("S,2026-01-05,9.8", "9.8 is no level of S"),
+        ("S,2026-01-05,9.8", "9.8 is not a level of S"),
         (
             "EUR 6M,2025-10-05,0.2",
-            "0.2 is no level of EUR 6M on 2025-10-05: the zero rates of EUR are at",
+            "0.2 is not a level of EUR 6M on 2025-10-05: the zero rates of EUR are at",
         ),
         ("s,2026-01-05,98", "the market has no s; did you mean 'S'?"),
         ("EUR6M,2025-10-05,0.02", "did you mean 'EUR 6M'?"),
@@ -508,7 +508,7 @@ def test_a_level_far_from_the_spot_is_taken_where_it_is_likely_or_confirmed():
     rows = "S,2026-01-05,1000,yes\nS,2026-01-04,1000,no\n"
     found = market(f"name,date,value,confirmed\n{rows}")
     assert dict(found.fixings) == {("S", date(2026, 1, 5)): 1000.0}
-    assert "1000 is no level of S on 2026-01-04" in str(found.errors[0])
+    assert "1000 is not a level of S on 2026-01-04" in str(found.errors[0])
 
 
 def test_a_column_of_fixings_that_stands_twice_is_refused():
@@ -520,7 +520,7 @@ def test_fixings_of_a_market_file_are_checked_as_those_of_their_own():
     fixings = {"S": {"2026-01-05": 0.98}, "EUR 6m": {"2025-10-05": 0.02}}
     found = Market.from_text(json.dumps(MARKET | {"fixings": fixings}))
     assert not found.fixings
-    said = "0.98 is no level of S on 2026-01-05: the spot is 100", "'EUR 6m'"
+    said = "0.98 is not a level of S on 2026-01-05: the spot is 100", "'EUR 6m'"
     assert all(text in str(error) for text, error in zip(said, found.errors, strict=True))
 
 
