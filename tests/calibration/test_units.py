@@ -63,7 +63,7 @@ def test_a_fit_is_reported_in_the_unit_of_its_vols(fitted, tmp_path):
     page.write_fit_report(tmp_path / "report.html", market, fits, {})
     text = (tmp_path / "report.html").read_text()
     unit, other = ("bp", "vol points") if is_normal else ("vol points", "bp")
-    assert f"Residuals, model less market, in {unit}" in text
+    assert f"Residuals, model minus market, in {unit}" in text
     count = quotes.vols.size
     rms = (25.0 / count) ** 0.5 * (1.0 if is_normal else 0.01)
     assert f"{rms:.3f} {unit} over {count} quotes" in text
