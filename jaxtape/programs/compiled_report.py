@@ -80,10 +80,7 @@ class CompiledReport:
             f"\n  {each.count} {kind}, {each.bytes:,} bytes"
             for kind, each in self.collectives.items()
         )
-        held = "".join(
-            f"\n  {name}: {each.used} registers a thread, {each.spilled_bytes:,} bytes spilled"
-            for name, each in self.registers.items()
-        )
+        held = "".join(f"\n  {name}: {each}" for name, each in self.registers.items())
         return (
             f"{self.target}: compiles in {self.compile_seconds:.1f} s for {self.devices} of its devices\n"
             f"  {self.total_bytes:,} bytes a device{'' if self.fits else ', more than it has'}: "

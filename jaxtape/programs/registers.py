@@ -20,16 +20,40 @@ _USED = re.compile(
 )
 
 
+# of compute capability 8.0 (A100), 9.0 and 10.0: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications
+# per Compute Capability"
+_WARPS = 64  # that a multiprocessor runs at once, a quarter in each of its parts
+_OF_A_PART = 16384  # registers
+_UNIT = 8  # by which registers are given to each of the 32 threads of a warp
+
+
 class Registers(NamedTuple):
     """The registers of a kernel.
 
     Attributes:
         used: The number of 32-bit registers per thread.
         spilled_bytes: The bytes that each thread spills to memory and reads back.
+
+    Examples:
+        >>> import jaxtape as jt
+        >>> print(jt.Registers(used=72, spilled_bytes=0))
+        72 registers a thread, 0 bytes spilled, occupancy at most 44 %
     """
 
     used: int
     spilled_bytes: int
+
+    @property
+    def occupancy(self) -> float:
+        """The warps at once on a multiprocessor that these registers allow, as a share of the most it runs."""
+        given = -(-self.used // _UNIT) * _UNIT
+        return min(4 * (_OF_A_PART // (32 * given)), _WARPS) / _WARPS
+
+    def __str__(self) -> str:
+        return (
+            f"{self.used} registers a thread, {self.spilled_bytes:,} bytes spilled, "
+            f"occupancy at most {100.0 * self.occupancy:.0f} %"
+        )
 
 
 def dump_options(folder: str) -> dict[str, str | bool]:

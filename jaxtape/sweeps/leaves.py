@@ -121,6 +121,11 @@ def instantiated(tree):
     return jax.tree.map(instantiate_zeros, tree, is_leaf=is_zero)
 
 
+def zero_tangents(types):
+    """Return symbolic zeros as the tangents of values of these types."""
+    return jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), types)
+
+
 def zero_cotangents(types):
     """Return symbolic zeros for arguments of these types."""
     return jax.tree.map(lambda aval: Zero(aval.to_ct_aval()), types)

@@ -27,6 +27,7 @@ from .leaves import (
     out_avals,
     pick,
     zero_cotangents,
+    zero_tangents,
 )
 from .vmap import over_axis
 
@@ -69,6 +70,11 @@ class LoopPrimitive(Primitive):
     """
 
     @property
+    def in_kernels(self) -> bool:
+        """Whether it runs in kernels, where tangents come from a rule of its own and not from `smooth`."""
+        return False
+
+    @property
     def varied(self) -> Mask:
         """The mask of the leaves of the arguments that have a cotangent."""
         return inexact(self.in_avals_flat)
@@ -109,7 +115,7 @@ class LoopPrimitive(Primitive):
         outputs = lambda *moved: self.smooth(*merge_leaves(moving, moved, primals))
         out, out_dots, moves = moving_jvp(outputs, leaves, pick(moving, dots))
         dots = pick(moves, jax.tree.leaves(out_dots))
-        zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval)
+        zeros = zero_tangents(self.out_aval)
         return out, merge_leaves(moves, forward_only(dots), zeros)
 
     def lin(self, nonzeros, *args):
@@ -155,6 +161,33 @@ class _BatchedLoop(LoopPrimitive):
 
     def smooth(self, *args):
         return over_axis(self.axis)(self.one.smooth, self.dims, self.dims_out)(*args)
+
+    @property
+    def in_kernels(self) -> bool:
+        return self.one.in_kernels
+
+    def jvp(self, primals, tangents):
+        """Return the outputs and their tangents, in kernels by the rule of each member."""
+        if not self.in_kernels:
+            return super().jvp(primals, tangents)
+        given = leaves_or_zeros(tangents)
+        nonzero = tuple(not is_zero(dot) for dot in given)
+        found = []
+
+        def one(primals, *dots):
+            dots = merge_leaves(nonzero, dots, zero_tangents(self.one.in_avals))
+            out, out_dots = self.one.jvp(primals, dots)
+            found.append(tuple(not is_zero(dot) for dot in leaves_or_zeros(out_dots)))
+            return out, pick(found[-1], leaves_or_zeros(out_dots))
+
+        over_batch, args = over_axis(self.axis), (primals, *pick(nonzero, given))
+        own = pick(nonzero, jax.tree.leaves(self.dims, is_leaf=_is_none))
+        jax.eval_shape(over_batch(one, (self.dims, *own)), *args)
+        moves = found[-1]
+        dims = pick(moves, jax.tree.leaves(self.dims_out, is_leaf=_is_none))
+        out, dots = over_batch(one, (self.dims, *own), (self.dims_out, dims))(*args)
+        zeros = zero_tangents(self.out_aval)
+        return out, merge_leaves(moves, dots, zeros)
 
     @property
     def linear(self) -> Mask:

@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 
-from ..jax_private import Zero
 from .chain import Active, Arrays, Chain
 from .dependence import active_leaves, linear_leaves
 from .differentiable import refuse_stuck
@@ -44,6 +43,7 @@ from .leaves import (
     merge_leaves,
     pick,
     zero_cotangents,
+    zero_tangents,
 )
 from .prepare import prepare_for_reverse
 from .primitive import (
@@ -126,7 +126,7 @@ def tangent_of(chain: Chain, out_aval: tuple, arrays: tuple, tangents: tuple) ->
     """Return the tangents of the last state and of ys, with these types; `Zero` where there is none."""
     active, dots = moving_leaves(chain, arrays, tangents)
     out = Tangent(chain, active, arrays, dots)(arrays, dots)
-    zeros = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), out_aval)
+    zeros = zero_tangents(out_aval)
     return tuple(map(merge, (active.state, active.ys), out, zeros))
 
 
@@ -247,7 +247,7 @@ class FirstSweep(LoopPrimitive):
         if not self.in_kernels:
             return super().jvp(primals, tangents)
         (arrays,), (dots,) = primals, tangents
-        kept = jax.tree.map(lambda aval: Zero(aval.to_tangent_aval()), self.out_aval[2])
+        kept = zero_tangents(self.out_aval[2])
         out = self.out_aval[:2]
         return self(arrays), (*tangent_of(self.chain, out, arrays, dots), kept)
 
@@ -293,6 +293,10 @@ class ReverseSweep(LoopPrimitive):
         super().__init__(first.effects, args, first=first, active=active)
 
     @property
+    def in_kernels(self) -> bool:
+        return self.first.in_kernels
+
+    @property
     def varied(self) -> Mask:
         arrays, kept, bars = (jax.tree.leaves(part) for part in self.in_avals)
         return inexact(arrays) + (False,) * len(kept) + (True,) * len(bars)
@@ -315,7 +319,7 @@ class ReverseSweep(LoopPrimitive):
         The dual chain maps (x, dx) to (y, J dx). It pulls cotangents (dw, w) of these back to the tangent of
         `J' w`: `J' dw` plus the derivative of `J' w` along dx at fixed w.
         """
-        if not self.first.in_kernels:
+        if not self.in_kernels:
             return super().jvp(primals, tangents)
         (arrays, kept, bars), (dots, _, bars_dot) = primals, tangents
         if all(map(is_zero, leaves_or_zeros(dots))):

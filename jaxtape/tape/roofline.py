@@ -109,10 +109,7 @@ class Roofline:
         by_time = sorted(self.limits.items(), key=lambda each: -each[1])
         times = ", ".join(f"{name} {1e3 * each:.3g}" for name, each in by_time if each)
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.work.items())
-        held = "".join(
-            f"\n  {name}: {each.used} registers a thread, {each.spilled_bytes:,} bytes spilled"
-            for name, each in self.registers.items()
-        )
+        held = "".join(f"\n  {name}: {each}" for name, each in self.registers.items())
         fast = f"\n  {self.tile_bytes:,} bytes of VMEM a tile" if self.tile_bytes else ""
         return (
             f"  at least {1e3 * self.seconds:.3g} ms on {self.target}, by its {self.binding}\n"

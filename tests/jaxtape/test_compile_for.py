@@ -117,6 +117,14 @@ def test_registers_as_the_assembler_says_them():
     assert registers_in(SAID) == expected
 
 
+@pytest.mark.parametrize(
+    ("used", "warps"), [(16, 64), (32, 64), (33, 48), (40, 48), (72, 28), (128, 16), (255, 8)]
+)
+def test_occupancy(used, warps):
+    """As NVIDIA's occupancy calculator has it, which gives out warps by four."""
+    assert jt.Registers(used, 0).occupancy == warps / 64
+
+
 def test_limits_are_those_of_data_sheets():
     """TFLOPS in single and double, TB/s; what is unknown is no limit."""
     sheets = {
@@ -185,7 +193,9 @@ def test_reports_as_plain_data():
         collectives={"all-reduce": jt.Collective(1, 8)},
         registers={"first_sweep": jt.Registers(28, 0)},
     )
-    assert "first_sweep: 28 registers a thread, 0 bytes spilled" in str(report)
+    assert "first_sweep: 28 registers a thread, 0 bytes spilled, occupancy at most 100 %" in str(
+        report
+    )
     assert jt.CompiledReport.from_json(report.as_json()) == report
     assert not jt.CompiledReport("gpu:h100", "refused").compiles
     assert not jt.CompiledReport("gpu:h100", temporary_bytes=9, device_bytes=8).fits

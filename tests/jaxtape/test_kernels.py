@@ -293,6 +293,7 @@ def second(loss):
 
 TRANSFORMATIONS = {
     "second derivatives": second,
+    "hessian": jax.hessian,
     "linearize": lambda loss: lambda p, noise: jax.linearize(jax.grad(loss), p, noise)[1](p, noise),
     "reverse over reverse": lambda loss: (
         lambda p, noise: jax.grad(lambda p: jax.grad(loss)(p, noise).vol_of_vol)(p)
@@ -310,13 +311,17 @@ TRANSFORMATIONS = {
 
 
 @pytest.mark.parametrize(
-    "name", others_later(TRANSFORMATIONS, ["second derivatives", "vmap of grad"], TRANSFORMATIONS)
+    "name",
+    others_later(
+        TRANSFORMATIONS, ["second derivatives", "hessian", "vmap of grad"], TRANSFORMATIONS
+    ),
 )
 def test_transformation(name, interpreted):
     noise, decisions = heston_noise(7, 256), interpreted("gpu")
     compared(of_heston, "gpu", decisions, heston, noise, transform=TRANSFORMATIONS[name])
     if name in (
         "second derivatives",
+        "hessian",
         "linearize",
     ):  # forward over reverse: sweeps of the dual chain
         states = [len(each.layout.state) for each in decisions if isinstance(each, KernelSweeps)]
