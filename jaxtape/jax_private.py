@@ -175,6 +175,11 @@ def outputs_of(jaxpr: Jaxpr, eqn: JaxprEqn, inputs: Sequence) -> list:
     return jax.core.eval_jaxpr(alone, list(read.values()))
 
 
+def hi_primitive_of(eqn: JaxprEqn) -> Any:
+    """Return the `HiPrimitive` of an equation, or None if it has another primitive."""
+    return eqn.params["_prim"] if eqn.primitive is call_hi_primitive_p else None
+
+
 def set_check_rule(primitive: Any, rule: Callable) -> None:
     """Set the rule by which `jax.experimental.checkify` treats a primitive."""
     checkify.error_checks[primitive] = rule

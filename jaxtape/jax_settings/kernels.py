@@ -8,8 +8,9 @@ def set_kernels(on: bool) -> None:
 
     A gradient by `jt.scan` or a tape has two sweeps. If its step treats each path separately, each sweep
     becomes one Pallas kernel over tiles of paths, and states stay in registers. A chain that is only run, or
-    differentiated in forward mode, becomes one kernel too. Any other chain runs the usual way, and `jt.plan`
-    gives the reason. Without a schedule, a kernel keeps every state. On CPUs nothing changes.
+    differentiated in forward mode, becomes one kernel too. In a function under `jt.stored_jit`, both sweeps and
+    the payoff become one kernel on a GPU. Any other chain runs the usual way, and `jt.plan` gives the reason.
+    Without a schedule, a kernel keeps every state. On CPUs nothing changes.
 
     Set it before programs are traced, and only for programs on one device: a compiler that partitions arrays
     over devices does not partition kernels. The kernels' tests pass on an H200 with JAX 0.11 and in Pallas'

@@ -143,10 +143,10 @@ class Leaf(NamedTuple):
             if not self.is_sum:
                 ref[self._place(k, row, tile)] = each
             elif tile.platform == "gpu":
-                ref[at, 0] = jnp.sum(each)
+                ref[at, 0] = jnp.sum(each, dtype=self.held)
             else:  # tiles run one after another
                 before = jnp.where(number == 0, jnp.zeros((), self.held), ref[at])
-                ref[at] = before + jnp.sum(each)
+                ref[at] = before + jnp.sum(each, dtype=self.held)
 
     def _place(self, k, row: int, tile: Tile) -> tuple:
         """Return the index of a tile in a reference."""
@@ -161,8 +161,8 @@ class Leaf(NamedTuple):
         return at, every(tile, k & np.int32(size - 1), size)
 
     def value(self, tiles: Sequence) -> Value:
-        """Return the value of tiles in memory."""
-        kind = Kind.SHARED if self.axis is None else Kind.OWN
+        """Return the value of tiles in memory, or of tiles before they are written."""
+        kind = Kind.SUM if self.is_sum else Kind.SHARED if self.axis is None else Kind.OWN
         tiles = [tile != 0 if self.dtype == jnp.bool_ else tile for tile in tiles]
         entries = pairs(tiles) if self.words else tiles
         return Value.of(entries, self.entries, self.axis, kind)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.core
 
-from ..jax_private import ClosedJaxpr, Jaxpr, Literal, dce_jaxpr, outputs_of
+from ..jax_private import ClosedJaxpr, Jaxpr, Literal, Var, dce_jaxpr, outputs_of
 from ..jax_private import primitives as p
 from .leaf import Leaf
 from .operations import count_operations
@@ -72,8 +72,8 @@ class NodeFunction(NamedTuple):
 
         A value with an axis as long as that of the paths stays in the body.
         """
-        flat, (consts, state, x, *_) = _flat(jax.make_jaxpr(function)(*types)), types
-        jaxpr, _ = dce_jaxpr(flat.jaxpr, [True] * len(flat.out_avals), True)
+        closed, (consts, state, x, *_) = flat(jax.make_jaxpr(function)(*types)), types
+        jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
         jaxpr = jaxpr.replace(debug_info=jaxpr.debug_info.with_unknown_names())
         own = jaxpr.invars[len(consts) :]
         inputs = [*jaxpr.constvars, *jaxpr.invars[: len(consts)]]
@@ -89,12 +89,12 @@ class NodeFunction(NamedTuple):
         if (count := _operations(node, tile, paths)) is not None and count <= _MOST_OF_A_NODE:
             first, rest, found = [], after, []
         node = _part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
-        of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *flat.consts, *consts, *x)
+        of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *closed.consts, *consts, *x)
         length = max((leaf.stack for _, leaf in pairs), default=1)
 
         reads = [v for v in _read(rest, jaxpr.outvars) if v in known]
         prelude, used = dce_jaxpr(_part(jaxpr, inputs, before, reads), [True] * len(reads), False)
-        read = lambda *consts: tuple(compress((*flat.consts, *consts), used))
+        read = lambda *consts: tuple(compress((*closed.consts, *consts), used))
         shared, computed = read, prelude
         count = _operations(prelude, tile, paths)
         if count is None or count > _MOST_OF_PRELUDE:
@@ -156,7 +156,7 @@ class NodeFunction(NamedTuple):
 
     def work(self) -> Counter[str]:
         """Return the operations of a node on one path, less those done once for all nodes."""
-        jaxpr = _flat(self._traced()).jaxpr
+        jaxpr = flat(self._traced()).jaxpr
         jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), True)
         read = sum(leaf.rows for leaf in self.read[0])
         once = {*jaxpr.invars[:read], jaxpr.invars[-1]}
@@ -201,7 +201,7 @@ def _cut(eqns: Sequence, known: set, paths: int) -> tuple[list, list]:
     first, rest, known = [], [], set(known)
     for eqn in eqns:
         is_small = all(paths not in v.aval.shape for v in eqn.outvars)
-        if is_small and not eqn.effects and known.issuperset(_variables(eqn.invars)):
+        if is_small and not eqn.effects and known.issuperset(variables(eqn.invars)):
             first.append(eqn)
             known |= set(eqn.outvars)
         else:
@@ -221,7 +221,7 @@ def _made(eqns: Sequence) -> set:
 
 def _read(eqns: Sequence, outputs: Sequence) -> list:
     """Return the variables that equations and outputs read and the equations do not make, in order."""
-    reads = [v for eqn in eqns for v in _variables(eqn.invars)] + _variables(outputs)
+    reads = [v for eqn in eqns for v in variables(eqn.invars)] + variables(outputs)
     made = _made(eqns)
     return [v for v in dict.fromkeys(reads) if v not in made]
 
@@ -231,13 +231,14 @@ def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:
     return [(jax.ShapeDtypeStruct(tile.shape, x.held),) * x.rows for x in leaves]
 
 
-def _flat(closed: ClosedJaxpr) -> ClosedJaxpr:
+def flat(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Return a jaxpr with the functions that it calls inlined."""
     types = [v.aval for v in closed.jaxpr.invars]
     return jax.make_jaxpr(lambda *args: _called(closed.jaxpr, closed.consts, args))(*types)
 
 
-def _variables(inputs) -> list:
+def variables(inputs: Sequence) -> list[Var]:
+    """Return the inputs of an equation that are no literals."""
     return [v for v in inputs if not isinstance(v, Literal)]
 
 

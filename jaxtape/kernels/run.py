@@ -13,7 +13,7 @@ from jax import lax
 from .layout import ChainLayout, ChainTypes
 from .leaf import Leaf, summed
 from .node import NodeFunction
-from .pallas import call, full, numbers_of_paths, when
+from .pallas import Tile, call, full, numbers_of_paths, when
 from .paths import NoKernelError
 from .walk import Walk
 
@@ -116,39 +116,62 @@ class KernelRun:
 
     def forward(self, name: str, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
         """Return the last state, ys, and the states in slots; a slot that no block uses is undefined."""
-        of, n, size = self.layout, self.length, self.block
-        reads_x = self.reads_x(self.step)
-        parts = *self.step.read, of.state, pick(reads_x, of.xs), of.state, of.ys, of.slots
+        of = self.layout
+        sources, read = self.read_forward(consts, xs)
+        parts = *sources, of.state, of.state, of.ys, of.slots
 
         def kernel(*refs):
-            *of_shared, of_init, of_xs, of_last, of_ys, of_slots = cut(refs, parts)
-            step = self.running(self.step, interpret, *of_shared)
+            *of_sources, of_init, of_last, of_ys, of_slots = cut(refs, parts)
+            state = self.load(of.state, of_init, 0)
+            last = self.advance(of_sources, of_ys, of_slots, state, interpret)
+            self.store(of.state, of_last, 0, last)
 
-            def node(k, carry: tuple) -> tuple:
-                (state, total), at = carry, self.place(k)
-                tiles = [*state, *self.load_x(reads_x, of_xs, at)]
-                state, y = cut(step(at, tiles), (state, of.ys))
-                if self.sum_ys == 1:
-                    self.store(of.ys, of_ys, at, y)
-                    return state, total
-                total = self._added(k, total, y)
-                is_last = lax.rem(k, np.int32(self.sum_ys)) == np.int32(self.sum_ys - 1)
-                when(is_last, lambda: self.store(of.ys, of_ys, self.sum_at(at), total))
-                return state, total
-
-            def block(j, carry: tuple, nodes: int = size) -> tuple:
-                self.store(of.slots, of_slots, j, list(pick(self.needed, carry[0])))
-                return loop(nodes, lambda i, carry: node(j * np.int32(size) + i, carry), carry)
-
-            zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.ys]
-            carry = self.load(of.state, of_init, 0), zeros if self.sum_ys > 1 else []
-            carry = loop(n // size, block, carry)
-            carry = block(n // size, carry, n % size) if n % size else carry
-            self.store(of.state, of_last, 0, carry[0])
-
-        reads = *self.step.values(consts, xs), stacks(init), pick(reads_x, xs)
+        reads = *read, stacks(init)
         last, ys, slots = self.call(name, kernel, parts[:4], reads, parts[4:], (), interpret)
         return tuple(leaf[0] for leaf in last), ys, slots
+
+    def read_forward(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+        """Return the leaves that all nodes read beside the state, in parts, and their stacks."""
+        reads_x = self.reads_x(self.step)
+        leaves = *self.step.read, pick(reads_x, self.layout.xs)
+        return leaves, (*self.step.values(consts, xs), pick(reads_x, xs))
+
+    def advance(
+        self, sources: list, of_ys: list, of_slots: list, state: list, interpret: bool
+    ) -> list:
+        """Return the tiles of the last state, within a kernel; write ys and the states of slots.
+
+        Args:
+            sources: The references to what `read_forward` returns.
+            of_ys: Those to ys.
+            of_slots: Those to slots.
+            state: The tiles of the first state.
+            interpret: Whether Pallas interprets the kernel.
+        """
+        of, n, size = self.layout, self.length, self.block
+        *of_shared, of_xs = sources
+        reads_x, step = self.reads_x(self.step), self.running(self.step, interpret, *of_shared)
+
+        def node(k, carry: tuple) -> tuple:
+            (state, total), at = carry, self.place(k)
+            tiles = [*state, *self.load_x(reads_x, of_xs, at)]
+            state, y = cut(step(at, tiles), (state, of.ys))
+            if self.sum_ys == 1:
+                self.store(of.ys, of_ys, at, y)
+                return state, total
+            total = self._added(k, total, y)
+            is_last = lax.rem(k, np.int32(self.sum_ys)) == np.int32(self.sum_ys - 1)
+            when(is_last, lambda: self.store(of.ys, of_ys, self.sum_at(at), total))
+            return state, total
+
+        def block(j, carry: tuple, nodes: int = size) -> tuple:
+            self.store(of.slots, of_slots, j, list(pick(self.needed, carry[0])))
+            return loop(nodes, lambda i, carry: node(j * np.int32(size) + i, carry), carry)
+
+        zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.ys]
+        carry = loop(n // size, block, (state, zeros if self.sum_ys > 1 else []))
+        carry = block(n // size, carry, n % size) if n % size else carry
+        return carry[0]
 
     def running(
         self, function: NodeFunction, interpret: bool, of_shared: list, of_nodes: list
@@ -202,15 +225,28 @@ class KernelRun:
         self, name: str, kernel: Callable, parts, reads, writes, scratch, interpret: bool
     ) -> list[tuple]:
         """Run a kernel on stacks of the leaves that it reads, and return those that it writes."""
-        tile, paths, results = self.layout.tile, self.layout.paths, sum(writes, ())
-        pairs = zip(sum(parts, ()), (x for part in reads for x in part), strict=True)
-        args = [leaf.laid(stack, tile) for leaf, stack in pairs]
-        types = [leaf.written(tile, paths) for leaf in results]
-        held = [leaf.written(tile, paths) for leaf in scratch]
-        found = call(name, kernel, tile, paths, args, types, held, interpret)
-        pairs = zip(results, summed(results, found), strict=True)
-        taken = [leaf.taken(each, tile) for leaf, each in pairs]
-        return [tuple(part) for part in cut(taken, writes)]
+        tile, paths = self.layout.tile, self.layout.paths
+        pairs = [*zip(sum(parts, ()), (x for part in reads for x in part), strict=True)]
+        found = run_kernel(name, kernel, tile, paths, pairs, sum(writes, ()), scratch, interpret)
+        return [tuple(part) for part in cut(found, writes)]
+
+
+def run_kernel(
+    name: str,
+    kernel: Callable,
+    tile: Tile,
+    paths: int,
+    reads: Sequence[tuple[Leaf, jax.Array]],
+    writes: Sequence[Leaf],
+    scratch: Sequence[Leaf],
+    interpret: bool,
+) -> list[jax.Array]:
+    """Run a kernel on leaves and their stacks, and return the stacks of the leaves that it writes."""
+    args = [leaf.laid(stack, tile) for leaf, stack in reads]
+    types, held = ([leaf.written(tile, paths) for leaf in part] for part in (writes, scratch))
+    found = call(name, kernel, tile, paths, args, types, held, interpret)
+    pairs = zip(writes, summed(writes, found), strict=True)
+    return [leaf.taken(each, tile) for leaf, each in pairs]
 
 
 def step_of(layout: ChainLayout, step: Callable, types: ChainTypes) -> NodeFunction:

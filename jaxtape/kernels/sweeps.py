@@ -15,6 +15,7 @@ import numpy as np
 
 from ..programs.device_limits import BYTES
 from .layout import ChainLayout, ChainTypes
+from .leaf import Leaf
 from .node import NodeFunction
 from .pallas import barrier, full, number_of_tile
 from .run import KernelRun, cut, loop, pick, stacks, step_of
@@ -128,55 +129,78 @@ class KernelSweeps(KernelRun):
         self, consts: tuple, init: tuple, xs: tuple, slots: tuple, bars: tuple, interpret: bool
     ) -> tuple:
         """Return the cotangents of consts, the first state and xs from those of the last state and ys."""
-        of, size = self.layout, self.block
-        scratch = tuple(x._replace(stack=size) for x in of.slots) if size > 1 else ()
-        reads_x = self.reads_x(self.again, self.pull)
-        own = of.state, pick(reads_x, of.xs), of.slots, of.bars[1], of.y_bars
-        parts = *self.again.read, *self.pull.read, *own
+        of, scratch = self.layout, self.scratch
+        sources, read = self.read_second(consts, xs)
+        parts = *sources, of.state, of.slots, of.bars[1], of.y_bars
 
         def kernel(*refs):
             found = cut(refs, (*parts, *of.bars, scratch))
-            of_init, of_xs, of_slots, of_bar, of_y_bars = found[4:9]
-            of_consts_bar, of_init_bar, of_xs_bar, of_scratch = found[9:]
-            step = self.running(self.again, interpret, *found[:2])
-            pull_back = self.running(self.pull, interpret, *found[2:4])
+            of_init, of_slots, of_bar, of_y_bars, of_consts_bar, of_init_bar = found[-8:-2]
+            of_xs_bar, of_scratch = found[-2:]
             first, number = self.load(of.state, of_init, 0), number_of_tile()
+            memory = of_slots, of_y_bars, of_xs_bar, of_scratch
+            bar = self.load(of.bars[1], of_bar, 0)
+            total, bar = self.pull_back(found[: len(sources)], memory, first, bar, interpret)
+            self.store(of.bars[0], of_consts_bar, 0, total, number)
+            self.store(of.bars[1], of_init_bar, 0, bar)
 
-            def inputs(k, leaves: list) -> list:
-                """Return the tiles of x and of the state, whose needed leaves are given."""
-                given = iter(leaves)
-                state = [
-                    next(given) if x else old for x, old in zip(self.needed, first, strict=True)
-                ]
-                return [*state, *self.load_x(reads_x, of_xs, self.place(k))]
-
-            def again(k, leaves: list) -> list:
-                return step(self.place(k), inputs(k, leaves))
-
-            def pull(k, leaves: list, carry: tuple) -> tuple:
-                (total, bar), at = carry, self.place(k)
-                tiles = [
-                    *inputs(k, leaves),
-                    *bar,
-                    *self.load(of.y_bars, of_y_bars, self.sum_at(at)),
-                ]
-                consts_bar, bar, x_bar = cut(pull_back(at, tiles), of.bars)
-                self.store(of.bars[2], of_xs_bar, at, x_bar, number)
-                return jax.tree.map(jax.numpy.add, total, consts_bar), bar
-
-            zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.bars[0]]
-            carry = zeros, self.load(of.bars[1], of_bar, 0)
-            carry = self._pull_blocks(of_slots, of_scratch, again, pull, carry, interpret)
-            self.store(of.bars[0], of_consts_bar, 0, carry[0], number)
-            self.store(of.bars[1], of_init_bar, 0, carry[1])
-
-        shared = *self.again.values(consts, xs), *self.pull.values(consts, xs)
-        own = stacks(init), pick(reads_x, xs), slots, stacks(bars[0]), bars[1]
+        own = stacks(init), slots, stacks(bars[0]), bars[1]
         found = self.call(
-            "reverse_sweep", kernel, parts, (*shared, *own), of.bars, scratch, interpret
+            "reverse_sweep", kernel, parts, (*read, *own), of.bars, scratch, interpret
         )
         consts_bar, init_bar, xs_bar = found
         return tuple(x[0] for x in consts_bar), tuple(x[0] for x in init_bar), xs_bar
+
+    @property
+    def scratch(self) -> tuple[Leaf, ...]:
+        """The leaves of the states of a block, which the second sweep keeps."""
+        block = self.block
+        return tuple(x._replace(stack=block) for x in self.layout.slots) if block > 1 else ()
+
+    def read_second(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+        """Return the leaves that all nodes of the second sweep read, in parts, and their stacks."""
+        reads_x = self.reads_x(self.again, self.pull)
+        leaves = *self.again.read, *self.pull.read, pick(reads_x, self.layout.xs)
+        shared = *self.again.values(consts, xs), *self.pull.values(consts, xs)
+        return leaves, (*shared, pick(reads_x, xs))
+
+    def pull_back(
+        self, sources: list, memory: tuple, first: list, bar: list, interpret: bool
+    ) -> tuple[list, list]:
+        """Return the tiles of the cotangents of consts and of the first state, within a kernel.
+
+        Args:
+            sources: The references to what `read_second` returns.
+            memory: The references to slots, the cotangents of ys, those of xs, and scratch.
+            first: The tiles of the first state.
+            bar: The tiles of the cotangents of the last state.
+            interpret: Whether Pallas interprets the kernel.
+        """
+        of, (of_slots, of_y_bars, of_xs_bar, of_scratch) = self.layout, memory
+        reads_x, of_xs = self.reads_x(self.again, self.pull), sources[4]
+        step = self.running(self.again, interpret, *sources[:2])
+        pull_node = self.running(self.pull, interpret, *sources[2:4])
+        number = number_of_tile()
+
+        def inputs(k, leaves: list) -> list:
+            """Return the tiles of x and of the state, whose needed leaves are given."""
+            given = iter(leaves)
+            state = [next(given) if x else old for x, old in zip(self.needed, first, strict=True)]
+            return [*state, *self.load_x(reads_x, of_xs, self.place(k))]
+
+        def again(k, leaves: list) -> list:
+            return step(self.place(k), inputs(k, leaves))
+
+        def pull(k, leaves: list, carry: tuple) -> tuple:
+            (total, bar), at = carry, self.place(k)
+            y_bars = self.load(of.y_bars, of_y_bars, self.sum_at(at))
+            tiles = [*inputs(k, leaves), *bar, *y_bars]
+            consts_bar, bar, x_bar = cut(pull_node(at, tiles), of.bars)
+            self.store(of.bars[2], of_xs_bar, at, x_bar, number)
+            return jax.tree.map(jax.numpy.add, total, consts_bar), bar
+
+        zeros = [(full(of.tile, 0, x.held),) * x.rows for x in of.bars[0]]
+        return self._pull_blocks(of_slots, of_scratch, again, pull, (zeros, bar), interpret)
 
     def _pull_blocks(
         self,

@@ -52,15 +52,17 @@ class Walk:
         known: dict = dict(zip(jaxpr.invars, values, strict=True))
 
         def read(v: Any) -> Value:
-            if not isinstance(v, Literal):
-                return known[v]
-            tile = full(self.tile, v.val, jnp.result_type(v.aval))
-            return Value.of([tile], (), None, Kind.SHARED)
+            return self.literal(v) if isinstance(v, Literal) else known[v]
 
         for eqn in jaxpr.eqns:
-            out = self._apply(eqn, [read(v) for v in eqn.invars])
+            out = self.applied(eqn, [read(v) for v in eqn.invars])
             known |= zip(eqn.outvars, out, strict=True)
         return [read(v) for v in jaxpr.outvars]
+
+    def literal(self, v: Literal) -> Value:
+        """Return the value of a literal."""
+        tile = full(self.tile, v.val, jnp.result_type(v.aval))
+        return Value.of([tile], (), None, Kind.SHARED)
 
     def summed(self, value: Value) -> Value:
         """Return a value as a sum over the paths; the first path carries all of a shared value."""
@@ -71,7 +73,12 @@ class Walk:
         ]
         return Value.of(tiles, value.entries.shape, None, Kind.SUM)
 
-    def _apply(self, eqn, values: list[Value]) -> list[Value]:
+    def applied(self, eqn, values: list[Value]) -> list[Value]:
+        """Return the outputs of one operation.
+
+        Raises:
+            NoKernelError: If it has no rule.
+        """
         if rule := _RULES.get(eqn.primitive):
             found = rule(self, eqn, *values)
             return found if isinstance(found, list) else [found]
@@ -142,7 +149,9 @@ class Walk:
     def broadcast_in_dim(self, eqn, value: Value, *_) -> Value:
         shape, places = eqn.params["shape"], eqn.params["broadcast_dimensions"]
         if value.axis is None:
-            added = {i: size for i, size in enumerate(shape) if i not in places}
+            pairs = zip(places, eqn.invars[0].aval.shape, strict=True)
+            kept = [place for place, size in pairs if size == shape[place]]
+            added = {i: size for i, size in enumerate(shape) if i not in kept}
             axis = self._new_axis(added, value)
         else:
             axis = int(places[value.axis])

@@ -17,8 +17,8 @@ import jax.export
 from ..jax_settings.platform import traced_for
 from .compiled_report import CompiledReport
 from .exported import flattened
-from .pairs_of_reals import rewritten_for
 from .recorded import is_array_or_shape, shape_of_leaf
+from .rewritten import rewritten_for
 from .targets import Target, target_of
 
 # flags that do not apply to a target's program
@@ -190,9 +190,10 @@ def lowered_for(
     """
     platform = target.platform
     flat, leaves, _ = flattened(function, args, kwargs, is_array_or_shape)
-    jitted, shapes = jax.jit(rewritten_for(platform, flat)), list(map(shape_of_leaf, leaves))
+    shapes = list(map(shape_of_leaf, leaves))
     meshes = [shape.sharding.mesh for shape in shapes if shape.sharding is not None]
     with traced_for([platform]):
+        jitted = jax.jit(rewritten_for(platform, flat))
         jitted.trace(*shapes)  # raises the function's own errors
         try:
             checks = [jax.export.DisabledSafetyCheck.custom_call("ALL")]  # not stored

@@ -22,8 +22,8 @@ from jax.core import Tracer
 from ..jax_private import uncommitted, without_names
 from ..jax_settings.platform import current_platform, traced_for
 from ..jax_settings.xla_flags import quick_options
-from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, from_json
+from .rewritten import rewritten_for
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
 _MAX_BYTES = 2**30  # a larger file is not a program of this library
@@ -180,9 +180,9 @@ def exported(
     if platforms is None and current != jax.default_backend():
         platforms = [current]
     targets = platforms or [current]
-    if len(targets) == 1:
-        flat = rewritten_for(targets[0], flat)
     with traced_for(targets):
+        if len(targets) == 1:
+            flat = rewritten_for(targets[0], flat)
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)

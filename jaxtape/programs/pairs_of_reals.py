@@ -25,8 +25,6 @@ from ..jax_private import (
 )
 from .lu_decomposition import lu_decomposition
 
-_PLATFORM = "tpu"
-
 
 class _Pair(NamedTuple):
     """A complex number: its real and imaginary parts."""
@@ -35,15 +33,11 @@ class _Pair(NamedTuple):
     imag: Array
 
 
-def rewritten_for(platform: str, function: Callable) -> Callable:
-    """Return a function whose program has no complex128 and no LU decomposition of float64, for a TPU.
-
-    It takes arrays. For other platforms it is the function itself.
+def rewritten_for_tpus(function: Callable) -> Callable:
+    """Return a function of arrays whose program has no complex128 and no LU decomposition of float64.
 
     While it is traced, `NotImplementedError` is raised for an operation without a rule here.
     """
-    if platform != _PLATFORM:
-        return function
 
     @functools.wraps(function)
     def rewritten(*arrays: Array) -> Any:
@@ -248,7 +242,7 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     platforms = params.get("branches_platforms")
     if platforms is not None:
         for branch, of_branch in zip(branches, platforms, strict=True):
-            if of_branch is None or _PLATFORM in of_branch:
+            if of_branch is None or "tpu" in of_branch:
                 return _evaluated(branch, others)
     functions = [functools.partial(lambda branch, *x: _evaluated(branch, x), b) for b in branches]
     return lax.switch(place, functions, *others)

@@ -23,9 +23,9 @@ from .code_fingerprint import describe_user_code
 from .default_store import default_store, follow_user, take_back_folder
 from .exported import Program, arrays_of, exported, flattened, place_of, shape_of
 from .fingerprint import fingerprint, settings
-from .pairs_of_reals import rewritten_for
 from .pytree_json import PytreeSpec, has_name
 from .recorded import record
+from .rewritten import rewritten_for
 from .status import report_status
 from .store import ProgramStore
 
@@ -132,7 +132,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(stored_jit, quick_to_compile=quick_to_compile)
-    usual, in_pairs = eqx.filter_jit(function), eqx.filter_jit(_in_pairs_of_reals(function))
+    usual, rewritten = eqx.filter_jit(function), eqx.filter_jit(_rewritten(function))
     programs: dict[Hashable, Program | None] = {}
     tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
 
@@ -146,8 +146,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         arrays = arrays_of((args, kwargs))
         options = quick_options() if quick_to_compile and not is_tracing() else {}
         jitted = quick(tuple(options.items())) if options else usual
-        if current_platform() == "tpu" and not is_tracing():
-            jitted = in_pairs
+        if current_platform() != "cpu" and not is_tracing():
+            jitted = rewritten
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
         if any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
@@ -168,13 +168,13 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     return call
 
 
-def _in_pairs_of_reals(function: Callable) -> Callable:
-    """Return a function without complex128, for a TPU."""
+def _rewritten(function: Callable) -> Callable:
+    """Return a function as it is compiled for the current platform, where that is no CPU."""
 
     @functools.wraps(function)
     def rewritten(*args, **kwargs):
         flat, leaves, parts = flattened(function, args, kwargs, eqx.is_array)
-        found = rewritten_for("tpu", flat)(*leaves)
+        found = rewritten_for(current_platform(), flat)(*leaves)
         structure, rest = parts
         return eqx.combine(jax.tree.unflatten(structure, found), rest)
 

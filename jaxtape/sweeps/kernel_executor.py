@@ -103,6 +103,11 @@ def kernels_here() -> str | None:
     return (INTERPRETED_FOR or kind_of_kernels()) if kernels_are_on() else None
 
 
+def kernels_are_interpreted() -> bool:
+    """Return True if Pallas interprets the kernels of programs traced now, as tests want it."""
+    return INTERPRETED_FOR is not None
+
+
 def has_kernel(chain: Chain, types: tuple) -> bool:
     """Return True if a chain traced now, with arrays of these types, runs in a kernel."""
     kind = kernels_here()
@@ -121,7 +126,12 @@ def _chosen(chain: Chain, within: Callable, without: Callable, open_to_jax: Call
         kernels = kernels_or_reason(chain, types, kind) if kind else ""
         if isinstance(kernels, str):
             return without
-        run = jax.custom_jvp(functools.partial(within, kernels, interpret))
+        run = functools.partial(within, kernels, interpret)
+        if (
+            kind == "tpu"
+        ):  # its kernels read vectors that no batch may have: one member after the other
+            run = jax.custom_batching.sequential_vmap(run)
+        run = jax.custom_jvp(run)
         seen = functools.partial(open_to_jax, run)
         run.defjvp(functools.partial(jax.jvp, seen))
         return seen if _are_open.get() else run

@@ -103,6 +103,14 @@ def test_an_equation_is_evaluated_alone():
     assert len(jax_private.outputs_of(jaxpr, halves, [twice])) == 2
 
 
+def test_the_rules_of_an_equation_are_found():
+    chain = lambda x: jt.scan(lambda s, _: (jnp.sin(s), None), x, length=3, schedule=jt.Revolve(2))
+    eqns = jax.make_jaxpr(lambda x: chain(2.0 * x))(1.0).jaxpr.eqns
+    found = [jax_private.hi_primitive_of(eqn) for eqn in eqns]
+    assert found[0] is None
+    assert any(isinstance(each, jax_private.HiPrimitive) for each in found)
+
+
 def test_primitives_that_join_and_part_arrays():
     def f(x):
         a, b = jnp.unstack(x)

@@ -8,7 +8,7 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.programs.lu_decomposition import lu_decomposition
-from jaxtape.programs.pairs_of_reals import rewritten_for
+from jaxtape.programs.rewritten import rewritten_for
 from pricing import Heston
 from pricing.methods.fourier import Spectrum
 from pricing.numerics import complex_functions

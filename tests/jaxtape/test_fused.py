@@ -1,0 +1,146 @@
+"""Gradients of chains of independent paths in one kernel, with what is elementwise around their sweeps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtape as jt
+from jaxtape.kernels.fused import run_fused
+from jaxtape.programs.rewritten import rewritten_for
+
+from ..helpers_kernels import run_kernels
+from ..helpers_tape import heston, heston_noise, heston_step
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The Pallas Triton backend is deprecated"
+)  # JAX 0.12
+PATHS, KEY = 256, jax.random.key(3)
+NOISE = heston_noise(5, PATHS)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Return the function that has chains run in kernels from now on."""
+    jax.clear_caches()
+    yield functools.partial(run_kernels, monkeypatch, "gpu")
+    monkeypatch.undo()
+    jax.clear_caches()
+
+
+def last_log_spot(scan, p, noise=NOISE):
+    """The last logarithms of the spots of all paths; noise is given, or drawn by the nodes if it is a key."""
+    paths = noise.shape[-1] if noise.shape else PATHS
+
+    def node(state, x):
+        z = x if noise.shape else jax.random.normal(jax.random.fold_in(noise, x), (2, paths))
+        return heston_step(p, 0.01, state, z), None
+
+    init = jnp.zeros(paths), jnp.broadcast_to(p.initial_variance, (paths,))
+    return scan(node, init, noise if noise.shape else jnp.arange(5))[0][0]
+
+
+def of_one_path(scan, p):
+    """A chain of one path under `jax.vmap`, whose first state is a number that all share."""
+
+    def path(z):
+        init = 0.0, p.initial_variance
+        (x, _), _ = scan(lambda s, z: (heston_step(p, 0.01, s, z), None), init, z)
+        return jnp.maximum(jnp.exp(x) - 1.0, 0.0)
+
+    return jnp.mean(jax.vmap(path, in_axes=2)(NOISE))
+
+
+def beside(scan, p):
+    """Two means, whose ratio is no part of a kernel, and one term without paths."""
+    x = last_log_spot(scan, lax.stop_gradient(p)), last_log_spot(scan, p)
+    above = jnp.sum(x[0] > 0.0, dtype=jnp.int32).astype(x[0].dtype)
+    ratio = jnp.mean(jnp.exp(x[0])) ** 2 / above
+    return jnp.mean(x[1]) + lax.stop_gradient(ratio) + jnp.max(p.initial_variance * jnp.ones(3))
+
+
+def variance(scan, p):
+    """The cotangents of the last states need the mean of all paths, and so another kernel."""
+    x = last_log_spot(scan, p)
+    return jnp.mean((x - jnp.mean(x)) ** 2)
+
+
+def of_two_chains(scan, p):
+    """The last state of one chain is the first of the next, under other parameters."""
+    x = last_log_spot(scan, p)
+    node = lambda v, z: (v + p.mean_reversion * 0.01 * (jnp.sin(x) - v) + 0.1 * z[0] * v, None)
+    return jnp.mean(scan(node, jnp.exp(x), NOISE)[0] * x)
+
+
+def weighted(scan, p):
+    """The payoffs are sorted, and the weights of paths come from outside: neither is in a kernel."""
+    x = last_log_spot(scan, p)
+    return jnp.dot(jnp.sort(jnp.exp(x)), jnp.linspace(0.0, 1.0, PATHS)) / PATHS
+
+
+LOSSES = {
+    "noise given": lambda scan, p: jnp.mean(
+        jnp.maximum(jnp.exp(last_log_spot(scan, p)) - 1.0, 0.0)
+    ),
+    "noise drawn": lambda scan, p: jnp.mean(jnp.exp(last_log_spot(scan, p, KEY))),
+    "one path": of_one_path,
+    "beside": beside,
+}
+
+
+def both(loss, kernels):
+    """The value and the gradient of a loss in kernels, and by `lax.scan`; and the number of kernels."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, heston))
+
+    def of(scan):
+        gradient = jax.value_and_grad(functools.partial(loss, scan))
+        return lambda *leaves: jax.tree.leaves(gradient(jax.tree.unflatten(structure, leaves)))
+
+    expected = jax.jit(of(lax.scan))(*leaves)
+    kernels()
+    rewritten = rewritten_for("cuda", of(functools.partial(jt.scan, schedule=jt.Revolve(2))))
+    text = str(jax.make_jaxpr(rewritten)(*leaves))
+    return jax.jit(rewritten)(*leaves), expected, text
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_in_one_kernel(name, interpreted):
+    """It ends with sums over its tiles."""
+    found, expected, text = both(LOSSES[name], interpreted)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    assert "first_sweep" not in text and "reverse_sweep" not in text
+    assert text.count("name=fused") == 1
+
+
+@pytest.mark.parametrize("loss", [of_two_chains, weighted, variance])
+def test_sweeps_with_kernels_of_their_own(loss, interpreted):
+    """Where the way back needs another kernel, or a chain reads what paths computed, nothing is fused."""
+    found, expected, text = both(loss, interpreted)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    assert "name=fused" not in text
+
+
+def test_a_platform_without_the_setting_keeps_the_function():
+    assert rewritten_for("cuda", of_one_path) is of_one_path
+
+
+def test_stored_jit_rewrites_programs_of_a_gpu(interpreted, monkeypatch):
+    calls = []
+    monkeypatch.setattr("jaxtape.programs.stored_jit.current_platform", lambda: "gpu")
+    monkeypatch.setattr("jaxtape.programs.stored_jit.store_in_use", lambda: None)
+    monkeypatch.setattr(
+        "jaxtape.kernels.fused.run_fused", lambda *args: calls.append(args) or run_fused(*args)
+    )
+    loss = lambda p: jnp.mean(last_log_spot(functools.partial(jt.scan, schedule=jt.Revolve(2)), p))
+    p = jax.tree.map(jnp.asarray, heston)
+    expected = jt.stored_jit(jax.grad(loss))(p)
+    assert not calls
+    interpreted()
+    found = jt.stored_jit(jax.grad(loss))(p)
+    assert len(calls) == 1
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), found, expected)
