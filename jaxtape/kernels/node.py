@@ -238,7 +238,7 @@ def flat(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def variables(inputs: Sequence) -> list[Var]:
-    """Return the inputs of an equation that are no literals."""
+    """Return the variables among the inputs of an equation."""
     return [v for v in inputs if not isinstance(v, Literal)]
 
 
