@@ -22,6 +22,7 @@ from ..jax_private import (
     Literal,
     counts_of_scan,
     jaxprs_in_params,
+    lower_jaxpr2,
 )
 from .lu_decomposition import lu_decomposition
 
@@ -41,7 +42,8 @@ def rewritten_for_tpus(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def rewritten(*arrays: Array) -> Any:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
+        traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
+        closed = lower_jaxpr2(traced)  # chains with schedules become loops
         if not _is_lacking(closed.jaxpr):
             return function(*arrays)
         outputs = [
@@ -218,9 +220,20 @@ _RULES: dict[str, Callable] = {
 def _while(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     first, then = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     of_condition, of_body, start = operands[:first], operands[first:then], operands[then:]
-    condition = lambda carry: _evaluated(params["cond_jaxpr"], [*of_condition, *carry])[0]
-    body = lambda carry: _evaluated(params["body_jaxpr"], [*of_body, *carry])
-    return lax.while_loop(condition, body, start)
+    goes_on = lambda carry: _evaluated(params["cond_jaxpr"], [*of_condition, *carry])[0]
+    rank = len(params["cond_jaxpr"].out_avals[0].shape)  # above 0 in a batch of loops
+
+    def body(carry: list[Any]) -> list[Any]:
+        found = _evaluated(params["body_jaxpr"], [*of_body, *carry])
+        if not rank:
+            return found
+        own = goes_on(carry)
+        where = lambda new, old: jnp.where(
+            own.reshape(*own.shape, *[1] * (jnp.ndim(new) - rank)), new, old
+        )
+        return jax.tree.map(where, found, list(carry))
+
+    return lax.while_loop(lambda carry: jnp.any(goes_on(carry)), body, start)
 
 
 def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:
@@ -252,6 +265,15 @@ _FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
 """Calls of one function, which is inlined: derivatives have been taken by now."""
 
 
+def _by_platform(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Return the results of the body for platforms other than CPUs (`sweeps.by_platform`)."""
+    whole = (
+        jax.ShapeDtypeStruct(jnp.shape(x.real), np.complex128) if isinstance(x, _Pair) else x
+        for x in operands
+    )
+    return _evaluated(lower_jaxpr2(jax.make_jaxpr(params["other"])(*whole)), operands)
+
+
 def _linear_solve(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     """Return the solution of `lax.custom_linear_solve`, by its solver."""
     counts = params["const_lengths"]
@@ -277,6 +299,7 @@ _CALLS: dict[str, Callable] = {
     "while": _while,
     "scan": _scan,
     "cond": _cond,
+    "by_platform": _by_platform,
     "custom_linear_solve": _linear_solve,
     "lu": _lu,
 }

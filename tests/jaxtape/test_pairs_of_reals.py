@@ -75,13 +75,32 @@ def rooted(x):
     return jt.root(lambda y: y**3 + jnp.roll(y, 1) * x - 2.0, 1.0 + 0.0 * x)
 
 
-@pytest.mark.parametrize("function", [solved, rooted])
+def rooted_by_entry(x):
+    """A batch of searches, each of which ends by itself."""
+    return jax.vmap(lambda x: jt.root(lambda y: y**3 + y * x - 2.0 * x, 0.1 + 9.0 * x))(x)
+
+
+def chained(x):
+    """Steps of a chain with a schedule, which is a primitive until a program is lowered."""
+
+    def step(state, speed):
+        root = jt.root(lambda y: y + speed * y**3 - state, state)
+        return root + jnp.real(lax.complex(state, speed) ** 2), None
+
+    return jt.scan(step, x[:2], 0.1 * x, schedule=jt.Revolve(2))[0]
+
+
+@pytest.mark.parametrize("function", [solved, rooted, rooted_by_entry, chained])
 def test_systems_are_solved_without_the_decomposition_that_a_tpu_lacks(function):
     total = lambda x: jnp.sum(function(x))
-    for form in (function, jax.jacfwd(function), jax.grad(total)):
+    for form in (
+        jax.grad(total),
+        *(() if function in (chained, rooted_by_entry) else (function, jax.jacfwd(function))),
+    ):
         expected, found = jax.jit(form)(X), jax.jit(rewritten_for("tpu", form))(X)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
-        assert "LuDecomposition" not in for_a_tpu(form, X)
+        text = for_a_tpu(form, X)
+        assert "LuDecomposition" not in text and "complex<f64>" not in text
     single = jnp.asarray(X, jnp.float32)
     assert "LuDecomposition" in for_a_tpu(solved, single)  # which it has in single precision
 
