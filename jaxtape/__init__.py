@@ -36,6 +36,7 @@ from .schedules.schedule import Recursive as Recursive
 from .schedules.schedule import Revolve as Revolve
 from .schedules.schedule import StoreAll as StoreAll
 from .schedules.schedule import Weighted as Weighted
+from .schedules.store_last import StoreLast as StoreLast
 from .schedules.table import advances as advances
 from .schedules.table import beta as beta
 from .second_order import hvp as hvp

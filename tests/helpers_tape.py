@@ -21,6 +21,7 @@ all_schedules = (
     jt.Recursive(3),
     jt.Marked(),
     jt.MultiStage(device=2, host=3),
+    jt.StoreLast(9, jt.Revolve(4)),
     jt.Budget(bytes=2**14),
 )
 

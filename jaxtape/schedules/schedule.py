@@ -78,6 +78,23 @@ class AbstractSchedule(abc.ABC):
         del prevent_cse
         return step
 
+    def parts(self, length: int) -> "tuple[tuple[int, AbstractSchedule], ...]":
+        """Return the parts of a chain of `length` nodes: the nodes of each, and a schedule of their own.
+
+        All parts but the first keep residuals.
+        """
+        return ((length, self),)
+
+    def applied_to(self, length: int) -> "AbstractSchedule":
+        """Return the schedule of the one part of a chain of `length` nodes, or itself if there are several."""
+        (_, first), *others = self.parts(length)
+        return self if others else first
+
+    @property
+    def ends_in_residuals(self) -> bool:
+        """Whether residuals are kept of the last node."""
+        return self.parts(1)[-1][1].keeps_residuals
+
     def most_slots(self, capacity: int, longest: int) -> int:
         """Return enough slots for every chain of up to `capacity` nodes.
 
@@ -346,8 +363,8 @@ class MultiStage(AbstractSchedule):
 class Budget(AbstractSchedule):
     """`Revolve` with as many slots as fit in `bytes`: the fewest steps within a budget.
 
-    It becomes `StoreAll`, of all residuals or of matrix products only, if the bytes hold them for every node,
-    and that saves at least 8 operations a byte, as in networks.
+    If bytes are left after a slot for every state, they hold residuals that save at least 8 operations a byte,
+    as in networks: the matrix products of the last nodes that fit (`StoreLast`), or of all nodes (`StoreAll`).
 
     The bytes are those of a gradient's temporaries: the kept states and the work of one node, as reported by
     the compiler. Segments of one tape share them. In `grad(vmap(f))` they cover the whole batch; in
@@ -357,7 +374,7 @@ class Budget(AbstractSchedule):
     Attributes:
         bytes: The maximum bytes of a gradient's temporaries on the device, an int or a size such as "8MiB".
         budget: The same as an int, under the name that every schedule has.
-        residuals: Whether it may become `StoreAll`; otherwise only states are kept.
+        residuals: Whether it may keep residuals; otherwise only states are kept.
         checkpoint_dtype: The dtype of real floating-point leaves in slots; None leaves them as they are, and
             anything else excludes `StoreAll`.
 

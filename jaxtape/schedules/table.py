@@ -310,6 +310,36 @@ def slots_within(
     )
 
 
+def no_nodes() -> ScheduleTable:
+    """Return the table of no nodes, in which nothing is kept."""
+    none = np.zeros(0, np.int32)
+    return ScheduleTable(0, none, none, none, none, none, none, (0, 0))
+
+
+def with_kept_nodes(table: ScheduleTable, more: int) -> ScheduleTable:
+    """Return the table of more nodes, the last of which each have a slot of their own in the first sweep."""
+    if not len(table):
+        return revolve_table(more, more)
+    before, own = len(table), np.arange(more)
+    first, last = table.sweep_rows
+    load = np.stack([before + own, table.slots + own])
+    reached = [[table.load_position[-1]], [table.load_slot[-1]]]
+    rows = np.concatenate([[table.store_position, table.store_slot], reached, load], axis=1)
+    load = np.concatenate([[table.load_position, table.load_slot], load], axis=1)
+    none = np.zeros(more, np.int32)
+    return dataclasses.replace(
+        table,
+        slots=table.slots + more,
+        load_position=load[0].astype(np.int32),
+        load_slot=load[1].astype(np.int32),
+        first_row=np.append(table.first_row, none),
+        last_row=np.append(table.last_row, none),
+        store_position=rows[0].astype(np.int32),
+        store_slot=rows[1].astype(np.int32),
+        sweep_rows=(first, last + 1 + more),
+    )
+
+
 def nested_blocks(length: int, sizes: tuple[int, ...]) -> tuple[int, np.ndarray, np.ndarray]:
     """Cut a chain into blocks of `sizes[0]` nodes, each into blocks of `sizes[1]`, and so on down to 1.
 

@@ -85,7 +85,12 @@ class Chain:
     @property
     def length(self) -> int:
         """The maximum number of nodes of the chain."""
-        return len(self.executor.table)
+        return self.executor.length
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of leaves of the state and of y."""
+        return len(self.jaxpr.outvars)
 
     @property
     def y_avals(self) -> list:
@@ -162,6 +167,11 @@ class AbstractExecutor(abc.ABC):
     residuals: bool = False
     num_consts: int = 0
 
+    @property
+    def length(self) -> int:
+        """The maximum number of nodes."""
+        return len(self.table)
+
     @abc.abstractmethod
     def run(self, chain: Chain, arrays: Arrays) -> tuple[tuple, tuple]:
         """Run the chain; return the last state and ys."""
@@ -183,12 +193,20 @@ class AbstractExecutor(abc.ABC):
         """Return the place at which node k reads `xs` and writes `ys`."""
 
     @abc.abstractmethod
-    def kept_dims(self, kept, of_leaves: tuple, dim: Any):
-        """Return a value for each kept array, such as its batch axis; `dim` is that of the number of steps."""
+    def kept_dims(self, kept, of_leaves: tuple, dim: Any, of_residuals: Any):
+        """Return a value for each kept array, such as its batch axis.
+
+        `of_leaves` are those of the states, `dim` that of the number of steps, `of_residuals` that of residuals.
+        """
 
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
         """Return an executor for fewer nodes and slots whose programs need the same working memory."""
         raise NotImplementedError
+
+    def residual_bytes(self, chain: Chain, arrays: Arrays) -> int:
+        """Return the bytes of the residuals that are kept of a prepared chain."""
+        del chain, arrays
+        return 0
 
 
 def trace(f: Callable, init, xs, executor: AbstractExecutor, reverse: bool = False):

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ..schedules.table import ScheduleArrays, ScheduleTable
@@ -159,10 +160,8 @@ class TableExecutor(AbstractExecutor):
 
     def reverse_sweep(self, chain: Chain, active: Active, arrays: Arrays, kept, bars) -> Arrays:
         slots, (state_bar, ys_bar) = packed(chain, kept), bars
-        if self.is_unrolled:  # or the node might be rerun before the cotangent is known
-            host, device = slots
-            slots = host, tied(device, bars)
-            arrays = arrays._replace(init=tied(arrays.init, bars))
+        if self.is_unrolled:
+            slots, arrays = waiting(slots, arrays, bars)
         shared = SharedValues.of(chain, active, arrays.consts)
         start = slots, state_bar, shared.init()
         init_bar, shared_bar, xs_bar = self.pull_nodes(shared, arrays, start, ys_bar)
@@ -175,8 +174,15 @@ class TableExecutor(AbstractExecutor):
 
         For each node, the last first: load a state, advance to the node, pull back through it.
         """
-        chain, active = shared.chain, shared.active
-        table, forward = self.columns(arrays.consts), Forward.of_needed(chain, arrays)
+        chain, pull = shared.chain, self.node_puller(shared, arrays)
+        carry, xs_bar = self.scan_reverse(chain, shared.active, arrays, pull, start, ys_bar)
+        _, state_bar, shared_bar = carry
+        return state_bar, shared_bar, xs_bar
+
+    def node_puller(self, shared: SharedValues, arrays: Arrays) -> Callable:
+        """Return `pull(k, x, y_bar, carry)`, which pulls node k back and returns the next carry and `x_bar`."""
+        chain, table = shared.chain, self.columns(arrays.consts)
+        forward = Forward.of_needed(chain, arrays)
         load_slot, load_position = map(jnp.asarray, (table.load_slot, table.load_position))
         first_row, last_row = map(jnp.asarray, (table.first_row, table.last_row))
         rows = jnp.asarray(table.store_position), jnp.asarray(table.store_slot)
@@ -193,9 +199,7 @@ class TableExecutor(AbstractExecutor):
             node_bar, state_bar, x_bar = shared.pull(state, x, (state_bar, y_bar))
             return (slots, state_bar, tuple(map(jnp.add, shared_bar, node_bar))), x_bar
 
-        carry, xs_bar = self.scan_reverse(chain, active, arrays, pull_node, start, ys_bar)
-        _, state_bar, shared_bar = carry
-        return state_bar, shared_bar, xs_bar
+        return pull_node
 
     def scan_reverse(
         self, chain: Chain, active: Active, arrays: Arrays, pull: Callable, start: tuple, ys_bar
@@ -212,6 +216,31 @@ class TableExecutor(AbstractExecutor):
         (_, pulled), xs_bar = lax.scan(node, last, nodes, chain.length, reverse=not chain.reverse)
         return pulled, xs_bar
 
-    def kept_dims(self, kept, of_leaves: tuple, dim: Any):
-        del dim
+    def kept_dims(self, kept, of_leaves: tuple, dim: Any, of_residuals: Any):
+        del dim, of_residuals
         return for_each_stack(kept, of_leaves)
+
+
+def reverse_in_place(
+    chain: Chain, arrays: Arrays, pull: Callable, nodes: tuple, carry: tuple, bars: tuple
+) -> tuple[tuple, tuple]:
+    """Call `carry, x_bar = pull(k, x, y_bar, carry)` of the nodes in [first, end), the last first.
+
+    `bars` is `(ys_bar, xs_bar)`. Each `x_bar` takes its place in `xs_bar`, which is returned.
+    """
+    (first, end), (ys_bar, xs_bar) = nodes, bars
+
+    def node(i, reached):
+        pulled, xs_bar = reached
+        k = end - 1 - i
+        at = chain.executor.index(chain, k, arrays.consts)
+        pulled, x_bar = pull(k, get(arrays.xs, at), get(ys_bar, at), pulled)
+        return pulled, put(xs_bar, x_bar, at)
+
+    return lax.fori_loop(np.int32(0), end - first, node, (carry, xs_bar))
+
+
+def waiting(slots: tuple, arrays: Arrays, bars: tuple) -> tuple[tuple, Arrays]:
+    """Return the slots and arrays of a single node, which is not run again before its cotangent is there."""
+    host, device = slots
+    return (host, tied(device, bars)), arrays._replace(init=tied(arrays.init, bars))

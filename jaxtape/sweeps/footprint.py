@@ -16,21 +16,18 @@ from ..jax_private import Var, dce_jaxpr, jaxprs_in_params
 from ..jax_settings.platform import traced_for
 from ..programs.compile_for import TargetCompiler
 from ..programs.compiled_report import CompiledReport
-from ..schedules.schedule import AbstractSchedule, StoreAll
+from ..schedules.schedule import AbstractSchedule
 from ..schedules.table import slots_within
 from .chain import AbstractExecutor, Active, Arrays, Chain
 from .cost import flops
 from .dependence import needed_state, pullback_of_node
 from .kernel_executor import kernels_or_reason
-from .leaves import avals, first_node, is_symbolic, leaf_bytes, merge, pick, shapes
+from .leaves import avals, first_node, leaf_bytes, merge, pick, shapes
 from .pullback import fewest_to_broadcast
 from .state_store import host_slots, slot_bytes
 
-_PER_SEGMENT = 288  # bytes for the loops of one more segment: counters and buffer tables
-_PRODUCTS = StoreAll(jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
-_ARE_PRODUCTS = ("dot_general", "conv_general_dilated")
-_WORTH = 8  # operations saved per byte kept: what a core does in the time to write and read a byte
-_NODES, _SLOTS = 9, 3  # a short chain that the compiler treats like a long one
+_PER_SEGMENT = 288  # bytes for the loops of one more segment: their counters, and the tables of what they carry
+_NODES, _SLOTS = 9, 3  # of a short chain that the compiler treats like a long one
 
 
 class Footprint(NamedTuple):
@@ -40,11 +37,13 @@ class Footprint(NamedTuple):
         work: The bytes of its temporaries, without the kept states.
         state: The bytes of each state kept.
         repeats: Whether steps are run again from the kept states. They are not if no pullback reads a state.
+        residuals: The bytes of residuals kept beside the states.
     """
 
     work: int
     state: int
     repeats: bool = True
+    residuals: int = 0
 
 
 def peak_bytes(kept: list[int], footprints: list[Footprint]) -> int:
@@ -71,7 +70,7 @@ class Measure:
     """
 
     def __init__(self, chain: Chain, active: Active, arrays: Arrays):
-        self._chain, self._active, self._arrays = chain, active, arrays
+        self.chain, self.active, self.arrays = chain, active, arrays
         self.state = slot_bytes(chain, arrays.init)
         self._fewest_to_broadcast = fewest_to_broadcast(chain, active, arrays)
         self._found = {}
@@ -79,7 +78,7 @@ class Measure:
     @property
     def cost(self) -> int:
         """The operations of a step that is run again, for the needed leaves only."""
-        chain, node = self._chain, self._arrays._replace(xs=first_node(self._arrays.xs))
+        chain, node = self.chain, self.arrays._replace(xs=first_node(self.arrays.xs))
         outputs = [*chain.needed, *[False] * len(chain.y_avals)]
         return flops(dce_jaxpr(jax.make_jaxpr(chain.step)(*node).jaxpr, outputs)[0])
 
@@ -91,21 +90,17 @@ class Measure:
 
     def kernels(self, executor: AbstractExecutor, kind: str) -> Any:
         """Return the chain's `KernelSweeps` under an executor, or the reason why there are none."""
-        return kernels_or_reason(self._scheduled(executor), avals(tuple(self._arrays)), kind)
+        return kernels_or_reason(self._scheduled(executor), avals(tuple(self.arrays)), kind)
 
     def compiled(self, executor: AbstractExecutor) -> CompiledReport | None:
         """Return the compiler's report of both sweeps under an executor; None without a target."""
         if (compiler := _compiler.get()) is None:
             return None
-        sweeps = _sweeps(self._scheduled(executor), self._active)
-        return compiler.compile(sweeps, Arrays(*map(shapes, self._arrays)))
+        sweeps = _sweeps(self._scheduled(executor), self.active)
+        return compiler.compile(sweeps, Arrays(*map(shapes, self.arrays)))
 
     def _scheduled(self, executor: AbstractExecutor) -> Chain:
-        return dataclasses.replace(self._chain, executor=executor, pulled=self._active)
-
-    def stored_within(self, budget: int) -> tuple[StoreAll, Footprint] | None:
-        """Return the result of `stored_within` for this chain."""
-        return stored_within(self._chain, self._active, self._arrays, budget)
+        return dataclasses.replace(self.chain, executor=executor, pulled=self.active)
 
     def broadcasts(self, kept: int) -> bool:
         """Return True if shared values are broadcast when this number of states is kept."""
@@ -115,8 +110,8 @@ class Measure:
         """Return the footprint when this number of states is kept."""
         broadcasts = self.broadcasts(kept)
         if broadcasts not in self._found:
-            chain = dataclasses.replace(self._chain, broadcasts=broadcasts)
-            self._found[broadcasts] = footprint(chain, self._active, self._arrays)
+            chain = dataclasses.replace(self.chain, broadcasts=broadcasts)
+            self._found[broadcasts] = footprint(chain, self.active, self.arrays)
         return self._found[broadcasts]
 
     def slots_within(self, budget: int, length: int, marks: int = 0) -> int:
@@ -149,19 +144,21 @@ class FixedMeasure(NamedTuple):
 def footprint(chain: Chain, active: Active, arrays: Arrays) -> Footprint:
     """Measure the sweeps of a chain, whatever its length.
 
-    The work is the compiler's figure for a short chain of the same nodes with a few slots, less those slots.
+    The work is the compiler's figure for a short chain of the same nodes with a few slots, less what is kept.
     Inside `shard_map`, where no separate program can be compiled, and for a step with effects, it is the total
     of all values live at once in one node's pullback, ignoring fusion.
     """
-    state = slot_bytes(chain, arrays.init)
-    if _is_manual(chain, arrays):
+    state, chain = slot_bytes(chain, arrays.init), dataclasses.replace(chain, pulled=active)
+    repeats, residuals = any(chain.needed), chain.executor.residual_bytes(chain, arrays)
+    if is_manual(chain, arrays):
         work = live_bytes(pullback_of_node(chain, active, arrays)) + state
-        return Footprint(work, state, any(chain.needed))
+        return Footprint(work, state, repeats, residuals)
     executor = chain.executor.short(min(chain.length, _NODES), min(chain.length, _SLOTS))
     few = dataclasses.replace(chain, executor=executor)
     on_device = executor.table.slots - host_slots(executor)
-    work = _temporaries(_sweeps(few, active), few, arrays) - on_device * state
-    return Footprint(work, state, any(chain.needed))
+    kept = on_device * state + executor.residual_bytes(few, arrays)
+    work = _temporaries(_sweeps(few, active), few, arrays) - kept
+    return Footprint(work, state, repeats, residuals)
 
 
 def _sweeps(chain: Chain, active: Active) -> Callable:
@@ -242,66 +239,6 @@ def _stored_bytes(step: Callable, active: Active, arrays: Arrays, nodes: int) ->
     return _temp_bytes(sweeps, Arrays(shapes(arrays.consts), shapes(arrays.init), xs))
 
 
-def stored_within(
-    chain: Chain, active: Active, arrays: Arrays, budget: int | None = None
-) -> tuple[StoreAll, Footprint] | None:
-    """Return the schedule that keeps residuals within a budget, with its footprint, if it is worth its bytes.
-
-    The budget is the chain's own, if None.
-
-    With a slot for every state, each node is run twice, once on the way there and once when it is pulled back.
-    Spare bytes may hold the results of the second run: its matrix products, or all. A step without matrix
-    products keeps states.
-    """
-    executor = chain.executor
-    budget = executor.budget if budget is None else budget
-    if budget is None or not executor.residuals or executor.checkpoint_dtype is not None:
-        return None
-    if is_symbolic(tuple(arrays)) or _is_manual(chain, arrays):
-        return None
-    saved = flops(chain.jaxpr, _ARE_PRODUCTS), flops(chain.jaxpr)
-    if not saved[0]:
-        return None
-    work, size, worthy = 0, leaf_bytes(arrays.init), []
-    for schedule, more in zip((_PRODUCTS, StoreAll()), saved, strict=True):
-        kept = _residual_bytes(chain, active, arrays, schedule)
-        if more - work >= _WORTH * (kept - size) and chain.length * kept <= budget:
-            worthy.append(schedule)
-            work, size = more, kept
-    for schedule in reversed(worthy):
-        found = stored_footprint(chain, arrays, active, schedule)
-        if found.work + chain.length * found.state <= budget and _pulls_back(chain, active, arrays):
-            return schedule, found
-    return None
-
-
-def _pulls_back(chain: Chain, active: Active, arrays: Arrays) -> bool:
-    """Return True if every cotangent can be pulled back, as `lax.scan` would require."""
-    try:
-        pullback_of_node(chain, active, arrays)
-    except Exception:
-        return False
-    return True
-
-
-def _residual_bytes(chain: Chain, active: Active, arrays: Arrays, schedule: StoreAll) -> int:
-    """Return the bytes of the residuals of a node, without shared values and the node's own x."""
-    node = schedule.checkpointed(chain.step)
-
-    def pullback(*inputs):
-        def run(*varied):
-            state, y = node(*map(merge, active.inputs, varied, inputs))
-            return pick(active.state, state), pick(active.ys, y)
-
-        return jax.vjp(run, *map(pick, active.inputs, inputs))[1]
-
-    jaxpr = jax.make_jaxpr(pullback)(*arrays._replace(xs=first_node(arrays.xs))).jaxpr
-    first, last = len(arrays.consts), len(jaxpr.invars) - len(arrays.xs)
-    held = {*jaxpr.constvars, *jaxpr.invars[:first], *jaxpr.invars[last:]}
-    made = {v for v in jaxpr.outvars if isinstance(v, Var)} - held
-    return leaf_bytes([v.aval for v in made])
-
-
 def _temporaries(sweeps: Callable, chain: Chain, arrays: Arrays) -> int:
     """Return the bytes of temporaries of `sweeps(arrays)`, compiled for the chain's number of nodes.
 
@@ -362,7 +299,7 @@ _found: dict[bytes, int] = {}
 _MOST_FOUND = 1024
 
 
-def _is_manual(chain: Chain, arrays: Arrays) -> bool:
+def is_manual(chain: Chain, arrays: Arrays) -> bool:
     """Return True if the step names mesh axes bound outside of it, or has effects."""
     varying = [jax.typeof(leaf).manual_axis_type.varying for leaf in (*arrays.consts, *arrays.init)]
     return any(varying) or bool(chain.jaxpr.effects)

@@ -12,7 +12,7 @@ from ..schedules.online import revolve_sizes
 from ..schedules.table import ScheduleArrays
 from .by_platform import by_platform
 from .chain import Active, Arrays, Chain
-from .executor import Forward, TableExecutor, step_of_all
+from .executor import Forward, TableExecutor, reverse_in_place, step_of_all
 from .leaves import get, pick, put
 from .masked_ticks import MaskedReverse, at, count_of, masked_loop, where
 from .pullback import SharedValues
@@ -47,18 +47,10 @@ class EditedExecutor(TableExecutor):
 
     def scan_reverse(self, chain, active, arrays, pull, start, ys_bar):
         """Call `pull` for the live nodes in their places; free places keep a zero."""
-        del ys_bar
         length = jnp.asarray(self.columns(arrays.consts).length)
-
-        def node(i, carry):
-            pulled, xs_bar = carry
-            k = length - 1 - i
-            at = self.index(chain, k, arrays.consts)
-            pulled, x_bar = pull(k, get(arrays.xs, at), (), pulled)
-            return pulled, put(xs_bar, x_bar, at)
-
         xs_bar = tuple(map(jnp.zeros_like, pick(active.xs, arrays.xs)))
-        return lax.fori_loop(0, length, node, (start, xs_bar))
+        nodes, bars = (jnp.int32(0), length), (ys_bar, xs_bar)
+        return reverse_in_place(chain, arrays, pull, nodes, start, bars)
 
 
 @dataclasses.dataclass(frozen=True)

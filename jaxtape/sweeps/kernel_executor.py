@@ -198,6 +198,8 @@ def _reason_outside_steps(chain: Chain, types: tuple) -> str:
         return "slots are of lower precision"
     if chain.pulled is not None and executor.table.host_slots:
         return "states are in the host's memory"
+    if executor.length > len(executor.table):
+        return "residuals are kept"
     if is_symbolic(shapes(types)):
         return "a shape is symbolic"
     if any(x.manual_axis_type.varying or not x.sharding.mesh.empty for x in leaves):

@@ -2,15 +2,16 @@
 
 import dataclasses
 
-from ..schedules.table import revolve_table
 from .chain import AbstractExecutor, Active, Arrays, Chain
 from .dependence import needed_state
 from .differentiable import pulled_leaves
 from .footprint import Measure
 from .leaves import is_symbolic
 from .pullback import fewest_to_broadcast
+from .residual_executor import ResidualExecutor
 from .state_store import host_slots
 from .static_executor import StaticExecutor
+from .within_budget import schedule_within
 
 
 def prepare_for_reverse(chain: Chain, active: Active, arrays: Arrays) -> tuple[Chain, Active]:
@@ -48,9 +49,12 @@ def resolve_budget(chain: Chain, active: Active, arrays: Arrays) -> AbstractExec
             "is symbolic: give a number of slots, such as Revolve(slots=12), or export a program "
             "for each size."
         )
-    slots = Measure(chain, active, arrays).slots_within(budget, chain.length)
+    measure = Measure(chain, active, arrays)
+    schedule, _ = schedule_within(measure, budget, chain.length, residuals=executor.residuals)
+    if schedule.ends_in_residuals:
+        return ResidualExecutor.of(schedule, chain.length)
     assert isinstance(executor, StaticExecutor)
-    table = revolve_table(chain.length, slots)
+    table = schedule.table(chain.length)
     return dataclasses.replace(executor, table=table, budget=None, residuals=False)
 
 

@@ -29,7 +29,6 @@ from .dual import (
     moving_leaves,
     out_dims_of,
 )
-from .footprint import stored_pullback, stored_within
 from .kernel_executor import has_kernel
 from .leaves import (
     Mask,
@@ -75,9 +74,6 @@ class Sweep(Primitive):
     def vjp_fwd(self, nonzeros, /, *arrays):
         arrays = as_arrays(arrays)
         active = active_leaves(self.chain, arrays, nonzeros)
-        if stored := self.chain.executor.residuals and stored_within(self.chain, active, arrays):
-            out, pullback = stored_pullback(self.chain, active, arrays, stored[0])
-            return out, (pullback, None, Static((None, active))), (active.state, active.ys)
         first = FirstSweep(self.chain, active, arrays)
         state, ys, kept = first(arrays)
         saved = arrays, kept, Static((first, active))
@@ -87,9 +83,6 @@ class Sweep(Primitive):
         arrays, kept, static = saved
         first, active = static.value
         bars = tuple(map(pick, (active.state, active.ys), bars))
-        if first is None:  # `arrays` is the pullback of `lax.scan`
-            out = arrays(instantiated(bars))
-            return tuple(map(merge, active.inputs, out, zero_cotangents(self.in_avals)))
         return _pulled_back(first, active, arrays, kept, bars)
 
     def transpose(self, bars, *parts):
@@ -255,8 +248,9 @@ class FirstSweep(LoopPrimitive):
         (arrays,) = args
         active = active_leaves(self.chain, as_arrays(arrays), nonzeros[0])
         of_leaves = pick(self.to_reverse.needed, active.state)
-        kept = self.chain.executor.kept_dims(self.out_aval[2], of_leaves, False)
-        return active.state, active.ys, kept
+        kept = self.to_reverse.executor.kept_dims(self.out_aval[2], of_leaves, False, True)
+        moves = lambda moving, aval: moving and inexact([aval])[0]
+        return active.state, active.ys, jax.tree.map(moves, kept, self.out_aval[2])
 
     def pullback(self, varied, args, bars):
         (arrays,), (*bars, _) = args, bars
@@ -279,7 +273,8 @@ class FirstSweep(LoopPrimitive):
         state_dims, ys_dims = out_dims_of((state, ys), 0, 0)
         *_, kept = self.out_aval
         of_leaves = pick(self.to_reverse.needed, state_dims)
-        dims = self.chain.executor.kept_dims(kept, of_leaves, 0 if apart else None)
+        steps = 0 if apart else None
+        dims = self.to_reverse.executor.kept_dims(kept, of_leaves, steps, 0)
         return state_dims, ys_dims, dims
 
 

@@ -34,7 +34,7 @@ class StateStore:
 
     def encode(self, leaves: tuple) -> tuple:
         """Return needed leaves as slots hold them: real numbers in the slots' dtype, keys as words."""
-        return tuple(_encoded(leaf, self.chain.executor.checkpoint_dtype) for leaf in leaves)
+        return tuple(encoded(leaf, self.chain.executor.checkpoint_dtype) for leaf in leaves)
 
     def decode(self, leaves: tuple) -> tuple:
         """Return the needed leaves of a state from the content of a slot."""
@@ -138,7 +138,8 @@ def _(primals, tangents):
     return bits, dot
 
 
-def _encoded(leaf, dtype):
+def encoded(leaf, dtype):
+    """Return a leaf as a stack holds it: a real number in `dtype`, if that is given, and a key as its words."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.key_data(leaf)  # keys cannot be moved between memories
     lowers = dtype is not None and jnp.issubdtype(leaf.dtype, jnp.floating)

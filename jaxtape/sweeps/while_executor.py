@@ -163,7 +163,8 @@ class WhileExecutor(AbstractExecutor):
         last = jnp.minimum(k - 1, position + free(stack) - 1)
         return lax.fori_loop(position, last, next_one, carry)
 
-    def kept_dims(self, kept: tuple, of_leaves: tuple, dim: Any) -> tuple:
+    def kept_dims(self, kept: tuple, of_leaves: tuple, dim: Any, of_residuals: Any) -> tuple:
+        del of_residuals
         slots, *_ = kept
         return for_each_stack(slots, of_leaves), dim, dim
 

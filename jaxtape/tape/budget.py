@@ -25,6 +25,7 @@ from ..sweeps.footprint import (
 )
 from ..sweeps.indexed_executor import with_schedule_arrays
 from ..sweeps.leaves import Mask, leaf_bytes
+from ..sweeps.within_budget import schedule_within
 from .segment import Segment
 
 Segments = Sequence[Segment]
@@ -49,7 +50,7 @@ def divide_budget(segments: Segments, x) -> list[AbstractSchedule]:
         )
     measures = measure_segments(segments, x)
     schedules = resolve_budgets(segments, measures)
-    stored = [s.keeps_residuals for s in schedules]
+    stored = [schedule.ends_in_residuals for schedule in schedules]
     if any(stored):
         measures = measure_segments(list(map(Segment.scheduled, segments, schedules)), x)
     found = footprints(segments, schedules, measures)
@@ -78,10 +79,8 @@ def resolve_budgets(
         ((segment,), (measure,)) = segments, measures
         if isinstance(measure, FixedMeasure):
             return _filled(segments, [len(segment)])
-        if residuals and (stored := measure.stored_within(budget)):
-            return [stored[0]]
-        slots = measure.slots_within(budget, len(segment), len(segment.marks))
-        return _filled(segments, [slots])
+        marks, may_keep = len(segment.marks), residuals and measure.chain.executor.residuals
+        return [schedule_within(measure, budget, len(segment), marks, may_keep)[0]]
     rich = [m.footprint(budget // max(m.state, 1)) for m in measures]
     costs = [measure.cost for measure in measures]
     try:
@@ -107,11 +106,14 @@ def _stored_beside(
         spare = budget - peak_bytes(kept, found)
         if segment.schedule.budget is None or isinstance(measure, FixedMeasure):
             continue
-        if stored := measure.stored_within(kept[i] + found[i].work + spare):
-            fuller, works = list(kept), list(found)
-            fuller[i], works[i] = len(segment) * stored[1].state, stored[1]
-            if peak_bytes(fuller, works) <= budget:
-                given[i], kept, found = stored[0], fuller, works
+        share = kept[i] + found[i].work + spare
+        filled, works = list(given), list(found)
+        may_keep = measure.chain.executor.residuals
+        marks = len(segment.marks)
+        filled[i], works[i] = schedule_within(measure, share, len(segment), marks, may_keep)
+        fuller = _kept_bytes(segments, filled, works)
+        if filled[i].ends_in_residuals and peak_bytes(fuller, works) <= budget:
+            given, kept, found = filled, fuller, works
     return given
 
 
@@ -158,9 +160,9 @@ def _filled(segments: Segments, slots: list[int]) -> list[AbstractSchedule]:
 def _kept_bytes(
     segments: Segments, schedules: list[AbstractSchedule], found: list[Footprint]
 ) -> list[int]:
-    """Return the bytes of the states that each segment keeps under its schedule."""
+    """Return the bytes that each segment keeps under its schedule."""
     triples = zip(segments, schedules, found, strict=True)
-    return [segment.scheduled(one).slots * f.state for segment, one, f in triples]
+    return [segment.scheduled(one).slots * f.state + f.residuals for segment, one, f in triples]
 
 
 def _budget(segments: Segments) -> int:
@@ -277,8 +279,8 @@ def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | F
     if segment.is_bridge(state):
         chain, arrays, _ = segment.bridge(state)
         active = differentiable_leaves(chain, arrays, varied)
-        if segment.schedule.keeps_residuals:
-            return FixedMeasure(stored_bridge(chain, arrays, active, segment.schedule)), active.ys
+        if segment.applied.keeps_residuals:
+            return FixedMeasure(stored_bridge(chain, arrays, active, segment.applied)), active.ys
         work = Measure.of(chain, active, arrays).footprint(1).work
         return FixedMeasure(Footprint(work, leaf_bytes(jax.tree.leaves(state)))), active.ys
     chain, arrays, *_ = trace(segment.scanned, state, segment.params, segment.executor)
@@ -286,5 +288,5 @@ def _measured(segment: Segment, state, varied: Mask | None) -> tuple[Measure | F
         chain, arrays = with_schedule_arrays(chain, arrays, segment.edits.arrays)
     active = differentiable_leaves(chain, arrays, varied)
     if segment.keeps_residuals:
-        return FixedMeasure(stored_footprint(chain, arrays, active, segment.schedule)), active.state
+        return FixedMeasure(stored_footprint(chain, arrays, active, segment.applied)), active.state
     return Measure.of(chain, active, arrays), active.state

@@ -19,7 +19,7 @@ from ..sweeps.chain import trace
 from ..sweeps.kernel_executor import has_kernel, kernels_here
 from ..sweeps.leaves import as_array, avals
 from ..sweeps.masked_executor import MaskedExecutor
-from ..sweeps.static_executor import StaticExecutor
+from ..sweeps.residual_executor import executor_of
 from ..sweeps.sums_of_ys import sums_of
 from ..sweeps.while_executor import with_condition
 
@@ -80,11 +80,12 @@ def scan(
         raise TypeError(f"schedule is {schedule!r}: give a schedule such as Revolve(slots=12).")
     xs = jax.tree.map(as_array, xs)
     length = _common_length(xs, length)
+    schedule = schedule.applied_to(length)
     unroll = _checked_unroll(unroll)
     _check_sums(sum_ys, length)
     by_slots = not schedule.keeps_residuals
     if length and (by_slots or (schedule.policy is None and kernels_here() is not None)):
-        executor = StaticExecutor.of(schedule, length)
+        executor = executor_of(schedule, length)
         chain, arrays, *trees = trace(f, init, xs, executor, reverse)
         summing = dataclasses.replace(chain, sum_ys=sum_ys)
         may_sum = schedule.budget is None and (sum_ys > 1 or not by_slots)

@@ -12,7 +12,7 @@ from rich.table import Table as TextTable
 from ..jax_settings.kernels import kernels_are_on
 from ..programs.targets import target_of
 from ..schedules.schedule import AbstractSchedule, Budget, Revolve
-from ..schedules.table import ScheduleTable, check_count, revolve_table
+from ..schedules.table import ScheduleTable, check_count, revolve_table, with_kept_nodes
 from ..sweeps.footprint import FixedMeasure, Footprint, Measure, measured_for, peak_bytes
 from ..sweeps.kernel_executor import kind_of_kernels
 from ..sweeps.state_store import host_slots
@@ -67,8 +67,8 @@ class Part:
 
     @property
     def kept_bytes(self) -> int:
-        """The bytes of the states kept on the device."""
-        return (self.slots - self.host_slots) * self.footprint.state
+        """The bytes kept on the device."""
+        return (self.slots - self.host_slots) * self.footprint.state + self.footprint.residuals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _planned(tape: Tape, x: Any, slots: int | None) -> tuple[Plan, Measures]:
         tape = tape.with_schedule([Revolve(s) for s in shared_slots(sizes, int(slots))])
     if any(segment.schedule.budget is not None for segment in tape.segments):
         tape = tape.with_schedule(resolve_budgets(tape.segments, measures))
-        if any(segment.keeps_residuals for segment in tape.segments):
+        if any(segment.schedule.ends_in_residuals for segment in tape.segments):
             measures = measure_segments(tape.segments, x)
     schedules = [segment.schedule for segment in tape.segments]
     found = footprints(tape.segments, schedules, measures)
@@ -285,9 +285,11 @@ def _once(n: int) -> ScheduleTable:
 
 def _part(segment: Segment, footprint: Footprint) -> Part:
     n, name = len(segment), operation_name(segment.step)
+    if n and segment.edits is None and segment.executor.length > len(segment.executor.table):
+        return _part_with_residuals(segment, footprint)
     table = segment.table if n else None
     if table is None or segment.keeps_residuals:
-        again = 0 if segment.schedule.policy is None else n
+        again = 0 if segment.applied.policy is None else n
         counts = again, n, min(again, 1), segment.slots, 0
         return Part(name, n, segment.schedule, *counts, footprint, table)
     if not footprint.repeats:
@@ -295,3 +297,15 @@ def _part(segment: Segment, footprint: Footprint) -> Part:
     advanced, repetition = table.count_advances() + 1, table.count_repetition()
     counts = advanced, n, repetition, segment.slots, host_slots(segment.executor)
     return Part(name, n, segment.schedule, *counts, footprint, table)
+
+
+def _part_with_residuals(segment: Segment, footprint: Footprint) -> Part:
+    """Return the part of a segment whose last nodes keep residuals, with a slot for each in its picture."""
+    n, executor = len(segment), segment.executor
+    before = len(executor.table)
+    table = executor.table if footprint.repeats or not before else _once(before)
+    table, stored = with_kept_nodes(table, n - before), segment.schedule.parts(n)[bool(before) :]
+    once = sum(count for count, schedule in stored if schedule.policy is None)
+    advanced, repetition = table.count_advances() + 1 - once, table.count_repetition()
+    numbers = advanced, n, min(repetition, advanced), segment.slots, host_slots(executor)
+    return Part(operation_name(segment.step), n, segment.schedule, *numbers, footprint, table)

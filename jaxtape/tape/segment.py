@@ -17,7 +17,7 @@ from ..schedules.table import ScheduleTable
 from ..sweeps.chain import check_state, same_state, trace
 from ..sweeps.executor import TableExecutor
 from ..sweeps.indexed_executor import IndexedExecutor, with_schedule_arrays
-from ..sweeps.static_executor import StaticExecutor
+from ..sweeps.residual_executor import executor_of
 from .edits import Edits
 
 
@@ -62,6 +62,11 @@ class Segment(eqx.Module):
         return jax.tree.leaves(self.params)[0].shape[0]
 
     @property
+    def applied(self) -> AbstractSchedule:
+        """The schedule that applies to its number of nodes."""
+        return self.schedule.applied_to(self.capacity)
+
+    @property
     def places(self) -> np.ndarray:
         """The places of the live nodes in `params`, in execution order."""
         return np.arange(self.capacity) if self.edits is None else self.edits.live
@@ -85,7 +90,7 @@ class Segment(eqx.Module):
         A single node may change the structure of the state; then only that node is recomputed.
         """
         if self.is_bridge(state):
-            if self.schedule.keeps_residuals:
+            if self.applied.keeps_residuals:
                 return self._checkpointed(self.step)(self.node(0), state)
             chain, arrays, tree = self.bridge(state)
             return jax.tree.unflatten(tree, [y[0] for y in sweeps.run(chain, arrays)[1]])
@@ -110,9 +115,9 @@ class Segment(eqx.Module):
 
     def _checkpointed(self, step: Callable) -> Callable:
         """Return a step whose pullback keeps the residuals chosen by the schedule's policy."""
-        if self.schedule.policy is None or not self.capacity:
+        if self.applied.policy is None or not self.capacity:
             return step
-        return self.schedule.checkpointed(step, prevent_cse=self.capacity == 1)
+        return self.applied.checkpointed(step, prevent_cse=self.capacity == 1)
 
     def is_bridge(self, state) -> bool:
         """Return True if this is a single node that changes the structure, shape or dtype of the state."""
@@ -128,7 +133,7 @@ class Segment(eqx.Module):
         Returns the chain, its arrays, and the tree structure of y.
         """
         node = lambda state, params: (state, self.step(params, state))
-        chain, arrays, _, tree = trace(node, state, self.params, StaticExecutor.of(StoreAll(), 1))
+        chain, arrays, _, tree = trace(node, state, self.params, executor_of(StoreAll(), 1))
         return chain, arrays, tree
 
     @property
@@ -140,13 +145,13 @@ class Segment(eqx.Module):
     def executor(self) -> TableExecutor:
         """The executor that runs and reverses the nodes; the capacity must be at least 1."""
         if self.edits is None:
-            return StaticExecutor.of(self.schedule, self.capacity)
+            return executor_of(self.applied, self.capacity)
         return IndexedExecutor(self.edits.layout, self.schedule.checkpoint_dtype)
 
     @property
     def keeps_residuals(self) -> bool:
         """Whether `lax.scan` keeps the residuals of every pullback; an edited segment keeps states instead."""
-        return self.edits is None and self.schedule.keeps_residuals
+        return self.edits is None and self.applied.keeps_residuals
 
     @property
     def slots(self) -> int:

@@ -292,15 +292,16 @@ def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
     tape, x = network(n)
     state, found = x.nbytes, {}
     desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
-    for budget in (200_000 + n * state, 200_000 + 7 * n * state):
+    for budget in (200_000 + n * state, 200_000 + 4 * n * state, 200_000 + 7 * n * state):
         plan = jt.plan(tape, x, budget=budget)
         fit = tape.with_schedule(jt.Budget(budget))
         run, used = compiled(fit, x)
         assert used <= budget and plan.peak_bytes == pytest.approx(used, rel=0.01)
         assert_close(jax.tree.leaves(run(fit, x)), desired)
         found[budget] = plan.schedule, plan.peak_bytes
-    (states, fewer), (stored, more) = found.values()
-    assert isinstance(states, jt.Revolve) and stored == jt.StoreAll(DOTS) and fewer < more
+    (states, few), (some, more), (stored, most) = found.values()
+    assert isinstance(states, jt.Revolve) and stored == jt.StoreAll(DOTS) and few < more < most
+    assert some == jt.StoreLast(some.nodes, jt.Revolve(n), policy=DOTS) and 1 < some.nodes < n
 
 
 def test_where_a_budget_keeps_states_alone():
@@ -319,7 +320,9 @@ def test_a_budget_over_segments_keeps_the_products_of_those_where_they_fit():
     tape = tape.append(turn, jnp.ones(5)).append(lambda p, s: layer(p, s), layers(4, 32, 128))
     desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
     some, plan = (jt.plan(tape, x, budget=budget) for budget in (2**20, 2**22))
-    assert some.schedules == (jt.Revolve(12), jt.Revolve(5), jt.StoreAll(DOTS))
+    (first, *others), of_states = some.schedules, jt.Revolve(12)
+    assert first == jt.StoreLast(first.nodes, of_states, policy=DOTS) and first.nodes > 1
+    assert others == [jt.Revolve(5), jt.Revolve(4)]
     assert plan.schedules == (jt.StoreAll(DOTS), jt.Revolve(5), jt.StoreAll(DOTS))
     for budget, planned in ((2**20, some), (2**22, plan)):
         fit = tape.with_schedule(jt.Budget(budget))
@@ -339,6 +342,29 @@ def test_what_a_policy_keeps(n):
     assert (plan.advanced, whole.advanced, plan.taped) == (n, 0, n)
     found, desired = run(policy, x), eqx.filter_jit(value_and_bars)(tape, x)
     assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
+
+
+def test_residuals_in_parts():
+    """A part of each kind: states, products, everything; in place, in a batch, and twice differentiated."""
+    parts = jt.StoreLast(3, jt.StoreLast(4, jt.Periodic(2), policy=DOTS))
+    tape, x = network(12)
+    planned, (run, used) = tape.with_schedule(parts), compiled(tape.with_schedule(parts), x)
+    assert parts.parts(12) == ((5, jt.Periodic(2)), (4, jt.StoreAll(DOTS)), (3, jt.StoreAll()))
+    assert jt.plan(planned, x).peak_bytes == pytest.approx(used, rel=0.05)
+    desired = jax.tree.leaves(eqx.filter_jit(value_and_bars)(tape, x))
+    assert_close(jax.tree.leaves(run(planned, x)), desired)
+
+    def loss(schedule):
+        return lambda x: jnp.sum(jnp.sin(tape.with_schedule(schedule)(x)))
+
+    def all_of(f, x):
+        xs = jnp.stack([x, 2.0 * x])
+        of_batch = jax.grad(lambda xs: jnp.sum(jax.vmap(f)(xs)))
+        twice = jax.jvp(jax.grad(f), (x,), (x,))[1]
+        return jax.vmap(jax.grad(f))(xs), of_batch(xs), twice, jax.grad(jax.checkpoint(f))(x)
+
+    found, desired = (jax.jit(all_of, static_argnums=0)(loss(s), x) for s in (parts, jt.StoreAll()))
+    assert_close(found, desired, rtol=1e-10)
 
 
 def test_a_budget_gives_the_gradient_of_its_slots():
