@@ -1,7 +1,7 @@
 """The schedule of a chain within a budget: states first, then residuals, where each byte saves most work.
 
 A slot more saves at least one run of a step. With a slot for every state each node is still run twice, on the
-way there and once more to be pulled back. What the second run makes is kept of as many nodes as the bytes hold.
+way there and once more to be pulled back. Bytes beyond hold what the second run makes, for the last nodes.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _WORTH = 8  # operations saved a byte: what a core does while it writes and read
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What a schedule keeps of each node: its bytes, and the operations of the node's pullback from it."""
+    """The bytes that a schedule keeps of each node, and the operations of the node's pullback from them."""
 
     schedule: AbstractSchedule
     bytes: int
@@ -96,7 +96,7 @@ def schedule_within(
 def _of_the_last(
     measure: Measure, budget: int, kept: Kept, found: Footprint, best: Kept
 ) -> tuple[AbstractSchedule, Footprint]:
-    """Return the schedule that keeps the best of as many of the last nodes as a budget holds."""
+    """Return the schedule that keeps the best of the most last nodes that fit in a budget."""
     length, more = measure.chain.length, max(best.bytes - kept.bytes, 1)
     count = min((budget - found.work - length * kept.bytes) // more, length - 1)
     while count > 0:
