@@ -196,7 +196,7 @@ class AbstractExecutor(abc.ABC):
     def kept_dims(self, kept, of_leaves: tuple, dim: Any, of_residuals: Any):
         """Return a value for each kept array, such as its batch axis.
 
-        `of_leaves` are those of the states, `dim` that of the number of steps, `of_residuals` that of residuals.
+        `of_leaves` are those of the states, `dim` is that of the number of steps, `of_residuals` of residuals.
         """
 
     def short(self, nodes: int, slots: int) -> "AbstractExecutor":
