@@ -22,7 +22,7 @@ class StoreLast(AbstractSchedule):
         policy: The choice of the values that are kept, one of `jax.checkpoint_policies`; None keeps all.
 
     Raises:
-        TypeError: If `nodes` is not an int, `policy` is not callable, or `before` is not a schedule or is a `Budget`.
+        TypeError: If `nodes` is not an int, `policy` is not callable, or `before` is not a schedule with slots.
         ValueError: If `nodes` is below 1.
 
     Examples:
