@@ -221,7 +221,7 @@ def test_bounds_of_other_drivers_are_refused():
     plain = solved(problem, Hermite(2), num_paths=4096)
     with pytest.raises(ValueError, match="bounds need early exercise"):
         bounds(plain, key=jax.random.key(0), num_paths=256)
-    with pytest.raises(ValueError, match="give a multiple of 256"):
+    with pytest.raises(ValueError, match="give multiples of 256"):
         bounds(exercised and found, key=jax.random.key(0), num_paths=100)
 
 
