@@ -313,6 +313,6 @@ def vol_between(
 ) -> Float[Array, "..."]:
     """Return the vol at `t` years: linear total variance between expiries, flat vol outside."""
     t = jnp.clip(t, expiries[0], expiries[-1])
-    in_time = pillar_weights(t, expiries)
+    in_time, vols = jnp.broadcast_arrays(pillar_weights(t, expiries), vols)
     variance = jnp.tensordot(in_time * vols**2, expiries, 1, precision="highest")
     return jnp.sqrt(variance / t)

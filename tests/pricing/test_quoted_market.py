@@ -236,7 +236,7 @@ CASES = {
         *("the future 2024-03-20 ends on 2024-06-20, not after the deposit 9M", "overlap"),
     ),
     "a swap at no rate": (
-        *(changed("swaps", rates=[0.031, 0.029, 0.026, 0.5, 0.5]), ".swaps.tenors.3"),
+        *(changed("swaps", rates=[0.031, 0.05, 0.11, 0.3, 0.3]), ".swaps.tenors.3"),
         *("no zero rate reprices the swap 10Y", "correct its quote"),
     ),
 }

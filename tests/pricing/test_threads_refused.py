@@ -188,11 +188,11 @@ REFUSED = [
                 for name, tenors, rates in (
                     ("A", ["5Y", "2Y"], [0.01, 0.02]),
                     ("B", ["2Y", "5Y"], [3.1, 3.2]),
-                    ("C", ["1Y", "2Y"], [-0.5, 0.9]),
+                    ("C", ["2Y", "5Y", "10Y"], [0.1, 0.1, 0.3]),
                 )
             }
         ),
-        "A.swaps.tenors.1.*not after the swap 5Y.*B.swaps.rates.0.*1 % is 0.01.*C.swaps.tenors.1.*no zero rate",
+        "A.swaps.tenors.1.*not after the swap 5Y.*B.swaps.rates.0.*1 % is 0.01.*C.swaps.tenors.2.*no zero rate",
     ),
     (
         "QuantLib#2065 QuantLib#2068 QuantLib#2161 QuantLib#1623",
