@@ -148,7 +148,7 @@ def test_single_precision_bootstraps_too():
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        ({"spreads": [0.1] * 7}, "basis_swaps.spreads", "7 spreads for 8 tenors"),
+        ({"spreads": [0.001] * 7}, "basis_swaps.spreads", "7 spreads for 8 tenors"),
         ({"other_frequency": None}, "basis_swaps.other_frequency", "give an other_frequency"),
         ({"other_curve": "EUR9M"}, "basis_swaps.other_curve", "no curve 'EUR9M'"),
         ({"other_curve": "EUR3M"}, "basis_swaps.other_curve", "EUR3M"),

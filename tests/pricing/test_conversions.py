@@ -174,7 +174,7 @@ REFUSED = {
     "S is in EUR already": ("S compo EUR", {}),
     "no correlation of S and EURUSD": (QUANTO, {"correlations": {}}),
     "is not an underlying of the market": ("T quanto USD", {}),
-    "dividends of known dates": (QUANTO, {"dividends": {"dates": ["2026-03-02"], "cash": [1.0]}}),
+    "dividends on known dates": (QUANTO, {"dividends": {"dates": ["2026-03-02"], "cash": [1.0]}}),
     "another currency than its equity": ("S|S quanto USD", {}),
 }
 
