@@ -37,7 +37,7 @@ def compare(
     ] = None,
     ways: Annotated[
         str,
-        typer.Option(help="How PyTorch computes its gradient: some of eager,func,compile."),
+        typer.Option(help="The ways PyTorch computes its gradient: some of eager,func,compile."),
     ] = "eager,func",
     precisions: Annotated[
         str, typer.Option(help="The floating-point precisions: some of double,single.")
