@@ -35,7 +35,6 @@ from pricing import Book, RiskResult, TradeRisk
 from pricing import risk as value_book
 from pricing.market import Market
 from pricing.models.surface_models import black_scholes
-from pricing.reporting import page as report
 from pricing.reporting.positions import MEASURES
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -395,7 +394,7 @@ def test_a_report_that_cannot_be_written_leaves_the_last_run_whole(
         path.write_text("<!doctype html>")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(report, "write_fit_report", full)
+    monkeypatch.setattr("calibration.app.calibrate.write_fit_report", full)
     outcome = run("calibrate", *inputs, "--max-steps", 1)
     assert outcome.exit_code == 2
     assert f"jaxtape: {tmp_path}: cannot be written: No space left" in outcome.stderr

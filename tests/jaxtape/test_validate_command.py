@@ -179,7 +179,7 @@ def test_what_cannot_be_asked_is_told_with_status_2(mine, tmp_path):
         ([place, "--out", tmp_path], "it is a folder"),
         ([place, "--html", tmp_path / "file" / "page.html"], "cannot be written"),
         ([place, "--html", "one", "--out", "one"], "give two files"),
-        ([place, "--out", ""], "no path"),
+        ([place, "--out", ""], "is not a path"),
     ):
         done = run(*words)
         assert done.exit_code == 2, words
@@ -210,7 +210,7 @@ def test_mistakes_in_a_table_are_told_with_status_2(mine, old, new, told):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("expiry = 1", "expiry = 1, maturity = 2", "no argument takes maturity"),
+        ("expiry = 1", "expiry = 1, maturity = 2", "no argument is named maturity"),
         ('"BlackScholes"', '"Black"', "no model is called 'Black'"),
         ("spot = 100", "spot = -1", "spot must be a finite number above 0"),
     ],

@@ -279,7 +279,7 @@ def test_spreads_are_repriced_and_differentiated():
         (lambda: of(NettingSet([SWAP]), borrowing_spread=-0.1), "borrowing_spread must be"),
         (lambda: of(NettingSet([European(100.0, 1.0)])), "equities=BlackScholes"),
         (lambda: JointModel(RATES, BlackScholes(100.0, 0.0, 0.2), [0.1, 0.2]), "one for each asset"),
-        (lambda: JointModel(RATES, BlackScholes(100.0, 0.0, 0.2), [1.0]), "nearer to 0"),
+        (lambda: JointModel(RATES, BlackScholes(100.0, 0.0, 0.2), [1.0]), "closer to 0"),
         (
             lambda: JointModel(
                 RATES, BlackScholes(100.0, 0.0, VolSurface([1.0], [90.0, 110.0], [[0.2, 0.2]]))
