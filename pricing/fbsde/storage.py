@@ -125,8 +125,8 @@ def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
         parts = [name for name in parts if name in _NUMBERS]
         if functions := ", ".join(name for name in unknown if name != "software"):
             warnings.warn(
-                f"{path} was written with {saved['software']}, and this is {wanted['software']}: whether "
-                f"{functions} still compute the same cannot be checked.",
+                f"{path} was written with {saved['software']}, and this is {wanted['software']}: it "
+                f"cannot be checked that these functions still compute the same: {functions}.",
                 stacklevel=3,
             )
     if parts:
