@@ -151,9 +151,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in rows:
         table.add_row(*row.cells)
     run.console.print(table)
-    told = f"the sweep takes {rows[0].ratio:.2f} prices; the aim is at most {AIM:g}"
-    run.console.print(told)
-    run.keep({"rows": [vars(row) | {"in_prices": row.ratio} for row in rows]}, told)
+    headline = f"the sweep takes {rows[0].ratio:.2f} prices; the aim is at most {AIM:g}"
+    run.console.print(headline)
+    run.keep({"rows": [vars(row) | {"in_prices": row.ratio} for row in rows]}, headline)
     return 0
 
 

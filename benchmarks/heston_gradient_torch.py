@@ -36,7 +36,7 @@ def torch_gradient(run: Callable, segment: int, draw: Callable, paths: int, tile
 
 
 def torch_ways(options, compiles: bool) -> dict[str, TorchRun]:
-    """Return PyTorch's ways, each on one thread or on as many as there are devices, whichever is faster."""
+    """Return PyTorch's ways, each on one thread or on one per device, whichever is faster."""
     steps, paths, tiles = options.steps, options.paths, options.paths // options.torch_tile
     whole = functools.partial(torch.randn, steps, 2, paths)
     part = functools.partial(torch.randn, steps, 2, options.torch_tile)

@@ -281,8 +281,8 @@ class Scheme:
     @torch.no_grad()
     def solvers(self, date: int, lesson: Lesson) -> list[Callable[[Tensor], Tensor]]:
         terms = quadratic(lesson.seen)
-        told = terms if date > 0 else terms[:, :1]  # one state only determines the level
-        fitted, rest = self.ways.fit(told), terms.shape[1] - told.shape[1]
+        fitting = terms if date > 0 else terms[:, :1]  # one state only determines the level
+        fitted, rest = self.ways.fit(fitting), terms.shape[1] - fitting.shape[1]
         padded = lambda targets: torch.nn.functional.pad(fitted(targets), (0, 0, 0, rest))
         return [padded, self.ways.fit(lesson.dw / math.sqrt(DT))]
 

@@ -39,17 +39,17 @@ class Compared:
     id: str
     kind: str
     figure: str
-    off: float
-    told: float
+    difference: float
+    reported: float
 
     @property
     def is_true(self) -> bool:
         """Whether the difference is at most the reported rounding error."""
-        return self.off <= self.told + SAME
+        return self.difference <= self.reported + SAME
 
 
 def compared(book: Book, market: Market, double: RiskResult, single: RiskResult) -> list[Compared]:
-    """Return value and Deltas of every trade that has figures."""
+    """Return the comparisons of the value and the Deltas of every trade that has figures."""
     found = []
     for row, exact, rounded in zip(book.rows, double.trades, single.trades, strict=True):
         if exact.figures is None:
@@ -62,9 +62,9 @@ def compared(book: Book, market: Market, double: RiskResult, single: RiskResult)
             for x in (exact.figures, rounded.figures, rounded.rounding_errors)
         ]
         for name, size in sizes.items():
-            of_double, of_single, told = (size * column[name] / scale for column in columns)
-            off = abs(of_single - of_double)
-            found.append(Compared(row.id, row.type, name.partition(":")[0], off, told))
+            in_double, in_single, reported = (size * column[name] / scale for column in columns)
+            figure, difference = name.partition(":")[0], abs(in_single - in_double)
+            found.append(Compared(row.id, row.type, figure, difference, reported))
     return found
 
 
@@ -90,10 +90,10 @@ def summary(rows: Sequence[Compared]) -> list[dict[str, Any]]:
             "kind": kind,
             "figure": figure,
             "trades": len({row.id for row in group}),
-            "off_median": float(np.median([row.off for row in group])),
-            "off_most": max(row.off for row in group),
-            "told_most": max(row.told for row in group),
-            "too_far": [row.id for row in group if row.off > MOST],
+            "median": float(np.median([row.difference for row in group])),
+            "largest": max(row.difference for row in group),
+            "largest_reported": max(row.reported for row in group),
+            "too_far": [row.id for row in group if row.difference > MOST],
             "untrue": [row.id for row in group if not row.is_true],
         }
         for (kind, figure), group in groups.items()
@@ -148,14 +148,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Differences, as fractions of a trade's scale", "kind", "figure", *columns, left=2
     )
     for row in rows:
-        sizes = (f"{row[name]:.1e}" for name in ("off_median", "off_most", "told_most"))
+        sizes = (f"{row[name]:.1e}" for name in ("median", "largest", "largest_reported"))
         counts = (str(len(row[name])) for name in ("too_far", "untrue"))
         table.add_row(row["kind"], row["figure"], str(row["trades"]), *sizes, *counts)
     run.console.print(table)
-    worst = max(rows, key=lambda row: row["off_most"])
+    worst = max(rows, key=lambda row: row["largest"])
     too_far, untrue = (sorted({x for row in rows for x in row[n]}) for n in ("too_far", "untrue"))
     headline = (
-        f"largest: {worst['off_most']:.1e} of the scale ({worst['figure']}, {worst['kind']}); "
+        f"largest: {worst['largest']:.1e} of the scale ({worst['figure']}, {worst['kind']}); "
         f"{len(too_far)} trades above {MOST:g}, {len(untrue)} beyond the reported error"
     )
     run.console.print(headline)

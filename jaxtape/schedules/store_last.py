@@ -1,4 +1,4 @@
-"""The schedule between states and residuals: the last nodes keep residuals."""
+"""A schedule between `Revolve` and `StoreAll`: the last nodes keep residuals."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,9 +12,8 @@ from .table import ScheduleTable
 class StoreLast(AbstractSchedule):
     """Keep the residuals of the last `nodes` nodes, as `StoreAll(policy)` does; the others are under `before`.
 
-    It is what lies between `Revolve` and `StoreAll`: once every state has a slot, more bytes save work only if
-    they hold what a step makes within. `Budget` takes it for networks.
-    An edited segment follows `before` throughout, without it.
+    Once every state has a slot, more bytes save work only if they hold values from inside a step. `Budget`
+    chooses this schedule for networks. An edited segment follows `before` throughout.
 
     Attributes:
         nodes: The number of the last nodes, all if the chain has no more.

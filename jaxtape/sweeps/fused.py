@@ -1,9 +1,9 @@
-"""Sweeps in one kernel with what is elementwise before, between and behind them: a pass over a whole program.
+"""A pass over a whole program that puts sweeps and the elementwise operations around them into one kernel.
 
-A kernel of a sweep alone writes the last state of each path, another one reads it for the payoff, and so on.
-But nothing that a path computes needs another path until their sum, so one kernel takes it from its first state
-to its terms of all sums. A program is rewritten after it was differentiated, as a traced function, where
-`jt.stored_jit`, `jt.export` and `jt.compile_for` compile for a GPU.
+Without it, the kernel of a sweep writes the last state of each path, another kernel reads it for the payoff,
+and so on. But paths are independent until their sum, so one kernel can take a path from its first state to its
+terms of all sums. `jt.stored_jit`, `jt.export` and `jt.compile_for` apply the pass when they compile for a GPU,
+to the traced function, after differentiation.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _MOST_OF_ONE = 64  # entries of the results of one operation; a larger one has a
 def fused(function: Callable) -> Callable:
     """Return a function of arrays whose sweeps on a GPU share kernels with elementwise operations around them.
 
-    It is the same program where a kernel cannot have what lies around them.
+    The program is unchanged if a kernel cannot hold those operations.
     """
 
     @functools.wraps(function)
@@ -134,7 +134,7 @@ class _Program:
             raise NoKernelError(f"a path computes {count:,} entries beside the sweeps")
 
     def _read_in_memory(self) -> set[Var]:
-        """Return the variables that chains read outside, as consts and xs, and those from which they come."""
+        """Return the variables that chains read from memory, as consts and xs, and the ancestors of these."""
         found = set()
         for i, eqn in reversed([*enumerate(self.jaxpr.eqns)]):
             if i in self.sweeps:
@@ -193,7 +193,7 @@ class _Program:
         return _values(jaxpr.outvars, known)
 
     def _run_kernel(self, turn: int, chosen: Sequence[int], known: dict) -> dict:
-        """Run the kernel of a turn, and return what others read of its variables."""
+        """Run the kernel of a turn, and return those of its variables that others read."""
         eqns = self.jaxpr.eqns
         operations, inputs, asked = [], {}, {}
         for i, eqn in enumerate(eqns):

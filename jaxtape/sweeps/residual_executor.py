@@ -1,4 +1,4 @@
-"""The executor of a chain of which the last nodes keep residuals, and those before them states."""
+"""The executor of a chain whose last nodes keep residuals, and whose other nodes keep states."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""The residuals of nodes: what their pullbacks read, kept by the first sweep for the reverse sweep."""
+"""The residuals of nodes: the values that the first sweep keeps for their pullbacks."""
 
 import dataclasses
 from typing import Any
@@ -16,9 +16,9 @@ from .state_store import encoded, packed
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
-    """The residuals of a prepared chain's nodes, as many as a schedule such as `StoreAll(policy)` keeps.
+    """The residuals of a prepared chain's nodes that a schedule such as `StoreAll(policy)` keeps.
 
-    What a pullback reads of shared values and of the node's own x is read there again, and not kept.
+    A pullback reads shared values and the node's own x where they are: they are not kept.
 
     Attributes:
         chain: The chain. Its `pulled` leaves have cotangents.
@@ -36,7 +36,7 @@ class Residuals:
     def of(
         cls, chain: Chain, arrays: Arrays, schedule: AbstractSchedule, nodes: int
     ) -> "Residuals":
-        """Return the residuals of `nodes` nodes in a row."""
+        """Return the residuals of `nodes` consecutive nodes."""
         active, found = chain.pulled, []
         assert active is not None
         step = schedule.checkpointed(chain.step, prevent_cse=nodes == 1)

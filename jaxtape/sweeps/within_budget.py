@@ -1,7 +1,8 @@
 """The schedule of a chain within a budget: states first, then residuals, where each byte saves most work.
 
-A slot more saves at least one run of a step. With a slot for every state each node is still run twice, on the
-way there and once more to be pulled back. Bytes beyond hold what the second run makes, for the last nodes.
+One more slot saves at least one run of a step. With a slot for every state each node is still run twice: in
+the first sweep, and again for its pullback. Further bytes hold the residuals of the last nodes, which spare
+the second run.
 """
 
 import dataclasses
@@ -24,7 +25,9 @@ _KINDS = (
     StoreAll(),
 )
 _ARE_PRODUCTS = "dot_general", "conv_general_dilated"
-_WORTH = 8  # operations saved a byte: what a core does while it writes and reads one
+_WORTH = (
+    8  # operations saved per byte: the number that a core does while it writes and reads a byte
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Kept:
 
     @classmethod
     def of_residuals(cls, measure: Measure, schedule: AbstractSchedule) -> "Kept":
-        """Return residuals of each node, from which what is not kept of them is made again."""
+        """Return residuals of each node; the pullback recomputes those that are not kept."""
         chain, active, arrays = measure.chain, measure.active, measure.arrays
         chain = dataclasses.replace(chain, pulled=active)
         residuals = Residuals.of(chain, arrays, schedule, chain.length)
@@ -57,7 +60,7 @@ class Kept:
         return cls(schedule, residuals.bytes, _work(pullback.jaxpr))
 
     def worth(self, before: "Kept") -> float:
-        """Return the operations that it saves for each byte more than another takes."""
+        """Return the operations that it saves over another, per additional byte."""
         return (before.work - self.work) / max(self.bytes - before.bytes, 1)
 
 

@@ -72,7 +72,7 @@ class CurveRecord(Record):
             pillars = self.pillars(info.context["asof"])
             check_same_length(self.zero_rates, pillars, "zero_rates", "zero rate", "pillar")
             if odd := odd_rate(self.zero_rates):
-                raise problem(odd[1], "correct it", "zero_rates", odd[0])
+                raise problem(odd.message, "correct it", "zero_rates", odd.place)
         if self.sections:
             self._check_quotes(info.context["asof"])
         return self
@@ -113,7 +113,7 @@ class CurveRecord(Record):
             for index, rate in enumerate(section.simple_rates)
         ]
         if odd := odd_rate([rate for *_, rate in places]):
-            raise problem(odd[1], "correct its quote", *places[odd[0]][:3])
+            raise problem(odd.message, "correct its quote", *places[odd.place][:3])
 
     @property
     def basis_curve(self) -> str | None:

@@ -16,10 +16,10 @@ _MOVE, _MULTIPLE = 0.05, 2.0
 
 
 class Outlier(NamedTuple):
-    """A vol that is far from its neighbours.
+    """A quote that is far from its neighbours.
 
     Attributes:
-        place: Its place among the vols.
+        place: Its place among the quotes.
         message: A description.
     """
 
@@ -48,11 +48,12 @@ def outlier(rows: Any, columns: Any, vols: Any) -> Outlier | None:
     medians = np.array([np.median(row) for row in np.split(logs, first[1:])])
     in_row = _medians_beside(logs, which, _BESIDE)
     beside = _medians_beside(medians, np.zeros_like(first), (-1, 1))
-    is_far = _far(logs, in_row) | _far(medians, beside)[which]
+    is_far_in_row = _far(logs, in_row)
+    is_far = is_far_in_row | _far(medians, beside)[which]
     if not np.any(is_far):
         return None
     worst = int(np.argmax(np.where(is_far, np.abs(logs - np.median(logs)), -1.0)))
-    usual = in_row[worst] if _far(logs, in_row)[worst] else beside[which[worst]]
+    usual = in_row[worst] if is_far_in_row[worst] else beside[which[worst]]
     place, usual = int(places[worst]), float(np.exp(usual))
     message = f"the vol {vols[place]:g} is far from {usual:.3g}, the median of its neighbours"
     return Outlier(place, message)
@@ -87,7 +88,7 @@ def check_outlier(vols: Sequence[Any], label: str, remedy: str = "correct it") -
         remedy: The way to correct it.
 
     Raises:
-        problem: One is.
+        problem: If a vol is far from its neighbours.
     """
     matrix = np.array(vols, float)
     rows, *columns = np.indices(matrix.shape)
@@ -96,10 +97,10 @@ def check_outlier(vols: Sequence[Any], label: str, remedy: str = "correct it") -
         raise problem(found.message, remedy, label, *place)
 
 
-def odd_rate(rates: Sequence[float]) -> tuple[int, str] | None:
-    """Return the place of the rate that is far from its neighbours, and a description, or None.
+def odd_rate(rates: Sequence[float]) -> Outlier | None:
+    """Return the rate that is far from its neighbours, or None.
 
-    It is farther than .05 and twice their size from the median of the two on each side.
+    Its distance from the median m of the two on each side is more than .05 + 2 |m|.
 
     Args:
         rates: The rates of a curve, in the order of their ends.
@@ -110,24 +111,24 @@ def odd_rate(rates: Sequence[float]) -> tuple[int, str] | None:
     if not np.any(is_far):
         return None
     place = int(np.argmax(np.where(is_far, np.abs(found - np.median(found)), -1.0)))
-    return (
-        place,
-        f"the rate {found[place]:g} is far from {usual[place]:.3g}, its neighbours' median",
+    message = (
+        f"the rate {found[place]:g} is far from {usual[place]:.3g}, the median of its neighbours"
     )
+    return Outlier(place, message)
 
 
 def check_wing(quotes: Sequence[float], at_the_money: Sequence[float], label: str) -> None:
-    """Check that no risk reversal or butterfly is larger than the vol at the money.
+    """Check that no risk reversal or butterfly is larger than the at-the-money vol.
 
     Args:
         quotes: The quotes of a field, one an expiry.
-        at_the_money: The vols at the money.
+        at_the_money: The at-the-money vols.
         label: The name of the field.
 
     Raises:
-        problem: One is.
+        problem: If a quote is larger.
     """
     for index, (quote, vol) in enumerate(zip(quotes, at_the_money, strict=True)):
         if abs(quote) > vol:
-            message = f"{quote:g} is larger than the vol at the money, {vol:g}"
+            message = f"{quote:g} is larger than the at-the-money vol {vol:g}"
             raise problem(message, "give a decimal: 0.2 % is 0.002", label, index)

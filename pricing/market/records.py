@@ -277,7 +277,7 @@ def increasing(values: Sequence, label: str):
     """Check that a list is not empty and strictly increasing.
 
     Raises:
-        problem: It is not.
+        problem: If it is not.
     """
     if not values:
         raise problem("the list is empty", f"give at least one of {label}", label)

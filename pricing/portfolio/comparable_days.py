@@ -14,7 +14,7 @@ def check_same_quotes(before: Market, after: Market) -> None:
         after: The market after.
 
     Raises:
-        ValueError: They have not.
+        ValueError: If the quotes or their order differ.
     """
     old, new = (dict(market.flat_quotes()) for market in (before, after))
     if odd := sorted(set(old) ^ set(new)):
@@ -30,7 +30,7 @@ def check_same_quotes(before: Market, after: Market) -> None:
 
 
 def check_same_currencies(book: Book, before: Market, after: Market) -> None:
-    """Check that each trade has the same currency in both markets: else its values have no difference.
+    """Check that each trade has the same currency in both markets, without which its values cannot be compared.
 
     Args:
         book: The trades.
@@ -38,7 +38,7 @@ def check_same_currencies(book: Book, before: Market, after: Market) -> None:
         after: The market after.
 
     Raises:
-        ValueError: One has not.
+        ValueError: If the currency of a trade differs.
     """
     of_old, of_new = currencies_in(before), currencies_in(after)
     for trade in book.checked(before).trades:

@@ -10,7 +10,7 @@ from ..problem import Problem
 
 _PATHS = 128
 _WIDEST = 3.0  # largest multiple of the noise, so that paths reach into the tails
-_EVERY = 16  # the driver is checked on one in so many of these paths
+_EVERY = 16  # the driver is checked on every 16th of these paths
 
 
 def exercise_floor(problem: Problem) -> Float[Array, " contracts"]:
