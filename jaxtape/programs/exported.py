@@ -22,6 +22,7 @@ from jax.core import Tracer
 from ..jax_private import uncommitted, without_names
 from ..jax_settings.platform import current_platform, traced_for
 from ..jax_settings.xla_flags import quick_options
+from .loaded import LOADED
 from .pytree_json import PytreeSpec, from_json
 from .rewritten import rewritten_for
 
@@ -125,12 +126,19 @@ class Program:
     def compiled(self, arrays: Sequence[Any]) -> Callable:
         """Return the function of arrays, compiled for the devices where these are."""
         places = tuple(map(place_of, arrays))
-        if places not in self._compiled:
+        LOADED.used(self)
+        found = self._compiled.get(places)
+        if found is None:
             is_quick = self._header.get("quick_to_compile", False)  # older files lack the entry
             options = quick_options() if is_quick else None
             lowered = without_names(jax.jit(self._exported.call).lower(*arrays))
-            self._compiled[places] = lowered.compile(compiler_options=options)
-        return self._compiled[places]
+            found = self._compiled[places] = lowered.compile(compiler_options=options)
+            LOADED.make_room()
+        return found
+
+    def unload(self) -> None:
+        """Release the compiled program, which takes memory; the next call compiles it again."""
+        self._compiled.clear()
 
 
 def export(function: Callable, *args: Any, platforms: Sequence[str] | None = None) -> bytes:

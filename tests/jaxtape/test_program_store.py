@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import jaxtape as jt
 from jaxtape.cli.cache import cache
 from jaxtape.programs import exported as program
-from jaxtape.programs import fingerprint, store, stored_jit
+from jaxtape.programs import fingerprint, loaded, store, stored_jit
 from jaxtape.programs.exported import _packed
 from jaxtape.programs.pytree_json import PytreeSpec
 from jaxtape.programs.status import current_status
@@ -562,3 +562,45 @@ def test_an_import_within_a_function_is_not_kept(folder):
     run = in_another_process(folder, called)
     assert run(Holder(discounted_by_an_import), jnp.ones(())) == 0.98
     assert not folder.exists()
+
+
+def test_a_process_with_many_programs_unloads_those_it_used_least_recently(monkeypatch):
+    x = jnp.arange(9.0).reshape(3, 3)
+    programs = [jt.load(jt.export(lambda x, n=n: (x + n) @ x.T, x)) for n in range(16)]
+    held = lambda: [n for n, each in enumerate(programs) if each._compiled]
+    monkeypatch.setattr(program, "LOADED", loaded.LoadedPrograms())
+    monkeypatch.setattr(loaded, "map_limit", lambda: 20)
+    monkeypatch.setattr(loaded, "map_count", lambda: len(held()))
+    for each in programs[:12]:
+        each(x)
+    programs[0](x)  # no longer the oldest
+    assert held() == [*range(12)]
+    programs[12](x)
+    assert held() == [0, *range(7, 13)]
+    for n, each in enumerate(programs):
+        np.testing.assert_array_equal(each(x), (x + n) @ x.T)
+
+
+UNLOADING = """
+import jax.numpy as jnp
+import jaxtape as jt
+from jaxtape.programs import loaded
+
+programs = [jt.load(jt.export(lambda x, n=n: (x + n) @ x.T, jnp.ones((3, 3)))) for n in range(16)]
+before = loaded.map_count()
+for program in programs:
+    program(jnp.ones((3, 3)))
+full = loaded.map_count()
+loaded.map_limit = lambda: full
+loaded.LOADED.make_room()
+print(before, full, loaded.map_count(), [bool(program._compiled) for program in programs].count(True))
+"""
+
+
+@pytest.mark.repeat
+@pytest.mark.skipif(loaded.map_limit() is None, reason="the system does not limit memory maps")
+def test_an_unloaded_program_gives_its_memory_maps_back():
+    done = subprocess.run([sys.executable, "-c", UNLOADING], capture_output=True, text=True)
+    before, full, after, kept = map(int, done.stdout.split())
+    assert kept < 16
+    assert before < after <= full - 3 * (16 - kept)
