@@ -39,7 +39,7 @@ from pricing.sampling import normals
 
 from .command import Run, parser_of, table_of, with_eager
 from .heston_scheme import NAMES, PARAMETERS, payoff, step
-from .timing import Timed, take_turns
+from .timing import Timed, memory_of, take_turns
 from .ways import by_tape, kernels, nested
 
 WIDE = {"xla_cpu_prefer_vector_width": 512}
@@ -110,7 +110,7 @@ def drawn(scan: Callable, options):
         log_spot, _ = scan(node, start, jnp.arange(steps, dtype=jnp.int32))
         return jnp.mean(payoff(jnp, p, log_spot))
 
-    return jax.jit(jax.grad(value))
+    return jt.stored_jit(jax.grad(value))
 
 
 def in_one_tile(options, p) -> tuple[Callable, Callable]:
@@ -144,7 +144,7 @@ def our_ways(run: Run) -> dict[str, Timed]:
         gap = max(abs(float(a / b) - 1.0) for a, b in pairs)
         run.answer("gradient in kernels, largest difference from nested checkpoints", gap)
     for name, compiled in built.items():
-        size = compiled.memory_analysis()
+        size = memory_of(compiled)
         peak = size.temp_size_in_bytes + size.argument_size_in_bytes + size.output_size_in_bytes
         way = ways[name] = Timed(lambda compiled=compiled: compiled(p, next(keys)))
         way.temp_bytes, way.threads = peak * options.devices, options.devices

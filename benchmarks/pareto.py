@@ -52,7 +52,9 @@ def jax_rows(problem: Problem, arguments: tuple, run: Run):
     for way in chosen(ways, run):
         posed, given = (problem, arguments) if way.devices == 1 else (shared, on_all)
         with kernels(way.kernels):
-            compiled = Compiled(jax.grad(functools.partial(posed.value, way.scan)), *given)
+            gradient = jax.grad(functools.partial(posed.value, way.scan))
+            jit = jt.stored_jit if way.kernels else jax.jit
+            compiled = Compiled(gradient, *given, jit=jit)
         compiled.temp_bytes *= way.devices
         if compiled.temp_bytes <= run.options.limit:
             yield way, compiled

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import jaxtape as jt
 from pricing import European, greeks, price
 from pricing.methods import MonteCarlo
 from pricing.models import Heston
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for on in (False, True) if jax.default_backend() != "cpu" else (False,):
             jax.clear_caches()
             with kernels(on):
-                ways["in kernels" if on else "without kernels"] = Compiled(function, model)
+                way = Compiled(function, model, jit=jt.stored_jit if on else jax.jit)
+                ways["in kernels" if on else "without kernels"] = way
         take_turns(ways.values(), options.repeat)
         outs = [way.out for way in ways.values()]
         gap = difference(outs[-1], outs[0])

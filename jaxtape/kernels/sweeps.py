@@ -8,7 +8,7 @@ in scratch, and pulls back through them. The pullback is that of `jax.vjp`, trac
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -114,12 +114,36 @@ class KernelSweeps(KernelRun):
         reads = *of.state, *of.state, *of.slots, *of.bars[1], *of.y_bars, *sum(xs, ())
         writes = *of.state, *of.ys, *of.slots, *sum(of.bars, ())
         moved = (*reads, *writes)
-        found = Counter({BYTES: sum(leaf.bytes(of.tile, of.paths) for leaf in moved)})
+        found = Counter({BYTES: self._bytes(moved)})
         turns = (self.step, n), (self.again, n - blocks), (self.pull, n)
         for function, times in turns:
             for kind, count in function.work().items():
                 found[kind] += of.paths * times * count
         return found
+
+    def repeated_bytes(self) -> int:
+        """Return the bytes that a GPU reads and writes for all paths, within blocks, in addition to `work`.
+
+        The second sweep reads a block's xs for its states and again for its pullback, and writes and reads
+        those states. On a TPU both are in VMEM.
+        """
+        of, n = self.layout, self.length
+        if of.tile.platform == "tpu":
+            return 0
+        again, pull, once = (
+            self._bytes(pick(self.reads_x(*f), of.xs))
+            for f in ((self.again,), (self.pull,), (self.again, self.pull))
+        )
+        blocks, states = -(-n // self.block), 2 * n * self._bytes(self.scratch) // self.block
+        return again * (n - blocks) // n + pull - once + states
+
+    def block_bytes(self) -> int:
+        """Return the bytes of one block that the second sweep reads or writes repeatedly, for all paths."""
+        xs = pick(self.reads_x(self.again, self.pull), self.layout.xs)
+        return self._bytes(xs) * self.block // self.length + self._bytes(self.scratch)
+
+    def _bytes(self, leaves: Sequence[Leaf]) -> int:
+        return sum(leaf.bytes(self.layout.tile, self.layout.paths) for leaf in leaves)
 
     def first(self, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
         """Return the last state, ys, and the states in slots; a slot that no block needs has any value."""

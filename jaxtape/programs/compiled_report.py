@@ -31,6 +31,9 @@ class CompiledReport:
         kernels: The number of kernels that a run launches; None if it depends on a loop of unknown length.
         collectives: The collectives by kind.
         registers: The registers of the kernels that Pallas compiles for a GPU, by name.
+        pallas_bytes: The bytes that the kernels of Pallas read and write, which XLA does not count: the blocks
+            of their arguments and results, each once a launch. `jt.plan` counts what a kernel reads again. None
+            if it depends on a loop of unknown length.
         compile_seconds: The time the compiler took.
 
     Examples:
@@ -53,6 +56,7 @@ class CompiledReport:
     kernels: int | None = None
     collectives: Mapping[str, Collective] = field(default_factory=dict)
     registers: Mapping[str, Registers] = field(default_factory=dict)
+    pallas_bytes: int | None = None
     compile_seconds: float = 0.0
 
     @property
@@ -81,6 +85,8 @@ class CompiledReport:
             for kind, each in self.collectives.items()
         )
         held = "".join(f"\n  {name}: {each}" for name, each in self.registers.items())
+        if self.pallas_bytes:
+            moved += f"\n  {self.pallas_bytes:,} bytes read and written by kernels of Pallas"
         return (
             f"{self.target}: compiles in {self.compile_seconds:.1f} s for {self.devices} of its devices\n"
             f"  {self.total_bytes:,} bytes a device{'' if self.fits else ', more than it has'}: "
@@ -140,5 +146,6 @@ def report_of(
         kernels=found.kernels,
         collectives=found.collectives,
         registers=registers,
+        pallas_bytes=found.pallas_bytes,
         compile_seconds=seconds,
     )

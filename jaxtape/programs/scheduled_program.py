@@ -29,6 +29,7 @@ _COLLECTIVES = (
     "ragged-all-to-all",
     "collective-broadcast",
 )
+_PALLAS = "__gpu$xla.gpu.triton", "tpu_custom_call"  # calls of kernels that Pallas compiles
 _BITS = {"pred": 8}  # of types whose names do not contain it
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.M | re.S)
 _OPERATION = re.compile(
@@ -73,6 +74,8 @@ class ScheduledProgram:
         collectives: The collectives by kind.
         kernels: The number of kernels that a run launches; None if unknown.
         cycles: The number of cycles that they take on a TPU; None if unknown.
+        pallas_bytes: The bytes of the arguments and results of the kernels that Pallas compiles, at each
+            launch; None if unknown.
     """
 
     def __init__(self, text: str):
@@ -85,14 +88,16 @@ class ScheduledProgram:
             self._bodies[name] = {each["name"]: each for each in found}
             entry = name if is_entry else entry
         counts = self._counted(entry)
-        self.kernels, self.cycles = (None if math.isnan(x) else int(x) for x in counts)
+        self.kernels, self.cycles, self.pallas_bytes = (
+            None if math.isnan(x) else int(x) for x in counts
+        )
 
-    def _counted(self, name: str) -> tuple[float, float]:
-        """Return the kernels and cycles of a computation, NaN if unknown; note loops and collectives."""
+    def _counted(self, name: str) -> tuple[float, ...]:
+        """Return the kernels, cycles and bytes of a computation, NaN if unknown; note loops and collectives."""
         counts = [self._started_by(name, each) for each in self._bodies.get(name, {}).values()]
-        return sum(kernels for kernels, _ in counts), sum(cycles for _, cycles in counts)
+        return tuple(map(sum, zip((0, 0, 0), *counts, strict=True)))
 
-    def _started_by(self, name: str, operation: Mapping[str, str]) -> tuple[float, float]:
+    def _started_by(self, name: str, operation: Mapping[str, str]) -> tuple[float, ...]:
         kind, rest = operation["kind"], operation["rest"]
         self._note_collective(operation)
         if kind == "while":
@@ -100,15 +105,21 @@ class ScheduledProgram:
             kinds = Counter(each["kind"] for each in self._bodies[body].values() if _runs(each))
             self.loops.append(Loop(turns, kinds.total(), kinds["copy"] + kinds["copy-start"]))
             times = math.nan if turns is None else turns
-            kernels, cycles = self._counted(body)
-            return times * kernels, times * cycles
+            return tuple(times * count for count in self._counted(body))
         if kind == "conditional":
             names = ("branch_computations", "true_computation", "false_computation")
             branches = [self._counted(each) for x in names for each in _called(rest, x)]
-            return _largest(x for x, _ in branches), _largest(x for _, x in branches)
+            return tuple(map(_largest, zip(*branches, strict=True)))
         if kind == "call":
             return self._counted(_called(rest, "to_apply")[0])
-        return float(_runs(operation)), _cycles(operation)
+        return float(_runs(operation)), _cycles(operation), self._pallas_bytes(name, operation)
+
+    def _pallas_bytes(self, name: str, operation: Mapping[str, str]) -> float:
+        """Return the bytes of the arguments and results of a kernel that Pallas compiles; 0 for any other."""
+        if not any(f'custom_call_target="{target}"' in operation["rest"] for target in _PALLAS):
+            return 0.0
+        arrays = [operation, *(self._bodies[name][each] for each in _operands(operation))]
+        return float(sum(_bytes(x) for each in arrays for x in _TYPE.findall(each["type"])))
 
     def _turns(self, name: str, rest: str) -> int | None:
         """Return a loop's number of iterations: the compiler's, or that of a counter with constant bounds."""

@@ -115,6 +115,8 @@ def stored_jit(*, quick_to_compile: bool) -> Callable[[Function], Function]: ...
 def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     """Return `equinox.filter_jit(function)`, with programs from the store (`set_program_store`).
 
+    Like that of `equinox.filter_jit`, the function has a method `lower`, whose program is not stored.
+
     Args:
         function: A function of a module, whose results are made of arrays, modules, named tuples,
             dictionaries, lists and plain data. Without it, a decorator.
@@ -141,13 +143,15 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         compiler: dict[str, Any] = {"compiler_options": dict(options)}
         return eqx.filter_jit(function, **compiler)
 
+    def jitted_here() -> Any:
+        if current_platform() != "cpu" and not is_tracing():
+            return rewritten
+        options = quick_options() if quick_to_compile and not is_tracing() else {}
+        return quick(tuple(options.items())) if options else usual
+
     @functools.wraps(function)
     def call(*args, **kwargs):
-        arrays = arrays_of((args, kwargs))
-        options = quick_options() if quick_to_compile and not is_tracing() else {}
-        jitted = quick(tuple(options.items())) if options else usual
-        if current_platform() != "cpu" and not is_tracing():
-            jitted = rewritten
+        arrays, jitted = arrays_of((args, kwargs)), jitted_here()
         is_disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
         if any(isinstance(array, Tracer) for array in arrays):
             return jitted(*args, **kwargs)
@@ -165,6 +169,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         program = programs[signature]
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
+    lower = lambda *args, **kwargs: jitted_here().lower(*args, **kwargs)
+    call.lower = lower  # pyright: ignore[reportAttributeAccessIssue]
     return call
 
 

@@ -106,6 +106,7 @@ class Target(NamedTuple):
         modules: The compiler needs one of these modules.
         limits: The peak rates of one device.
         kind: The name of a device and its number of cores, if lowering depends on them.
+        cache_bytes: The bytes of the last cache before a device's memory; 0 for a TPU.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Target(NamedTuple):
     modules: tuple[str, ...]
     limits: tuple[Limit, ...]
     kind: tuple[str, int] | None = None
+    cache_bytes: int = 0
 
     def described(self) -> AbstractContextManager:
         """Lower programs for such a device within the block.
@@ -155,8 +157,10 @@ def target_of(name: str) -> Target:
             "topology": f"1x1x{size or 1}",
         }
         plugins = "jax_cuda13_plugin", "jax_cuda12_plugin"
-        kind = gpu.name, gpu.cores
-        return Target(name, "cuda", where, gpu.memory, 0.0, "cuda", plugins, gpu.limits, kind)
+        kind, cache = (gpu.name, gpu.cores), gpu.cache_bytes
+        return Target(
+            name, "cuda", where, gpu.memory, 0.0, "cuda", plugins, gpu.limits, kind, cache
+        )
     raise ValueError(
         f"target is {name!r}, which names no accelerator: give tpu:VERSION:TOPOLOGY, such as tpu:v5e:2x2 or "
         f"tpu:v5e:16x16 (VERSION: {', '.join(_TPUS)}), or gpu:NAME or gpu:NAME:COUNT, such as gpu:h100 (NAME: "

@@ -250,12 +250,17 @@ def _with_kernels(
     report, work = measure.compiled(segment.executor), dict(kernels.work())
     if report is not None and not report.compiles:
         return dataclasses.replace(part, kernels=f"{kernels}, refused: {report.reason}")
+    device, share = target_of(target), 1.0
+    if device.kind is not None:
+        share = kernels.layout.tile.share_at_once(kernels.layout.paths, device.kind[1])
     roofline = Roofline(
         target,
         work,
-        {limit.name: limit.seconds(work) for limit in target_of(target).limits},
+        {limit.name: limit.seconds(work) for limit in device.limits},
         kernels.tile_bytes() if kind == "tpu" else 0,
         report.registers if report is not None else {},
+        kernels.repeated_bytes(),
+        int(share * kernels.block_bytes()) if kernels.repeated_bytes() else 0,
     )
     return dataclasses.replace(part, roofline=roofline)
 

@@ -25,6 +25,9 @@ class Roofline:
         limits: The time in seconds at each limit, by name.
         tile_bytes: The bytes of a TPU's vector memory that a tile of paths takes; 0 on GPUs.
         registers: The registers per path in each kernel on a GPU, from its compiler; empty if not reported.
+        repeated_bytes: The bytes that a GPU reads and writes beside those in `work`, within blocks of nodes.
+        block_bytes: The bytes of the blocks of all tiles that run at once. If the device's cache holds them,
+            repeated reads and writes do not reach its memory.
 
     Examples:
         >>> import jaxtape as jt
@@ -38,6 +41,18 @@ class Roofline:
     limits: Mapping[str, float]
     tile_bytes: int = 0
     registers: Mapping[str, Registers] = field(default_factory=dict)
+    repeated_bytes: int = 0
+    block_bytes: int = 0
+
+    @property
+    def asked_bytes(self) -> int:
+        """The bytes that both sweeps read and write, in a cache or in memory."""
+        return self.work.get(BYTES, 0) + self.repeated_bytes
+
+    @property
+    def cached(self) -> bool:
+        """Whether the device's cache holds the blocks of all tiles that run at once."""
+        return self.block_bytes <= target_of(self.target).cache_bytes
 
     @property
     def binding(self) -> str:
@@ -110,6 +125,13 @@ class Roofline:
         times = ", ".join(f"{name} {1e3 * each:.3g}" for name, each in by_time if each)
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.work.items())
         held = "".join(f"\n  {name}: {each}" for name, each in self.registers.items())
+        if self.repeated_bytes:
+            cache = target_of(self.target).cache_bytes
+            counts += (
+                f"\n  {self.asked_bytes:,} bytes asked for, {self.repeated_bytes:,} of them within blocks: "
+                f"{self.block_bytes:,} bytes at once, which the cache of {cache:,} "
+                f"{'holds' if self.cached else 'does not hold'}"
+            )
         fast = f"\n  {self.tile_bytes:,} bytes of VMEM a tile" if self.tile_bytes else ""
         return (
             f"  at least {1e3 * self.seconds:.3g} ms on {self.target}, by its {self.binding}\n"

@@ -83,6 +83,18 @@ def test_length_of_a_loop_between_constants():
     assert found.collectives == {"all-reduce": (1, 32)}
 
 
+def test_bytes_of_kernels_of_pallas():
+    """Arguments and results at each of six launches; one argument is given twice, as two blocks."""
+    kernel = (
+        "%y = (f32[8]{0:T(128)}, /*index=1*/s8[2,3]{0}) custom-call(%x, %i, /*index=2*/%x), "
+        'custom_call_target="tpu_custom_call"'
+    )
+    before = next(line for line in TEXT.splitlines() if "fusion" in line)
+    found = ScheduledProgram(TEXT.replace(before.strip(), kernel))
+    assert found.pallas_bytes == 6 * (8 * 4 + 2 * 3 + 8 * 4 + 4 + 8 * 4)
+    assert ScheduledProgram(TEXT).pallas_bytes == 0
+
+
 @pytest.mark.parametrize(
     "before, after",
     [

@@ -141,6 +141,10 @@ def test_stored_jit_rewrites_programs_of_a_gpu(interpreted, monkeypatch):
     expected = jt.stored_jit(jax.grad(loss))(p)
     assert not calls
     interpreted()
-    found = jt.stored_jit(jax.grad(loss))(p)
-    assert len(calls) == 1
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), found, expected)
+    jitted = jt.stored_jit(jax.grad(loss))
+    found, lowered = jitted(p), jt.stored_jit(jax.grad(loss)).lower(p).compile()
+    assert len(calls) == 2
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-12)
+    jax.tree.map(close, found, expected)
+    jax.tree.map(close, lowered(p), expected)
+    assert lowered.compiled.memory_analysis().temp_size_in_bytes > 0

@@ -451,13 +451,28 @@ def test_plan():
     work, limits = part.roofline.work, part.roofline.limits
     # per sweep and leaf: 7 nodes of z, the states at both ends, the slots, their cotangents
     assert work["bytes"] == 256 * 8 * (1 + 7 + 1 + part.slots + 1 + 7 + part.slots + 1 + 1 + 7)
-    blocks = -(-7 // -(-7 // part.slots))
+    block = -(-7 // part.slots)
+    blocks = -(-7 // block)
+    # z again for all states but those in slots, which are written and read; a block of both for the two tiles
+    assert part.roofline.repeated_bytes == 256 * 8 * (7 - blocks + 2 * 7)
+    assert part.roofline.block_bytes == 256 * 8 * 2 * block and part.roofline.cached
+    assert f"{work['bytes'] + 256 * 8 * (7 - blocks + 2 * 7):,} bytes asked for" in str(plan)
     # sin and a product; the same again; sin, cos and two products of the pullback
     doubles = 7 * (8 + 1) + (7 - blocks) * (8 + 1) + 7 * (8 + 8 + 3)
     assert work["double-precision operations"] == 256 * doubles
     assert limits["memory"] == pytest.approx(work["bytes"] / 3.35e12, rel=1e-3)
     assert limits["double-precision operations"] == pytest.approx(256 * doubles / 33.5e12, rel=1e-2)
     assert part.roofline.seconds == max(limits.values()) == limits[part.roofline.binding]
+
+
+def test_a_cache_may_not_hold_the_blocks():
+    """At most 64 warps, each of 64 paths, run at once on each of an H100's 132 multiprocessors."""
+    tile = TILES["gpu"]
+    assert tile.share_at_once(128 * 132 * 32, 132) == 1.0
+    assert tile.share_at_once(2 * 128 * 132 * 32, 132) == 0.5
+    roofline = jt.Roofline("gpu:h100", {"bytes": 8}, {"memory": 1.0}, 0, {}, 6, 52428801)
+    assert roofline.asked_bytes == 14 and not roofline.cached
+    assert "the cache of 52,428,800 does not hold" in str(roofline)
 
 
 def test_a_roofline_draws_its_limits_and_what_was_reached():
@@ -666,7 +681,9 @@ def test_compiled_for_an_accelerator(target, dtype, states):
     assert report.compiles, report.reason
     assert not report.loops
     assert report.kernels <= (2 if target == "gpu:h100" else 13)
-    assert report.temporary_bytes <= states * noise.size // 256 * noise.dtype.itemsize
+    of_noise = noise.size * noise.dtype.itemsize
+    assert report.temporary_bytes <= states * of_noise // 256
+    assert 2 * of_noise < report.pallas_bytes <= 1.3 * 2 * of_noise
 
 
 def drawn(p, key):
