@@ -48,13 +48,14 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def measured(repeat: int) -> list[dict[str, dict[str, float]]]:
-    """Return the seconds of each way by round, without the first round, which compiles bytecode."""
+    """Return the seconds of each way by round, after a process that compiles bytecode."""
+    seconds_of("off")
     rounds = []
-    for _ in range(repeat + 1):
+    for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
             caches = dict(zip(WAYS, ("off", folder, folder), strict=True))
             rounds.append({way: seconds_of(cache) for way, cache in caches.items()})
-    return rounds[1:]
+    return rounds
 
 
 def parser() -> argparse.ArgumentParser:

@@ -34,13 +34,14 @@ def seconds_of(modules: str, environment: dict[str, str]) -> tuple[float, float]
 
 
 def measured(repeat: int, bytecode: str) -> dict[str, list[tuple[float, float]]]:
-    """Return wall and processor seconds of each import by round, without the first, which compiles bytecode."""
+    """Return wall and processor seconds of each import by round, after a process that compiles bytecode."""
     environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
+    seconds_of(", ".join((BASE, *PACKAGES)), environment)
     rounds = [
         {modules: seconds_of(modules, environment) for modules in (BASE, *PACKAGES)}
-        for _ in range(repeat + 1)
+        for _ in range(repeat)
     ]
-    return {modules: [each[modules] for each in rounds[1:]] for modules in rounds[0]}
+    return {modules: [each[modules] for each in rounds] for modules in rounds[0]}
 
 
 def row_of(modules: str, times: list, base: list) -> dict[str, str | float]:

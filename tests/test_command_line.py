@@ -95,6 +95,7 @@ def expected(valued):
     return value_book(Book.read(folder / "trades.csv"), market, black_scholes)
 
 
+@pytest.mark.repeat
 def test_it_writes_every_file_and_says_where(valued):
     folder, outcome = valued
     assert outcome.exit_code == 0, outcome.output
@@ -116,6 +117,7 @@ def test_the_label_has_the_command_as_it_was_typed(tmp_path, monkeypatch):
     assert label["command"] == "jaxtape risk --out 'of a day'"
 
 
+@pytest.mark.repeat
 def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
     folder, _ = valued
     rows = rows_of(folder / "out" / "npv.csv")
@@ -173,6 +175,7 @@ def test_the_report_opens_without_a_network(valued):
         assert f">{heading}</h2>" in page
 
 
+@pytest.mark.repeat
 def test_a_bad_row_leaves_the_others_valued(tmp_path, expected):
     outcome = run_risk(tmp_path, (*GOOD[:2], BAD, *GOOD[2:]))
     assert outcome.exit_code == 1
@@ -330,6 +333,7 @@ def small_market(tmp_path_factory):
     return path
 
 
+@pytest.mark.repeat
 def test_calibrate_writes_parameters_residuals_and_a_report(tmp_path, small_market):
     outcome = run("calibrate", "--market", small_market, "--underlying", "DAX", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

@@ -64,6 +64,7 @@ def inputs(tmp_path_factory):
     return folder, (*files, "--model", "black-scholes")
 
 
+@pytest.mark.repeat
 def test_a_book_of_five_currencies_has_one_total(inputs):
     folder, arguments = inputs
     outcome = run("risk", *arguments, "--out", folder / "out")

@@ -28,6 +28,7 @@ def on_rates(tmp_path_factory):
     return folder / "out", run("risk", *inputs, "--model", "black-scholes")
 
 
+@pytest.mark.repeat
 def test_trades_on_a_curve_take_hull_white_whatever_the_model_of_equities(on_rates):
     out, outcome = on_rates
     assert outcome.exit_code == 0, outcome.output
@@ -82,6 +83,7 @@ def test_a_curve_that_cannot_be_fitted_sets_its_trades_aside(tmp_path, monkeypat
     assert "there is no model of EUR" in statuses[2]
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("underlying", "model", "count", "squares", "result"),
     [

@@ -36,6 +36,7 @@ class Frame:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+@pytest.mark.repeat
 def test_a_frame_and_a_file_give_the_same_book_and_a_table_of_figures():
     of_text = Book.from_text(
         "id,type,underlying,quantity,option,strike,expiry,exercise_dates,weights\n"
@@ -87,6 +88,7 @@ def test_a_failed_trade_is_a_row_without_figures():
     assert row["status"].startswith("failed: frame:1: column 'strike'")
 
 
+@pytest.mark.repeat
 def test_quotes_of_a_frame_are_calibrated():
     names = "surface", "spot", "rate", "expiry", "strike", "vol"
     strikes = [80.0, 90.0, 100.0, 110.0, 120.0, 130.0]

@@ -95,6 +95,7 @@ def on_dax():
     return calibrate(dax().equities["DAX"].surface, Bates.starting_on(dax(), "DAX"), num_starts=8)
 
 
+@pytest.mark.repeat
 def test_the_dax_of_5_july_2002(on_dax):
     """Jumps leave .63 vol points where Heston leaves 1.32, and what is not jumps is a calmer Heston."""
     assert on_dax.result == RESULTS.converged

@@ -95,6 +95,7 @@ def test_the_sum_of_squares_is_that_of_the_references():
     assert abs(best - references.DAX_SSE_AT_OPTIMUM) < 1e-4
 
 
+@pytest.mark.repeat
 def test_the_dax_optimum_is_found_from_the_standard_start(optimum):
     assert optimum.result == RESULTS.converged
     assert optimum.stats["sum_squared_vol_points"] <= 181.52
@@ -165,6 +166,7 @@ def test_the_best_of_many_starts_is_taken_and_the_others_are_counted(optimum):
     )
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "parameters",
     [(0.04, 2.0, 0.06, 0.5, -0.7), (0.2, 0.5, 0.1, 1.0, 0.3), (0.06, 3.0, 0.04, 0.9, -0.3)],

@@ -58,6 +58,7 @@ def of_dax() -> Calibration:
 # --- what the quotes tell ---------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("found", [of_matrix, of_five, of_dax])
 def test_the_moves_of_all_directions_are_the_covariance(found):
     told, covariance = identifiability(found()), np.asarray(found().stats["covariance"])
@@ -75,6 +76,7 @@ def test_what_the_quotes_do_not_tell_is_said_in_words():
     assert identifiability(of_matrix()).summary.startswith("The quotes identify all parameters")
 
 
+@pytest.mark.repeat
 def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
     """Quotes of a known model, a little off: |r|^2 rises by s^2; one parameter alone costs far more."""
     truth = HullWhite(START.curve, 0.05, 0.006)

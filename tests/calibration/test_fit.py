@@ -81,6 +81,7 @@ def recalibrated(sub_book):
     return eqx.filter_jit(value)
 
 
+@pytest.mark.repeat
 def test_the_value_is_that_of_the_contracts(found, recalibrated):
     assert len(found.trades) in (16, 21)
     assert not found.failed
@@ -143,6 +144,7 @@ def test_a_derivative_of_a_fit_runs_the_program_of_the_fit(monkeypatch):
     assert traced == [False]
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("quote", ["2002-07-18/5000", "2003-06-15/4400", "2004-06-07/4500"])
 def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
     """To 1e-6 at bumps of 1e-3 and of 1e-5: the fit ends at the rounding of the gradient, not of the loss."""

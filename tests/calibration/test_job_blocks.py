@@ -45,6 +45,7 @@ def alone(quotes, model, **settings):
     return calibrate(quotes, model, throw=False, **settings)
 
 
+@pytest.mark.repeat
 def test_a_fit_within_jit_is_the_fit():
     quotes = swaptions()[0]
     inside = jax.jit(lambda quotes: alone(quotes, RATES).model)(quotes)

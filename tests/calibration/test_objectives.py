@@ -262,6 +262,7 @@ def market(vols):
     return dataclasses.replace(dax(), equities={"DAX": equity})
 
 
+@pytest.mark.repeat
 @every
 def test_a_fit_and_its_sensitivities_are_those_of_a_bump(name):
     """The fit bumped, to 1e-5 of the largest: the derivative of quotes that are missing is 0."""

@@ -233,6 +233,7 @@ def bytes_of(found: Calibrations, folder: Path) -> bytes:
     return (folder / "found.parquet").read_bytes()
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("count", [4, 40])
 def test_shards_put_together_are_the_run_without_shards(lake, whole, tmp_path, count):
     (lake / "z.csv").write_bytes((lake / "date=2002-07-05" / "part-0.csv").read_bytes())  # A again

@@ -52,6 +52,7 @@ def numbers(found) -> np.ndarray:
 # --- in the least squares ---------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_a_prior_that_says_nothing_changes_nothing():
     nothing = Prior(jnp.asarray([3.0, 7.0]), jnp.zeros((2, 2)))
     found = fitted(own_vols() + noisy(1), nothing)
@@ -137,6 +138,7 @@ def test_a_prior_that_does_not_fit_is_refused():
 # --- from day to day --------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_fits_that_follow_one_another_drift_smoothly_and_nearer_to_the_truth():
     """Eight weeks of five days each; mean reversion, hardly identified, walks by .002 a day."""
     walk, off, moves = 0.002, {"alone": [], "chain": []}, {"alone": [], "chain": []}

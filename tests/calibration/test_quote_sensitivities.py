@@ -41,6 +41,7 @@ def bumped(place, step):
 model_of = fit(dax_heston())
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "places", [[4, 33, 65, 103], pytest.param(range(104), marks=pytest.mark.slow)], ids=["4", "104"]
 )
@@ -76,6 +77,7 @@ def test_they_are_those_of_the_differentiated_fit(found):
     )
 
 
+@pytest.mark.repeat
 def test_gauss_newton_is_another_number_where_residuals_are_large(found):
     """The DAX leaves residuals of 1.3 vol points; a model's own vols leave none, and the two agree."""
     exact, approximate = (

@@ -99,6 +99,7 @@ class AtTheMoney(AbstractObjective):
 SCALE = 1.0
 
 
+@pytest.mark.repeat
 def test_a_folder_of_another_objective_is_refused(tmp_path, monkeypatch):
     """The class has the same name and fields, but computes something else."""
 

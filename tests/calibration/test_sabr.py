@@ -163,6 +163,7 @@ def test_bad_input_is_named(field, value, said):
 # --- calibration ------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_models_own_vols_give_it_back(seed, beta):

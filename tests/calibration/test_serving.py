@@ -1017,6 +1017,7 @@ def put(tmp_path_factory):
     return solution, folder
 
 
+@pytest.mark.repeat
 def test_a_solution_is_evaluated_over_http(market, tmp_path, put):
     solution, folder = put
     rule, states = Auth(TOKEN, is_local=True), [[100.0, 95.0], [97.0, 105.0]]

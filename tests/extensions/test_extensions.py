@@ -79,6 +79,7 @@ def test_early_exercise_under_a_model():
         price(put, MODEL, IntegralEquation())
 
 
+@pytest.mark.repeat
 def test_a_backward_equation_of_a_model_is_solved():
     problem = from_product(CALL, MODEL, 8)
     solution = solve(problem, GradientRegression(num_paths=16384), key=jax.random.key(3))

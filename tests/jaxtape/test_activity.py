@@ -151,6 +151,7 @@ def watched(held):
     return case
 
 
+@pytest.mark.repeat
 @few_schedules
 def test_what_is_watched_alone_passes_through_a_loop(schedule):
     check(watched(root), schedule, A, parameter="watched")
@@ -208,6 +209,7 @@ def test_of_a_plan_and_a_budget_over_segments_and_a_recording(held, monkeypatch)
         assert_close((tape_bar.segments[0].params, h_bar), desired)
 
 
+@pytest.mark.repeat
 def test_what_reaches_an_undefined_cotangent_has_none_either():
     """Here `b` moves `k` in the first segment, which passes a loop in the second."""
 

@@ -88,6 +88,7 @@ def run(*words):
 CASES = ["bermudan-swaption", "chain", "deep-bsde", "gru", "heston", "lsm", "transformer"]
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", CASES)
 def test_named_cases_agree(name, tmp_path):
     status, _ = run(name, "--out", tmp_path / "found.json")

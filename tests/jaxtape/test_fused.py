@@ -106,6 +106,7 @@ def both(loss, kernels):
     return jax.jit(rewritten)(*leaves), expected, text
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_in_one_kernel(name, interpreted):
     """It ends with sums over its tiles."""

@@ -33,6 +33,7 @@ class TestApart:
         jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))
         assert any(name in jaxpr for name in ("<host>", "Space.Host"))
 
+    @pytest.mark.repeat
     @pytest.mark.parametrize(
         "name",
         others_later(

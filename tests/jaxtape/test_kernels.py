@@ -162,6 +162,7 @@ def of_sums(scan, p, noise, reverse=False):
     return jnp.sum(of_ys) + jnp.mean(x) * jnp.sum(ys["scale"])
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("kind", "schedule", "reverse"),
     [("gpu", jt.Revolve(3), True), ("gpu", None, False), ("tpu", jt.Revolve(3), False)],
@@ -181,6 +182,7 @@ def test_sums_of_ys(kind, schedule, reverse, interpreted):
     compared(of_sums, kind, interpreted(kind), heston, noise, transform=every, schedule=schedule)
 
 
+@pytest.mark.repeat
 @KINDS
 def test_gradient_of_baskets(kind, interpreted):
     """To what paths share and to what each has, in a chain of one path."""
@@ -310,6 +312,7 @@ TRANSFORMATIONS = {
 }
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "name",
     others_later(

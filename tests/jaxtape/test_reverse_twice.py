@@ -100,6 +100,7 @@ def found(way, schedule):
 REPEATED = (vmap_of_grad_of_grad,)  # jacrev is a vmap too
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("way", others_later(WAYS, set(WAYS) - set(REPEATED)))
 def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)

@@ -62,6 +62,7 @@ each_schedule = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.repeat
 @each_schedule
 def test_value_gradients_and_hessian_vector_products(schedule):
     tape = make(schedule)

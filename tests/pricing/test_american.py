@@ -153,6 +153,7 @@ def perpetual_put(spot, strike, r, q, vol):
     return np.where(spot > level, (strike - level) * (spot / level) ** -power, strike - spot)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("r", "q", "vol", "t"), [(0.1, 0.0, 0.3, 200), (0.08, 0.05, 0.2, 300), (0.06, 0.12, 0.4, 200)]
 )
@@ -228,6 +229,7 @@ def test_quantlib_agrees():
     np.testing.assert_allclose(values(contracts), expected, atol=1e-8 * STRIKE, rtol=0.0)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("box", "most", "usual"),
     [(ordinary, 2e-9, 2e-11), (wide, 1e-8, 1e-10)],
@@ -389,6 +391,7 @@ def on_a_tree(strike, expiry, option, model, steps=2000) -> float:
     return float(value[0])
 
 
+@pytest.mark.repeat
 def test_a_boundary_that_does_not_settle_gives_nan(monkeypatch):
     monkeypatch.setattr(boundaries, "MOST_STEPS", 2)
     row = (jnp.asarray(x) for x in (95.0, STRIKE, 1.0, 0.05, 0.0, 0.2, -1.0))
@@ -425,6 +428,7 @@ def test_a_surface_of_one_expiry_is_read_at_the_strike():
     np.testing.assert_allclose(found.value, flat.value, rtol=1e-12)
 
 
+@pytest.mark.repeat
 def test_single_precision_over_the_wide_box():
     """To 1e-4 of the strike or spot, and no NaN."""
     contracts = wide(1000, 8)

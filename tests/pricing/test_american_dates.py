@@ -173,6 +173,7 @@ def test_the_gradient_to_every_pillar_is_that_of_central_differences():
             assert abs(slope[i] - first_difference(bumped, 1e-4)) < 1e-6 * (1.0 + abs(slope[i]))
 
 
+@pytest.mark.repeat
 def test_a_call_without_dividends_is_european():
     steady = model([0.01, 0.02, 0.06], [0.2, 0.26], 0.0)
     found = price(PUTS_AND_CALLS, steady).value[3:]

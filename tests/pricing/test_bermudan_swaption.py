@@ -69,6 +69,7 @@ def by_rates(rate):
     return price(BERMUDAN, HullWhite(RATE + rate, MEAN_REVERSION, VOL), METHOD).value
 
 
+@pytest.mark.repeat
 def test_the_value():
     assert value_at() == pytest.approx(12.9258599208, rel=1e-8)
 
@@ -83,6 +84,7 @@ def test_sensitivities_to_vol_and_mean_reversion():
     np.testing.assert_allclose(mean_reversion, by_reversion, rtol=1e-9)
 
 
+@pytest.mark.repeat
 def test_sensitivities_to_the_level_of_rates():
     """The reference's are central differences of 1 bp; the derivatives differ by its error."""
     up, middle, down = (value_at(rates=h) for h in (1e-4, 0.0, -1e-4))
@@ -177,6 +179,7 @@ def cotangents(recording):
     return tape_bar.segments[0].params
 
 
+@pytest.mark.repeat
 def test_the_first_exercise_date_alone_is_a_european():
     european = tape_of(BERMUDAN).record(start()).erase(0, 4)
     assert value_of(european) == pytest.approx(8.8569972471, rel=1e-8)
@@ -238,6 +241,7 @@ def test_cotangents_share_the_value_among_the_dates():
 # --- edits --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("node", range(5), ids=lambda node: f"exercise at {5 - node}")
 def test_erasing_a_date_gives_the_contract_without_it(node):
     recording = counted_recording(BERMUDAN)

@@ -172,6 +172,7 @@ def test_convexity_adjustments_move_the_curve_as_prices_do():
     assert np.all(futures.prices[:2] > 0.0)
 
 
+@pytest.mark.repeat
 def test_a_batch_of_quotes_is_a_batch_of_curves():
     at = np.concatenate(quotes().quotes)
     batch = at + np.linspace(-1.0, 1.0, 4)[:, None] * STEPS

@@ -78,6 +78,7 @@ CASES = {
 }
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_greeks_are_those_of_the_note_s_barriers_on_dates(name):
     """Of quadrature, to ten digits; those of Monte Carlo are within four of their errors, and sharp."""
@@ -99,6 +100,7 @@ def never_called(model):
     return note, bond, Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
 
 
+@pytest.mark.repeat
 def test_a_note_that_is_never_called_is_a_bond_less_a_knock_in():
     """Reiner and Rubinstein's put. The bridge is exact from date to date where the drift is constant."""
     note, bond, put = never_called(EQUITY)
@@ -111,6 +113,7 @@ def test_a_note_that_is_never_called_is_a_bond_less_a_knock_in():
         assert error < 0.02 * abs(getattr(exact, figure))
 
 
+@pytest.mark.repeat
 def test_on_a_curve_the_knock_in_is_watched_between_the_dates():
     model = BlackScholes(100.0, ZeroCurve([0.25, 0.5, 1.0], [0.0, 0.04, 0.03]), 0.25, 0.01)
     note, bond, put = never_called(model)
@@ -168,6 +171,7 @@ def test_the_worst_of_three_is_that_of_plain_paths():
     assert found.std_error < 0.003
 
 
+@pytest.mark.repeat
 def test_assets_that_are_never_the_worst_leave_the_note_of_one():
     given = PHOENIX | {"knock_in": 80.0}
     pair = BlackScholes([100.0, 95.0], 0.03, [0.25, 0.3], 0.01, asset_correlation=[[1, 0], [0, 1]])
@@ -180,6 +184,7 @@ def test_assets_that_are_never_the_worst_leave_the_note_of_one():
     assert found.gamma is None
 
 
+@pytest.mark.repeat
 def test_the_gradient_of_the_worst_of_three_is_that_of_central_differences():
     method = MonteCarlo(256, 4, 256)
 
@@ -199,6 +204,7 @@ def test_the_gradient_of_the_worst_of_three_is_that_of_central_differences():
         jax.eval_shape(jax.grad(jax.grad(value)), 0.0)
 
 
+@pytest.mark.repeat
 def test_a_date_that_decides_nothing_changes_nothing():
     """A knock-in on daily dates is a list of dates with coupon 0 and no redemption; padding adds such dates."""
     note = Autocallable(**TERMS, **PHOENIX, knock_in=80.0)

@@ -70,6 +70,7 @@ def premiums(own: CapQuotes, option: str, vols=None) -> np.ndarray:
     return found
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(("law", "shift"), VOLS)
 def test_caplet_vols_reprice_every_quote(law, shift):
@@ -91,6 +92,7 @@ def test_a_vol_far_in_the_wing_keeps_its_digits():
     np.testing.assert_allclose(strip_caps(flat, CURVE, FORWARD).vols, 0.01, rtol=1e-12)
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(("law", "shift"), VOLS)
 def test_caplet_vols_are_differentiable_and_map_over_batches(law, shift):
@@ -192,6 +194,7 @@ def hull_white(m: Market) -> dict:
     return {"EUR": HullWhite(m.curve("EUR"), 0.05, 0.01)}
 
 
+@pytest.mark.repeat
 @double
 def test_rows_are_valued_on_the_vols_and_risk_to_each_quote_is_that_of_bumping(tmp_path):
     own = market()
@@ -264,6 +267,7 @@ def test_a_day_of_moving_vols_is_explained():
     assert abs(found.residual) < 0.01 * abs(found.change)
 
 
+@pytest.mark.repeat
 @double
 def test_a_first_rate_is_fixed_by_the_name_of_its_curve():
     row = "C,cap,EUR,1,0.02,10000,2025-12-10,2027-12-10,semiannual,EUR6M"

@@ -172,6 +172,7 @@ def test_the_weights_of_a_basket_are_equal_unless_given():
     np.testing.assert_allclose(batch.weights, [[0.5, 0.5], [0.7, 0.4]], rtol=1e-6)
 
 
+@pytest.mark.repeat
 def test_every_trade_of_the_sample_book_becomes_a_contract():
     trades = desk_book().checked(desk_market()).trades
     groups: dict = {}

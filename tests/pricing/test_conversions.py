@@ -108,6 +108,7 @@ def test_a_pair_may_be_quoted_in_either_direction(name):
     assert one.curve_of(name) == other.curve_of(name) == "USD"
 
 
+@pytest.mark.repeat
 @double
 def test_the_risk_to_every_quote_is_that_of_a_bump():
     found, base = risk(TWO, market(), black_scholes), market()
@@ -122,6 +123,7 @@ def test_the_risk_to_every_quote_is_that_of_a_bump():
         assert slopes.get(quote, 0.0) == pytest.approx(bump, rel=1e-5, abs=1e-6), quote
 
 
+@pytest.mark.repeat
 @double
 def test_a_right_that_nobody_uses_early_is_the_european():
     """A quanto's drift is in the yield, so that other contracts and methods have it, too."""

@@ -54,6 +54,7 @@ AMERICAN = Book.from_text(
 )
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "book", [BOOK, pytest.param(AMERICAN, marks=pytest.mark.slow)], ids=["european", "american"]
 )
@@ -90,6 +91,7 @@ def test_each_dividend_is_a_quote_that_risk_reaches(book):
     assert rows[shares[1]].currency == "EUR"
 
 
+@pytest.mark.repeat
 def test_a_dividend_that_has_passed_moves_nothing():
     past = {"dates": ["2002-06-01"], "cash": [5.0]}
     book = Book.from_text(
@@ -149,6 +151,7 @@ def test_a_scenario_leaves_the_spot_above_its_dividends():
     assert "takes the spot of S, 100, below its dividends" in checked.errors[0].message
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("keeps", [True, False], ids=["file-keeps-it", "file-drops-it"])
 def test_nothing_is_unexplained_as_a_spot_falls_by_its_dividend(keeps):
     before = market(PAYS, asof="2002-10-02")

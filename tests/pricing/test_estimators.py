@@ -303,6 +303,7 @@ def test_parameter_greeks_of_heston_are_unbiased(control):
         np.testing.assert_array_less(errors, [0.25, 0.01, 0.4, 0.06, 0.06])
 
 
+@pytest.mark.repeat
 def test_along_paths_of_eulers_scheme_the_derivative_to_the_first_variance_is_noise():
     """sqrt(max(v, 0)) has no bounded slope where the variance touches zero."""
     normals = jax.random.normal(jax.random.key(1), (2, 64, 16_384))

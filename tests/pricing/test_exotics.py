@@ -87,6 +87,7 @@ def test_gamma_of_paths_is_right_where_two_spots_have_a_kink():
         assert np.all(error < 0.05 * np.max(np.abs(getattr(exact, figure))))
 
 
+@pytest.mark.repeat
 def test_touched_and_never_touched_add_up_to_the_cash():
     """On a curve, by finite differences."""
     model = BlackScholes(100.0, CURVE, 0.25, 0.02)

@@ -80,6 +80,7 @@ def test_every_kind_tends_to_black_scholes_as_the_variance_stops_moving():
     assert 1.8 < order < 2.4, "second order in distance and time"
 
 
+@pytest.mark.repeat
 @double
 def test_in_and_out_add_up_to_the_vanilla():
     out, into = (
@@ -98,6 +99,7 @@ def test_a_spot_beyond_the_barrier_has_touched_it(kind, expected):
     np.testing.assert_allclose(price(product, _MODEL).value, expected, rtol=1e-6)
 
 
+@pytest.mark.repeat
 @double
 def test_derivatives_are_those_of_the_discrete_value():
     """Grids stand still under small bumps, so central differences see what differentiation sees."""
@@ -149,6 +151,7 @@ def test_rates_are_those_of_the_curve_day_by_day():
     assert abs(flat - peer.value) > 10.0 * peer.std_error
 
 
+@pytest.mark.repeat
 @double
 def test_stable_where_the_feller_condition_fails_badly():
     """The DAX optimum, reverse knock-outs of two years: values stay between zero and the vanilla."""
@@ -226,6 +229,7 @@ def american_puts(variance: float, method: FiniteDifference) -> np.ndarray:
     return np.array([value(spot) for spot in _SPOTS])
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize("variance", _PUBLISHED)
 def test_american_puts_of_clarke_and_parrott(variance):
@@ -270,6 +274,7 @@ def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
     np.testing.assert_array_equal([form.any_time for form in forms], [1.0, 0.0, 0.0])
 
 
+@pytest.mark.repeat
 @double
 def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
     put, grid = American(105.0, 0.8, "put"), FiniteDifference(240, 24, 80)
@@ -279,6 +284,7 @@ def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
     np.testing.assert_allclose(gamma, exact_gamma, atol=2e-4)
 
 
+@pytest.mark.repeat
 @double
 def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
     model = eqx.tree_at(lambda m: m.spot, _MODEL, jnp.asarray(60.0))
@@ -419,6 +425,7 @@ def test_a_barrier_out_of_reach_changes_nothing(expiry, barrier):
     assert abs(found.value - wanted.value) < 2.0 * found.std_errors.value
 
 
+@pytest.mark.repeat
 @double
 def test_a_step_is_the_scheme_as_it_is_published():
     """in 't Hout and Foulon (2010), eq. 2.6, on dense matrices: with a source, and rates above their means."""

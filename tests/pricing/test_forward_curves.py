@@ -118,6 +118,7 @@ def test_quantlib_bootstraps_the_same_two_curves():
         np.testing.assert_allclose(ours.curves[name].discount(TIMES), factors, rtol=0, atol=1e-11)
 
 
+@pytest.mark.repeat
 @double
 def test_quantlib_values_the_same_trades(found):
     peer = Peer()
@@ -161,6 +162,7 @@ def test_quantlib_values_the_same_trades(found):
 # --- risk ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 @double
 def test_risk_reaches_every_quote_as_bumping_does(found):
     quotes = dict(market().flat_quotes())
@@ -290,6 +292,7 @@ def test_a_forward_curve_alone_does_not_bootstrap():
         plain.bootstrapped(plain.bootstrapped())
 
 
+@pytest.mark.repeat
 @double
 def test_both_curves_in_one_gradient_and_in_a_jit():
     value = jax.jit(lambda m: m.curve("EUR6M").discount(4.0))

@@ -42,6 +42,7 @@ def normal_parameters():
     return dice.uniform(low, high, (30, 5))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.slow), 6.0])
 def test_normal_parameters_are_exact(width):
     """Strikes up to `width` standard deviations from the forward; the spot is 100."""
@@ -209,6 +210,7 @@ def extreme():
     return calls, values(calls, heston(EXTREME))
 
 
+@pytest.mark.repeat
 def test_extreme_parameters_give_finite_values(extreme):
     assert np.all(np.isfinite(extreme[1]))
 

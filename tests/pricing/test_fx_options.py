@@ -94,6 +94,7 @@ def test_exercise_and_barriers_are_priced_on_pairs(market):
     assert vanilla < american < 1.05 * vanilla and 0.95 * vanilla < barrier < vanilla
 
 
+@pytest.mark.repeat
 @double
 def test_risk_to_every_quote_is_that_of_bumped_markets(market, book):
     found = risk(book, market, black_scholes)
@@ -161,6 +162,7 @@ def test_the_market_models_keep_the_pairs_of_the_book(market, book):
     assert models.market.fx["EURJPY"].vols is None and not models.failed
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("pair", "place", "message"),
     [

@@ -96,6 +96,7 @@ def quotes_of(convention=None) -> DeltaQuotes:
 FORWARDS, DISCOUNTS = [1.3, 1.31, 1.33], [0.995, 0.98, 0.95]
 
 
+@pytest.mark.repeat
 @double
 def test_the_surface_has_the_quotes_at_the_strikes_of_their_deltas():
     quotes = quotes_of()
@@ -140,6 +141,7 @@ def test_three_quotes_are_on_the_parabola_of_malz():
     )
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize("words", [("spot", True)], ids=str)
 def test_derivatives_to_quotes_are_those_of_bumps(words):

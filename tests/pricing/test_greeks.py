@@ -78,6 +78,7 @@ def shifted_value(products, model):
     return lambda **shifts: np.asarray(price(products, model.shifted(**shifts)).value)
 
 
+@pytest.mark.repeat
 def test_delta(batch):
     products, model, found = batch
     value = shifted_value(products, model)
@@ -133,6 +134,7 @@ def test_theta(batch):
     agree(found.theta[smooth], quotient[smooth], floor=10.0 * EPS * SPOT / TIME_STEP)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("product", "model"),
     [

@@ -48,6 +48,7 @@ _PUTS = [
 ]
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(("spot", "vol", "expiry", "value"), _PUTS)
 def test_puts_of_longstaff_and_schwartz(spot, vol, expiry, value):
     dates = np.arange(1, 50 * expiry + 1) / 50.0
@@ -104,6 +105,7 @@ def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     assert -3.0 * found.std_errors.gap < found.gap < 5e-3 * found.lower
 
 
+@pytest.mark.repeat
 def test_a_bermudan_swaption_is_enclosed():
     model, swaption = idealised_swaption()
     enclosed(bounds(swaption, model, LeastSquares(8192), key=KEY), 12.9258599208, 1e-9)
@@ -145,6 +147,7 @@ def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     greeks_agree(found, by_quadrature(swaption, model), rough)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("exercise", [pytest.param("bermudan", marks=pytest.mark.slow), "american"])
 def test_bounds_under_heston_are_close(exercise):
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)

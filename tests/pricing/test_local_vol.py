@@ -144,6 +144,7 @@ def test_smooth_quotes_have_no_arbitrage():
     assert smiling().arbitrages() == []
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("kind", "expiry", "strike", "vol"),
     [("butterfly", 1.0, 100.0, 0.3), ("calendar", 0.5, 100.0, 0.35)],

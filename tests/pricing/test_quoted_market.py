@@ -44,6 +44,7 @@ def found():
     return risk(Book.from_text(BOOK), market(), fit)
 
 
+@pytest.mark.repeat
 def test_risk_reaches_every_quote_as_a_bump_and_a_new_bootstrap_do(found):
     assert not found.failed and not found.errors
     engine, book = RiskEngine(fit, greeks=False), Book.from_text(BOOK)

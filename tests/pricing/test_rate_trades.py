@@ -150,6 +150,7 @@ def found():
     return risk(book(SWAP, SWAPTION, BERMUDAN), sample_market(), hull_white)
 
 
+@pytest.mark.repeat
 @double
 def test_figures_are_the_greeks_of_each_contract(found):
     """Vega and rho are those of the quotes."""
@@ -167,6 +168,7 @@ def test_figures_are_the_greeks_of_each_contract(found):
         np.testing.assert_allclose(figures.vega, 0.05 * expected.vega, rtol=1e-7)
 
 
+@pytest.mark.repeat
 @double
 def test_a_bermudan_swaption_is_worth_more_than_either_of_its_swaptions(found):
     trade, model = found.trades[2], hull_white(sample_market())["EUR"]

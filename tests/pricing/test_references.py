@@ -35,6 +35,7 @@ LATER = (
 )
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("name", references.GROUPS)
 def test_published_values(name):
     group = references.GROUPS[name]

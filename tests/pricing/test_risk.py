@@ -63,6 +63,7 @@ def small_book() -> Book:
     return dataclasses.replace(dax_book(), rows=tuple(rows))
 
 
+@pytest.mark.repeat
 def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
     """Forty strikes on both sides of the forward in two expiries, one of which overflows, and one by itself."""
     strikes = [*np.linspace(2500.0, 6500.0, 40), 1e-310]
@@ -89,6 +90,7 @@ def found():
     return risk(small_book(), dax(), black_scholes)
 
 
+@pytest.mark.repeat
 def test_figures_are_the_greeks_of_each_contract(found):
     """Spot Greeks hold the vols; vega and rho move all of them in parallel."""
     assert len(found.trades) == 3 * PER_KIND
@@ -198,6 +200,7 @@ def test_values_alone_are_those_beside_the_greeks(found):
     assert alone.gradient is None
 
 
+@pytest.mark.repeat
 def test_errors_of_grids_are_those_of_prices_one_by_one():
     rows = [row for row in small_book().rows if row.type in ("digital", "barrier")][::5]
     book = dataclasses.replace(dax_book(), rows=tuple(rows))

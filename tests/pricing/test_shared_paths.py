@@ -26,6 +26,7 @@ DATES = [0.2, 0.5, 0.6]
 FEW = MonteCarlo(512, 12, block=256)
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize(
     ("product", "model", "num_steps"),
@@ -90,6 +91,7 @@ def test_a_batch_on_one_grid_is_unbiased():
     assert np.all(np.abs(alone.value - beside.value) < 4.0 * error)
 
 
+@pytest.mark.repeat
 @double
 def test_a_method_with_a_grid_is_an_ordinary_argument_of_a_compiled_price():
     """And gives what it gives outside: its times are an array, which JAX does not take as static."""
@@ -122,6 +124,7 @@ def swept(strikes, weights):
     return tile_sweep(of, HESTON, method, still, still, key=KEY)
 
 
+@pytest.mark.repeat
 @double
 def test_values_alone_are_those_of_the_sweep_with_their_errors():
     weights = [1.0, 5.0, 2.0]

@@ -125,6 +125,7 @@ def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(mode
         np.testing.assert_allclose(value(product, model), right, rtol=1e-5)
 
 
+@pytest.mark.repeat
 def test_every_method_has_that_law(gap):
     model = surface()
     note = Autocallable([T], [0.08], 105.0, 80.0, 100.0)
@@ -136,6 +137,7 @@ def test_every_method_has_that_law(gap):
         np.testing.assert_allclose(other, value(product, model), rtol=1e-9)
 
 
+@pytest.mark.repeat
 def test_an_average_of_one_date_and_a_basket_of_one_asset_are_options_on_its_spot():
     model, alone = surface(), joined([surface()], jnp.ones((1, 1)))
     of_half = 2.0 * value(European(100.0, T), model)  # max(2 S - 200, 0)

@@ -277,6 +277,7 @@ def chosen():
     return problem, solve(problem, key=OWN, max_paths=65536, tolerance=Tolerance(0.01, 0.02, 0.1))
 
 
+@pytest.mark.repeat
 def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     _, solution = chosen
     closed = lambda x: known.black_scholes(x[0], 100.0, 0.05, 0.2, 1.0)

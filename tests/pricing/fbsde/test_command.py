@@ -47,6 +47,7 @@ def refused(*commands: tuple[str, ...], cache) -> list[str]:
     return told
 
 
+@pytest.mark.repeat
 def test_what_cannot_be_done_is_told_before_anything_is_solved(tmp_path):
     """A name that is not known, and a table that cannot be written."""
     (tmp_path / "file").write_text("")

@@ -44,6 +44,7 @@ def test_published_values_of_five_seeds(name, num_iterations, tolerance):
     np.testing.assert_allclose(np.mean(found), entry.value, rtol=tolerance)
 
 
+@pytest.mark.repeat
 def test_the_gradient_is_that_of_the_closed_form():
     """u = exp(.21 (T - t)) |x|^2 under a driver of y and z."""
     problem = single(problems.black_scholes_barenblatt(4, num_steps=20))
@@ -83,6 +84,7 @@ def test_the_trapezoid_rule_errs_less_than_the_left_one():
     np.testing.assert_allclose(found["trapezoid"], (1 - 0.25 + 0.5 * 0.25**2) ** -4, rtol=2e-3)
 
 
+@pytest.mark.repeat
 def test_a_vector_of_contracts_is_its_contracts():
     def paying(terminal):
         return single(

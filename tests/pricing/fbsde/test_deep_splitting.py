@@ -34,6 +34,7 @@ def test_it_agrees_with_iterations_that_know_no_dates():
     np.testing.assert_allclose(np.mean(found), 57.3, rtol=2e-3)
 
 
+@pytest.mark.repeat
 def test_a_driver_that_reads_z():
     known = riccati(3, 30)
     solver = DeepSplitting(num_paths=4096, num_iterations=60, batch_size=128)

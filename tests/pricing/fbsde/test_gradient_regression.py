@@ -44,6 +44,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
     return solve(problem, solver, key=jax.random.key(seed))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("product", "method"),
     [
@@ -86,6 +87,7 @@ def test_between_dates_figures_are_linear_in_time():
     np.testing.assert_allclose(found.value(1.0, x), 5.0)
 
 
+@pytest.mark.repeat
 def test_borrowing_at_another_rate():
     """The driver is nonlinear in y and z; the answer is Black-Scholes at the higher rate."""
     problem, known = problems.different_rates_call(), CATALOGUE["different-rates-call"]
@@ -147,6 +149,7 @@ def test_bounds_of_a_right_at_any_time_hold_its_value(kind, rate, dividends):
     assert np.all(found.gap < 0.02 * value + 130.0 * np.expm1((rate + dividends) * 10.0 / 8.0))
 
 
+@pytest.mark.repeat
 def test_bounds_of_a_right_at_any_time_need_a_sum():
     class OnTheRoot(American):
         def exercise_value(self, t, market):

@@ -53,6 +53,7 @@ def test_contracts_on_one_asset(product):
     assert_near(found, known.of_pricing(product(), model))
 
 
+@pytest.mark.repeat
 def test_a_driver_that_bends():
     found = figures(problems.different_rates_call(16))
     closed = lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5)
@@ -94,6 +95,7 @@ def test_beyond_the_grid_the_value_is_a_line_in_the_grids_coordinate():
     np.testing.assert_allclose(first, second, rtol=1e-3)
 
 
+@pytest.mark.repeat
 def test_points_and_nodes_are_enough():
     """Twice as many of both change nothing."""
     problem = from_product(

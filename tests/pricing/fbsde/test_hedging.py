@@ -71,6 +71,7 @@ def spread_in_theory(num_steps: int) -> float:
     return float(np.sqrt(variance))
 
 
+@pytest.mark.repeat
 def test_what_delta_leaves_is_what_theory_says_and_halves_with_four_times_the_dates():
     coarse, fine = hedged(16), hedged(64)
     np.testing.assert_allclose(coarse.delta.std, spread_in_theory(16), rtol=0.1)
@@ -134,6 +135,7 @@ def test_paths_that_are_stopped_pay_the_rebate():
     assert found.delta.std < 0.8 * found.unhedged.std
 
 
+@pytest.mark.repeat
 def test_a_driver_that_is_not_linear_is_what_the_money_is_invested_at():
     """The seller of a call borrows all the time, at .06; lending would earn him .04."""
     problem = problems.different_rates_call()

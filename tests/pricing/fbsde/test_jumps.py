@@ -65,6 +65,7 @@ def bermudan(num_dates: int, spot: float = 100.0) -> tuple[float, float]:
     return float(middle[1]), float((middle[2] - middle[0]) / (2.0 * step * spot))
 
 
+@pytest.mark.repeat
 def test_a_put_by_merton_on_a_grid():
     problem = problems.merton_put()
     solution = solve(problem, GridQuadrature(), key=KEY)

@@ -44,6 +44,7 @@ def compiled_bytes(problem, solver) -> int:
     )
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     ("dim", "solver"),
     [

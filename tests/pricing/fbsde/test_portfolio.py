@@ -68,6 +68,7 @@ def brownian(contracts: int) -> Problem:
     )
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "solver",
     [
@@ -92,6 +93,7 @@ def test_a_portfolio_is_the_sum_of_its_contracts(solver):
             np.testing.assert_allclose(one, known, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.repeat
 def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
     problem, quantities = brownian(3), np.array([2.0, -1.0, 0.5])
     solution = solve(problem, DeepBSDE(3, iterations_per_stage=3), key=jax.random.key(0))

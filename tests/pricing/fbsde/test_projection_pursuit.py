@@ -59,6 +59,7 @@ def in_money(found):
     return of("mean"), of("std_error")
 
 
+@pytest.mark.repeat
 def test_figures_are_exact_within_their_standard_errors(certificate, exact):
     # standard errors are at most .2 % of the value, 1 % of Delta and 5 % of Gamma
     for mean, error, true, most in zip(
@@ -71,6 +72,7 @@ def test_figures_are_exact_within_their_standard_errors(certificate, exact):
         assert np.mean(off < 2.0) > 0.75
 
 
+@pytest.mark.repeat
 def test_the_rule_of_a_crude_fit_is_improved(exact):
     """By polynomials of degree 2 the rule forgoes .1 % and more of the value."""
     crude = solve(book(), ProjectionPursuit(2048, degree=2), key=OWN)
@@ -100,6 +102,7 @@ def test_the_solution_itself_is_near(solution, exact):
         assert np.max(np.abs(found - true) / size) < most
 
 
+@pytest.mark.repeat
 def test_a_portfolio_is_the_sum_of_its_contracts(solution, certificate):
     quantities = np.array([1.0, -2.0, 1.5, 0.5, -1.0])
     total = certify(solution, key=FRESH, num_paths=PATHS, quantities=quantities)

@@ -52,6 +52,7 @@ def test_a_summary_has_the_figures_and_their_errors(call):
     assert "value 0.2 %, delta 1 %, gamma 5 %" in summary and "at most 7.5" in summary
 
 
+@pytest.mark.repeat
 def test_a_picture_has_value_delta_gamma_and_loss(call):
     figure = call.plot(t=0.25)
     panels = figure.axes
@@ -68,6 +69,7 @@ def test_a_picture_has_value_delta_gamma_and_loss(call):
         call.plot(1)
 
 
+@pytest.mark.repeat
 def test_a_figure_that_a_solver_does_not_know_is_named():
     """And of a long figure the first entries are shown."""
     solution = solve(problems.allen_cahn(12), DEEP, key=jax.random.key(0))

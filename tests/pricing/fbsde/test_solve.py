@@ -68,6 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
     chex.assert_trees_all_equal(*(eqx.filter(found, eqx.is_array) for found in (whole, resumed)))
 
 
+@pytest.mark.repeat
 def test_another_run_does_not_go_on_from_it(tmp_path):
     problem = problems.allen_cahn(3)
     solve(problem, SOLVER, key=jax.random.key(0), resume=tmp_path)
@@ -153,6 +154,7 @@ def exploding() -> Problem:
     return Problem(1, 1.0, 0.0, **FLAT, terminal=infinite, num_steps=4)
 
 
+@pytest.mark.repeat
 def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
     solver = DeepBSDE(600, batch_size=4, iterations_per_stage=2, num_pilot_paths=8)
     key = jax.random.key(3)
@@ -179,6 +181,7 @@ def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
     assert "functions of lower degree" in RESULTS[found.result]
 
 
+@pytest.mark.repeat
 def test_a_bond_is_not_refused():
     """Nothing varies but rounding, which functions of high degree make much of."""
     bond = Problem(

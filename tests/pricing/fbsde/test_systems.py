@@ -87,6 +87,7 @@ def turning() -> Problem:
     return brownian(1, driver, lambda x: jnp.stack([jnp.sin(x[0] + 1.0), jnp.cos(x[0] + 1.0)]))
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "solver",
     [
@@ -172,6 +173,7 @@ def plant_by_quadrature() -> np.ndarray:
     return values[:, len(x) // 2]
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize(
     "solver", [GridQuadrature(), GradientRegression(65536, (Hermite(8),), initial_dispersion=0.02)]
 )
