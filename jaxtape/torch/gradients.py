@@ -152,8 +152,8 @@ def compare_gradients(
 
     Raises:
         TypeError: If `inputs` is not a tuple.
-        ValueError: If no leaf of it is a float, if the outputs differ in number, shape or dtype, or if `way` is
-            unknown.
+        ValueError: If no leaf of it is a float, if the outputs differ in number, shape, dtype or the keys of
+            dictionaries, or are all empty, or if `way` is unknown.
 
     Examples:
         >>> import jax.numpy as jnp, torch
@@ -171,15 +171,23 @@ def compare_gradients(
     if way not in WAYS:
         raise ValueError(f"way={way!r}: give one of {', '.join(WAYS)}.")
     theirs_fn = torch.compile(torch_fn) if way == "compile" else torch_fn
-    (ours, our_gradient, our_codes), (theirs, their_gradient, their_codes) = (
+    (ours, our_gradient, our_codes, our_keys), (theirs, their_gradient, their_codes, keys) = (
         _taken(f, tree, tensors, seed, kind)
         for f, kind in ((to_torch(jax_fn), "eager"), (theirs_fn, way))
     )
+    if our_keys and keys and our_keys != keys:
+        raise ValueError(
+            f"The outputs have the keys {our_keys} in JAX and {keys} in PyTorch: give both the same."
+        )
     types = [[f"{dtype_name(y)}{list(y.shape)}" for y in side] for side in (ours, theirs)]
     if types[0] != types[1] or not ours:
         raise ValueError(
             f"The float outputs are {types[0]} in JAX and {types[1]} in PyTorch: make them "
             f"correspond."
+        )
+    if not sum(y.numel() for y in (*ours, *our_codes)):
+        raise ValueError(
+            f"The outputs are {types[0]}, without entries to compare: give inputs with at least one example."
         )
     labels = list(names) or [f"output {index}" for index in range(len(ours))]
     if len(labels) != len(ours):
@@ -216,8 +224,16 @@ def _exact_differences(ours: list, theirs: list) -> tuple[ArrayDifference, ...]:
     return tuple(dataclasses.replace(row, largest=0.0) for row in rows)
 
 
-def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list, Callable, list]:
-    """Return the float outputs, a function for the gradient of their weighted sum, and the other outputs."""
+def _taken(
+    f: Callable, tree, tensors: list, seed: int, way: str
+) -> tuple[list, Callable, list, list[str]]:
+    """Evaluate a function and its gradient.
+
+    Returns:
+        The float outputs, a function for the gradient of their weighted sum, the other outputs, and the keys of
+        dictionaries of outputs.
+    """
+    keys: list[str] = []
     is_float = [tensor.is_floating_point() for tensor in tensors]
     floats = [tensor for tensor, own in zip(tensors, is_float, strict=True) if own]
 
@@ -228,7 +244,9 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
             next(rest).clone() if own else x.clone()
             for x, own in zip(tensors, is_float, strict=True)
         ]
-        out = jax.tree.leaves(f(*jax.tree.unflatten(tree, leaves)))
+        paths, _ = jax.tree_util.tree_flatten_with_path(f(*jax.tree.unflatten(tree, leaves)))
+        keys[:] = [str(key.key) for path, _ in paths for key in path if hasattr(key, "key")]
+        out = [leaf for _, leaf in paths]
         is_real = [y.is_floating_point() for y in out]
         real = tuple(y for y, own in zip(out, is_real, strict=True) if own)
         return real, [y for y, own in zip(out, is_real, strict=True) if not own]
@@ -237,7 +255,7 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
         primals = (x.detach() for x in floats)
         found: Any = torch.func.vjp(of_floats, *primals, has_aux=True)
         outputs, pull, codes = found
-        return list(outputs), lambda: list(pull(_weights(outputs, seed))), codes
+        return list(outputs), lambda: list(pull(_weights(outputs, seed))), codes, keys
     outputs, codes = of_floats(*floats)
     outputs = list(outputs)
 
@@ -246,7 +264,7 @@ def _taken(f: Callable, tree, tensors: list, seed: int, way: str) -> tuple[list,
         found = torch.autograd.grad(outputs, floats, weights, allow_unused=True)
         return [torch.zeros_like(x) if g is None else g for x, g in zip(floats, found, strict=True)]
 
-    return outputs, gradient, codes
+    return outputs, gradient, codes, keys
 
 
 def _weights(outputs, seed: int) -> tuple:

@@ -49,7 +49,7 @@ def module_case(
 
     Returns:
         The comparison. Its first input is the weights by PyTorch's names, with tied weights once. ValueError is
-        raised if a weight or an input is in half precision, or the module keeps an `eqx.nn.State`.
+        raised if a weight or an input is complex or in half precision, or the module keeps an `eqx.nn.State`.
 
     Examples:
         >>> import equinox as eqx, jax, numpy as np, torch
@@ -83,7 +83,10 @@ def module_case(
         return mapped(own(state))(*inputs)
 
     def theirs(state: State, *inputs):
-        return torch.func.functional_call(torch_module, {**state, **held}, inputs)
+        counters = {
+            name: b.clone() for name, b in held.items()
+        }  # a module may write to its buffers
+        return torch.func.functional_call(torch_module, {**state, **counters}, inputs)
 
     def our_nodes(state: State, *inputs):
         recorded, sink = _recording(own(state), names)
@@ -124,6 +127,11 @@ def _require_full_precision(
                 f"float64: convert "
                 "both modules, with .float() and with jax.tree.map"
             )
+    if kind := next((x for x in ours + theirs if x.startswith("complex")), None):
+        raise ValueError(
+            f"a weight or an input is {kind}, and modules are compared in real numbers: give its real and "
+            "imaginary parts"
+        )
 
 
 def _keep(sink: dict[str, Any], name: str, _module: Any, _inputs: Any, output: Any) -> None:

@@ -34,6 +34,7 @@ from .equity import DerivedEquity, Equity
 from .fixings import Fixings, misspelt_names
 from .fx import FxPair, fx_rate
 from .level_bounds import LevelBounds
+from .odd_quotes import newly_odd
 from .option_frames import option_table
 from .quote_kinds import read_quote
 from .reader import DAYS_PER_YEAR, read_contents
@@ -356,22 +357,42 @@ class Market(eqx.Module):
         """Return the id and value of every quote, in the order of the leaves."""
         return list(self.by_quote(self).items())
 
-    def with_quotes(self, values: Mapping[str, float]) -> "Market":
+    def with_quotes(self, values: Mapping[str, float], *, confirmed: bool = False) -> "Market":
         """Return this market with some quotes replaced, by id.
+
+        Args:
+            values: Quote id -> its new number.
+            confirmed: Whether to take a number that is probably in another unit, such as a vol of five times
+                its neighbours. Numbers outside the bounds of market files are refused in any case.
 
         Raises:
             KeyError: The market has no quote with such an id.
-            ValueError: A number violates the bounds of market files.
+            ValueError: A number violates the bounds of market files, or is probably in another unit.
         """
-        known = dict(self.flat_quotes())
+        known, numbers = dict(self.flat_quotes()), {}
         for quote, value in values.items():
             if quote not in known:
                 raise KeyError(f"no quote {quote!r} in this market; {closest(quote, known)}")
-            if problems := read_quote(quote, float(value))[1]:
+            number, problems = read_quote(quote, float(value))
+            if problems:
                 raise ValueError(f"{quote}: {problems[0].message}; {problems[0].remedy}")
+            numbers[quote] = number
+        after = replaced(self, numbers)
+        for quote, message in () if confirmed else newly_odd(self, after, numbers).items():
+            raise ValueError(f"{quote}: {message}; correct it, or give confirmed=True")
+        return after
 
-        def replace(leaf, ids):
-            numbers = [values.get(i, old) for i, old in zip(ids.flat, np.ravel(leaf), strict=True)]
-            return jnp.asarray(np.reshape(numbers, ids.shape), leaf.dtype)
 
-        return jax.tree.map(replace, self, self.quote_ids())
+def replaced(market: Market, numbers: Mapping[str, Any]) -> Market:
+    """Return a market with some quotes replaced.
+
+    Args:
+        market: The market.
+        numbers: Quote id -> its new number, within the bounds of `read_quote`.
+    """
+
+    def new(leaf, ids):
+        found = [numbers.get(i, old) for i, old in zip(ids.flat, np.ravel(leaf), strict=True)]
+        return jnp.asarray(np.reshape(found, ids.shape), leaf.dtype)
+
+    return jax.tree.map(new, market, market.quote_ids())

@@ -10,7 +10,8 @@ from .bootstrap import CurveQuotes, in_order
 from .cap_quotes import first_unmet
 from .correlations import least_eigenvalue, missing_pairs
 from .fx_vols import NO_SMILE
-from .market import Market
+from .market import Market, replaced
+from .odd_quotes import newly_odd
 from .quote_kinds import kind_of, read_quote
 
 _SCALES = {
@@ -42,6 +43,8 @@ def moved(
     values: Mapping[str, object],
     file: str = "quotes.json",
     most: float | None = None,
+    *,
+    confirmed: bool = False,
 ) -> tuple[Market, tuple[InputError, ...]]:
     """Return the market with some quotes moved, or the unchanged market and every error of the move.
 
@@ -56,6 +59,7 @@ def moved(
             down by the same factor); for other quotes it is in units of 0.1 (1,000 basis points) for a rate, 10
             % of the spot for a dividend, 10 points for a futures price and 1 for a correlation. None: any move
             within the bounds.
+        confirmed: Whether to take numbers that are probably in another unit (see `Market.with_quotes`).
 
     Returns:
         The market, and the errors. A single error leaves every quote unchanged.
@@ -90,7 +94,12 @@ def moved(
                 report(quote, show(value), far, remedy)
     if errors or not numbers:
         return market, tuple(errors)
-    after = market.with_quotes(numbers)
+    after = replaced(market, numbers)
+    for quote, message in () if confirmed else newly_odd(market, after, numbers).items():
+        value = show(values[quote]) if quote in values else ""
+        report(quote, value, message, 'correct it, or confirm it: "confirmed": true')
+    if errors:
+        return market, tuple(errors)
     for quote, message, remedy in _contradictions(after, numbers):
         report(quote, "", message, remedy)
     return (market, tuple(errors)) if errors else (after, ())

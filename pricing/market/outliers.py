@@ -97,15 +97,16 @@ def check_outlier(vols: Sequence[Any], label: str, remedy: str = "correct it") -
         raise problem(found.message, remedy, label, *place)
 
 
-def odd_rate(rates: Sequence[float]) -> Outlier | None:
+def odd_rate(rates: Any) -> Outlier | None:
     """Return the rate that is far from its neighbours, or None.
 
     Its distance from the median m of the two on each side is more than .05 + 2 |m|.
 
     Args:
-        rates: The rates of a curve, in the order of their ends.
+        rates: The rates of a curve, in the order of their ends, NaN where one is missing.
     """
-    found = np.array(rates, float)
+    places = np.flatnonzero(~np.isnan(np.asarray(rates, float)))
+    found = np.array(rates, float)[places]
     usual = _medians_beside(found, np.zeros(found.shape), _BESIDE)
     is_far = np.abs(found - usual) > _MOVE + _MULTIPLE * np.abs(usual)
     if not np.any(is_far):
@@ -114,7 +115,20 @@ def odd_rate(rates: Sequence[float]) -> Outlier | None:
     message = (
         f"the rate {found[place]:g} is far from {usual[place]:.3g}, the median of its neighbours"
     )
-    return Outlier(place, message)
+    return Outlier(int(places[place]), message)
+
+
+def odd_wing(quotes: Any, at_the_money: Any) -> Outlier | None:
+    """Return the first risk reversal or butterfly that is larger than the at-the-money vol, or None.
+
+    Args:
+        quotes: The quotes of one kind and delta, one an expiry.
+        at_the_money: The at-the-money vols.
+    """
+    for place, (quote, vol) in enumerate(zip(quotes, at_the_money, strict=True)):
+        if abs(quote) > vol:
+            return Outlier(place, f"{quote:g} is larger than the at-the-money vol {vol:g}")
+    return None
 
 
 def check_wing(quotes: Sequence[float], at_the_money: Sequence[float], label: str) -> None:
@@ -128,7 +142,5 @@ def check_wing(quotes: Sequence[float], at_the_money: Sequence[float], label: st
     Raises:
         problem: If a quote is larger.
     """
-    for index, (quote, vol) in enumerate(zip(quotes, at_the_money, strict=True)):
-        if abs(quote) > vol:
-            message = f"{quote:g} is larger than the at-the-money vol {vol:g}"
-            raise problem(message, "give a decimal: 0.2 % is 0.002", label, index)
+    if odd := odd_wing(quotes, at_the_money):
+        raise problem(odd.message, "give a decimal: 0.2 % is 0.002", label, odd.place)

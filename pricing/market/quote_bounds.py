@@ -100,6 +100,24 @@ def slip_of(spot: float, strikes: Any, vols: Any) -> Slip | None:
     return None
 
 
+def rate_vol_slip(kind: str, vols: Any) -> Slip | None:
+    """Return a slip if the vols of rates, of swaptions or caps, are in another unit, or None.
+
+    Args:
+        kind: "lognormal" or "normal".
+        vols: All vols; NaN for a missing one.
+    """
+    vols = np.ravel(vols)
+    most = float(np.nanmax(vols, initial=0.0))
+    if kind == "normal" and most > MOST_NORMAL_VOL:
+        message = f"{most:g} is a normal vol of {1e4 * most:,.0f} bp"
+        return Slip("vol", message, "give normal vols as decimals: 85 bp are 0.0085")
+    if kind == "lognormal" and 0.0 < most < LEAST_LOGNORMAL_VOL:
+        message = f"no vol is above {most:g}, which would be a normal vol of rates"
+        return Slip("vol", message, "give type normal, or lognormal vols such as 0.2")
+    return slip_of(1.0, [], vols) if kind == "lognormal" else None
+
+
 def days_slip(expiries: Any) -> Slip | None:
     """Return a slip if the expiries of a surface look like days (large whole numbers), or None."""
     found = np.unique(expiries)

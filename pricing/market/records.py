@@ -19,7 +19,7 @@ from pricing.ingestion.fields import (
 from pricing.ingestion.validation import validate
 
 from .outliers import check_outlier
-from .quote_bounds import BOUNDS, LEAST_LOGNORMAL_VOL, MOST_NORMAL_VOL, Slip, slip_of
+from .quote_bounds import BOUNDS, MOST_NORMAL_VOL, Slip, rate_vol_slip, slip_of
 
 Spot = Annotated[float, number("spot", **BOUNDS["spot"])]
 Rate = Annotated[float, number("rate", **BOUNDS["rate"])]
@@ -215,19 +215,12 @@ def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
     Raises:
         problem: They are not.
     """
-    numbers = [vol for row in matrix for vol in row]
     if kind == "lognormal":
         for index, row in enumerate(matrix):
             for place, vol in enumerate(row):
                 if wrong := wrong_number("vol", vol, **BOUNDS["vol"]):
                     raise problem(*wrong, label, index, place)
-        check_slip(slip_of(1.0, [], numbers), label)
-        if numbers and max(numbers) < LEAST_LOGNORMAL_VOL:
-            message = f"no vol is above {max(numbers):g}, which would be a normal vol of rates"
-            raise problem(message, "give type normal, or lognormal vols such as 0.2", label)
-    elif (most := max(numbers, default=0.0)) > MOST_NORMAL_VOL:
-        message = f"{most:g} is a normal vol of {1e4 * most:,.0f} bp"
-        raise problem(message, "give normal vols as decimals: 85 bp are 0.0085", label)
+    check_slip(rate_vol_slip(kind, [vol for row in matrix for vol in row]), label)
 
 
 def check_slip(slip: Slip | None, *path: str) -> None:

@@ -44,7 +44,7 @@ def step_markets(before: Market, after: Market) -> Iterator[tuple[str, Market]]:
     for step, words in STEPS.items():
         own = {quote: new[quote] for quote in old if quote.startswith(words)}
         if any(old[quote] != x for quote, x in own.items()):
-            market = market.with_quotes(own)
+            market = market.with_quotes(own, confirmed=True)
             yield step, market
 
 

@@ -331,6 +331,18 @@ def test_quotes_move_together_or_not_at_all(client):
     assert client.quotes() == before
 
 
+def test_a_quote_far_from_its_neighbours_is_taken_if_confirmed_and_kept(market, tmp_path):
+    vol, limits = "EQUITY_OPTION/RATE_LNVOL/DAX/2002-12-17/4400", ServiceLimits(move=20.0)
+    store, body = Store(tmp_path), {"quotes": {vol: 2.4}}
+    session, always = Session(store, market, limits), Precondition("*")
+    with pytest.raises(HTTPProblem, match=r"2\.4 is far from") as refused:
+        session.move(json.dumps(body).encode(), always)
+    assert refused.value.status == 422
+    session.move(json.dumps(body | {"confirmed": True}).encode(), always)
+    after = Session(store, market, limits)  # the next start takes what was confirmed
+    assert dict(after.market.market.flat_quotes())[vol] == pytest.approx(2.4)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -338,6 +350,7 @@ def test_quotes_move_together_or_not_at_all(client):
         ("[]", "a move is an object"),
         ('{"quotes": {}}', "a move is an object"),
         ('{"quotes": {"EQUITY/PRICE/DAX": 1}, "more": 1}', "a move is an object"),
+        ('{"quotes": {"EQUITY/PRICE/DAX": 1}, "confirmed": 1}', "a move is an object"),
         ('{"quotes": {"EQUITY/PRICE/DAX": 1, "EQUITY/PRICE/DAX": 2}}', "appears twice"),
         ('{"quotes": {"EQUITY/PRICE/DAX": NaN}}', "is not a finite number"),
         ('{"quotes": {"EQUITY/PRICE/DAX": "4500"}}', "is not a number"),

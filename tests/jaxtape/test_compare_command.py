@@ -3,6 +3,8 @@
 import json
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -400,3 +402,59 @@ def test_half_precision_is_refused_where_it_is_not_compared(dtype):
         module_case(ours, theirs.to(getattr(torch, dtype)), (np.ones((2, 3), np.float32),))
     with pytest.raises(ValueError, match=f"an input is {dtype}"):
         Case(jnp.sin, torch.sin, lambda rng: (half,)).table("single")
+
+
+def test_outputs_without_entries_are_not_equal():
+    """A function of no example was told equal to any other."""
+    from jaxtape.torch import Case
+
+    none = Case(jnp.sin, torch.cos, lambda rng: (np.ones((0, 3)),))
+    with pytest.raises(ValueError, match="without entries to compare: give inputs with at least"):
+        none.table("double")
+
+
+@pytest.mark.parametrize("way", ["eager", "func"])
+def test_outputs_of_other_keys_are_not_compared(way):
+    """The outputs of two dictionaries were compared in order, whatever their keys."""
+    from jaxtape.torch import Case
+
+    x = np.array([0.3, 0.4])
+    named = lambda *keys: lambda x: dict(zip(keys, (x, 2.0 * x), strict=True))
+    other = Case(named("a", "b"), named("b", "c"), lambda rng: (x,))
+    with pytest.raises(ValueError, match=r"keys \['a', 'b'\] in JAX and \['b', 'c'\] in PyTorch"):
+        other.table("double", way=way)
+    same = Case(named("a", "b"), lambda x: {"b": 2.0 * x, "a": x}, lambda rng: (x,))
+    assert same.table("double", way=way).parts_at(1e-10) is None
+
+
+def test_a_counter_in_a_module_does_not_run_on():
+    """The second comparison of a module that counts its calls began with the count of the first."""
+    import equinox as eqx
+
+    from jaxtape.torch import from_state_dict, module_case
+
+    class Counted(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.register_buffer("calls", torch.tensor(0))
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    theirs, ours = Counted(), eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    state = {name: x for name, x in theirs.state_dict().items() if name != "calls"}
+    case = module_case(from_state_dict(ours, state), theirs, (np.ones((2, 3), np.float32),))
+    assert [case.table("double").parts_at(1e-10) for _ in range(2)] == [None, None]
+    assert int(theirs.calls) == 0
+
+
+def test_modules_with_complex_weights_are_refused():
+    import equinox as eqx
+
+    from jaxtape.torch import module_case
+
+    theirs, ours = torch.nn.Linear(3, 2), eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    theirs.weight = torch.nn.Parameter(theirs.weight.to(torch.complex64))
+    with pytest.raises(ValueError, match="is complex64, and modules are compared in real numbers"):
+        module_case(ours, theirs, (np.ones((2, 3), np.float32),))

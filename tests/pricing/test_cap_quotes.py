@@ -285,7 +285,7 @@ def test_a_quote_that_moves_is_checked_with_the_others():
     quote = "CAPFLOOR/RATE_NVOL/EUR6M/2Y/0.02"
     after, errors = moved(market(), {quote: 0.0066})
     assert not errors and dict(after.flat_quotes())[quote] == pytest.approx(0.0066)
-    (error,) = moved(market(), {quote: 0.001})[1]
+    (error,) = moved(market(), {quote: 0.001}, confirmed=True)[1]
     assert quote in str(error) and "no caplet vol gives it" in str(error)
     (error,) = moved(market(), {quote: 0.66})[1]
     assert "0.66 is larger than 0.1" in str(error)

@@ -46,7 +46,10 @@ _BOOK = {"content": {media: {"schema": {"type": "string"}} for media in _FORMATS
 _MOVE = {
     "type": "object",
     "required": ["quotes"],
-    "properties": {"quotes": {"type": "object", "additionalProperties": {"type": "number"}}},
+    "properties": {
+        "quotes": {"type": "object", "additionalProperties": {"type": "number"}},
+        "confirmed": {"type": "boolean"},
+    },
 }
 _STATES = {
     "type": "object",

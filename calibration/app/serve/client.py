@@ -142,14 +142,22 @@ class RiskClient(AbstractContextManager):
         """Return every quote of the market, and their version."""
         return self._asked(Quotes, "GET", "/v1/quotes")
 
-    def move(self, quotes: Mapping[str, float], *, version: int | Literal["*"]) -> QuotesUpdated:
+    def move(
+        self,
+        quotes: Mapping[str, float],
+        *,
+        version: int | Literal["*"],
+        confirmed: bool = False,
+    ) -> QuotesUpdated:
         """Move all of the named quotes or none.
 
         Args:
             quotes: Quote id -> its new value.
             version: The version of the quotes on which the move is based, or "*" for any.
+            confirmed: Whether to take numbers that are probably in another unit, such as a vol of five times
+                its neighbours.
         """
-        content = json.dumps({"quotes": dict(quotes)}).encode()
+        content = json.dumps({"quotes": dict(quotes), "confirmed": confirmed}).encode()
         headers = {"content-type": "application/json", **_if_match(str(version))}
         return self._asked(QuotesUpdated, "PATCH", "/v1/quotes", content, headers)
 

@@ -51,7 +51,7 @@ class Session:
         base, kept = Market.from_text(text, self.file), store.quotes()
         digest = hashlib.sha256(text.encode()).hexdigest()
         is_same = kept.market == digest
-        found, errors = moved(base, kept.quotes) if is_same else (base, ())
+        found, errors = moved(base, kept.quotes, confirmed=True) if is_same else (base, ())
         moves, version = kept.quotes, kept.version
         if errors or not is_same:
             if moves and not forget_quotes:
@@ -137,11 +137,13 @@ class Session:
         Raises:
             refused: If they cannot move like this, or the condition does not hold; an `HTTPProblem`.
         """
-        values = _values(content)
+        values, confirmed = _values(content)
         with self._changing:
             before = self.market
             condition.check(str(before.version), "the market")
-            market, errors = moved(before.market, values, most=self._limits.move)
+            market, errors = moved(
+                before.market, values, most=self._limits.move, confirmed=confirmed
+            )
             if errors:
                 raise refused("move-refused", errors)
             numbers = market.by_quote(market)
@@ -158,8 +160,8 @@ def _first_version() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _values(content: bytes) -> dict[str, object]:
-    """Return quote id -> value from the body of a move.
+def _values(content: bytes) -> tuple[dict[str, object], bool]:
+    """Return quote id -> value from the body of a move, and whether odd ones are confirmed.
 
     Raises:
         refused: If it has another form; an `HTTPProblem`.
@@ -169,8 +171,9 @@ def _values(content: bytes) -> dict[str, object]:
         document = parse_json(text_of(content, file), file)
     except UnreadableFile as error:
         raise refused("move-refused", [error.error]) from None
-    values = document.get("quotes") if isinstance(document, dict) and len(document) == 1 else None
-    if not isinstance(values, dict) or not values:
-        message = "a move is an object that only holds quotes by id"
+    found = dict(document) if isinstance(document, dict) else {}
+    values, confirmed = found.pop("quotes", None), found.pop("confirmed", False)
+    if not isinstance(values, dict) or not values or found or not isinstance(confirmed, bool):
+        message = 'a move is an object of quotes by id, and perhaps of "confirmed": true'
         raise refused("move-refused", [InputError(file, None, None, "", "", message, remedy)])
-    return values
+    return values, confirmed
