@@ -39,6 +39,7 @@ from .rule import FirstSweep, ReverseSweep
 _TILE = TILES["gpu"]
 _SWEEPS = FirstSweep, ReverseSweep
 _MOST = 512  # entries of all results beside the sweeps: a compiler takes long for more
+_MOST_SHARED = 16  # entries of a value that all paths share and each tile computes again
 _MOST_OF_ONE = 64  # entries of the results of one operation; a larger one has a kernel of its own
 
 
@@ -132,6 +133,32 @@ class _Program:
             self.places.append((turn, found is not None))
         if count > _MOST:
             raise NoKernelError(f"a path computes {count:,} entries beside the sweeps")
+        self._take_in_shared(walk, in_memory)
+
+    def _take_in_shared(self, walk: Walk, in_memory: set[Var]) -> None:
+        """Have a kernel compute the small shared values that it alone reads, rather than a kernel before it."""
+        readers: dict[Var, set[int | None]] = {v: {None} for v in variables(self.jaxpr.outvars)}
+        for i, eqn in reversed([*enumerate(self.jaxpr.eqns)]):
+            turn, is_within = self.places[i]
+            found = [*set().union(*(readers.get(v, ()) for v in eqn.outvars))]
+            kernel = found[0] if len(found) == 1 and not is_within else None
+            is_free = in_memory.isdisjoint(eqn.outvars)
+            if kernel is not None and is_free and self._is_small(walk, eqn):
+                turn, is_within = self.places[i] = kernel, True
+                self.within |= dict.fromkeys(eqn.outvars, turn)
+            for v in variables(eqn.invars):
+                readers.setdefault(v, set()).add(turn if is_within else None)
+
+    def _is_small(self, walk: Walk, eqn: JaxprEqn) -> bool:
+        """Return True for an operation on few values that all paths share, of which a kernel has the rule."""
+        avals: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+        if any(self.paths in x.shape or x.size > _MOST_SHARED for x in avals):
+            return False
+        try:
+            walk.applied(eqn, [self._value(walk, v, {}) for v in eqn.invars])
+        except NoKernelError:
+            return False
+        return True
 
     def _read_in_memory(self) -> set[Var]:
         """Return the variables that chains read from memory, as consts and xs, and the ancestors of these."""

@@ -92,7 +92,7 @@ LOSSES = {
 
 
 def both(loss, kernels):
-    """The value and the gradient of a loss in kernels, and by `lax.scan`; and the number of kernels."""
+    """The value and the gradient of a loss in kernels, and by `lax.scan`; and the program in kernels."""
     leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, heston))
 
     def of(scan):
@@ -102,28 +102,42 @@ def both(loss, kernels):
     expected = jax.jit(of(lax.scan))(*leaves)
     kernels()
     rewritten = rewritten_for("cuda", of(functools.partial(jt.scan, schedule=jt.Revolve(2))))
-    text = str(jax.make_jaxpr(rewritten)(*leaves))
-    return jax.jit(rewritten)(*leaves), expected, text
+    return jax.jit(rewritten)(*leaves), expected, jax.make_jaxpr(rewritten)(*leaves)
 
 
 @pytest.mark.repeat
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_in_one_kernel(name, interpreted):
     """It ends with sums over its tiles."""
-    found, expected, text = both(LOSSES[name], interpreted)
+    found, expected, program = both(LOSSES[name], interpreted)
+    text = str(program)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
     assert "first_sweep" not in text and "reverse_sweep" not in text
     assert text.count("name=fused") == 1
 
 
+def test_a_kernel_computes_small_values_that_paths_share(interpreted):
+    """No kernel before it has the discount factor, which no other reads."""
+
+    def discounted(scan, p):
+        payoff = jnp.maximum(jnp.exp(last_log_spot(scan, p)) - 1.0, 0.0)
+        return jnp.mean(jnp.exp(-0.5 * p.mean_reversion) * payoff)
+
+    found, expected, program = both(discounted, interpreted)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    outside = {eqn.primitive.name for eqn in program.jaxpr.eqns}
+    assert "pallas_call" in outside and "exp" not in outside
+
+
 @pytest.mark.parametrize("loss", [of_two_chains, weighted, variance])
 def test_sweeps_with_kernels_of_their_own(loss, interpreted):
     """Where the way back needs another kernel, or a chain reads what paths computed, nothing is fused."""
-    found, expected, text = both(loss, interpreted)
+    found, expected, program = both(loss, interpreted)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
-    assert "name=fused" not in text
+    assert "name=fused" not in str(program)
 
 
 def test_a_platform_without_the_setting_keeps_the_function():
