@@ -32,8 +32,8 @@ class Valuation(eqx.Module):
 
     Attributes:
         value: The value in currency, in the shape of the batch of products.
-        std_error: The standard error of `value`; for a grid, the difference to a grid with half the nodes and
-            steps, about three times its error; 0 for other deterministic methods.
+        std_error: The standard error of `value`; for a grid, the range of its value and those of other grids
+            (`FiniteDifference`), more than its error; 0 for other deterministic methods.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 
@@ -119,7 +119,8 @@ def estimated(
         run: (product, method) -> ((figures, errors), refusals).
         product: A contract or a batch.
         model: The model of the product's underlyings.
-        method: The first method to run. The error of a grid is the difference to a coarser grid.
+        method: The first method to run. The error of a grid is the range of its figures and those of the grids
+            that it is `compared_with`.
         may_refine: Whether a finer grid may replace the first; a method chosen by the caller is kept.
 
     Returns:
@@ -129,18 +130,22 @@ def estimated(
     if (resolved := resolving(method, product, model, refusals)) is not method:
         method = resolved
         found, refusals = run(product, method)
-    coarser = method.coarser()
-    if coarser is None:
+    if not method.compared_with(model):
         return method, found, refusals
+
+    def errors_of(method, figures):
+        others = (run(product, grid)[0][0] for grid in method.compared_with(model))
+        return _range(figures, *others)
+
     figures, _ = found
-    errors = _difference(figures, run(product, coarser)[0][0])
+    errors = errors_of(method, figures)
     if may_refine and _is_known(model, errors):
         twin = method.judged(product)
         scale = figures if twin is product else run(twin, method)[0][0]
         if not is_close(model, scale, errors):
             method = method.finer()
-            (finer, _), refusals = run(product, method)
-            figures, errors = finer, _difference(finer, figures)
+            (figures, _), refusals = run(product, method)
+            errors = errors_of(method, figures)
     return method, (figures, errors), refusals
 
 
@@ -185,8 +190,11 @@ def _is_known(model: AbstractModel, errors: PyTree) -> bool:
     return not any(isinstance(x, Tracer) for x in leaves)
 
 
-def _difference(figures: PyTree, others: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, y: jnp.abs(x - y), figures, others)
+def _range(*figures: PyTree) -> PyTree:
+    """Return the largest less the smallest of each figure."""
+    return jax.tree.map(
+        lambda *found: jnp.max(jnp.stack(found), axis=0) - jnp.min(jnp.stack(found), axis=0), *figures
+    )
 
 
 def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array]:

@@ -73,7 +73,8 @@ class FiniteDifference(AbstractMethod):
         is_random: False.
         num_spots: The nodes along the log-spot, at least 5.
         num_variances: The nodes along the variance, at least 4.
-        num_steps: The time steps; the error of a barrier is second order in each of the three counts.
+        num_steps: The time steps. Errors are second order in each of the three counts; at a barrier the error of
+            the steps is first order, and of the other sign, if spot and variance are correlated.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
         dimensions: The number of grid dimensions for `tiling`; set by `prepared`.
 
@@ -116,6 +117,18 @@ class FiniteDifference(AbstractMethod):
 
     def coarser(self) -> "FiniteDifference":
         return self._times(0.5)
+
+    def compared_with(self, model: AbstractModel) -> "tuple[FiniteDifference, ...]":
+        """Return the grid with half the nodes and steps, and in two dimensions half the nodes with twice the steps.
+
+        In two dimensions the first error that this finds may be zero by accident: errors of nodes and steps have
+        different signs.
+        """
+        process = model.base if isinstance(model, WithDividends) else model
+        half = self.coarser()
+        if not isinstance(process, StochasticVariance):
+            return (half,)
+        return half, replace(half, num_steps=2 * self.num_steps)
 
     def finer(self) -> "FiniteDifference":
         return self._times(2.0)

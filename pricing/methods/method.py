@@ -151,6 +151,12 @@ class AbstractMethod(eqx.Module):
         """Return the method with half its counts, to estimate the error; None if it has no grid."""
         return None
 
+    def compared_with(self, model: AbstractModel) -> "tuple[AbstractMethod, ...]":
+        """Return the grids that estimate the error together: it is the range of all their figures."""
+        del model
+        coarser = self.coarser()
+        return () if coarser is None else (coarser,)
+
     def finer(self) -> "AbstractMethod":
         """Return the method with twice its counts."""
         return self

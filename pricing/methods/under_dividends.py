@@ -142,6 +142,9 @@ class UnderDividends(AbstractMethod):
         coarser = self.method.coarser()
         return None if coarser is None else self._of(coarser)
 
+    def compared_with(self, model: AbstractModel) -> "tuple[UnderDividends, ...]":
+        return tuple(map(self._of, self.method.compared_with(model)))
+
     def finer(self) -> "UnderDividends":
         return self._of(self.method.finer())
 
