@@ -193,7 +193,8 @@ def _is_known(model: AbstractModel, errors: PyTree) -> bool:
 def _range(*figures: PyTree) -> PyTree:
     """Return the largest less the smallest of each figure."""
     return jax.tree.map(
-        lambda *found: jnp.max(jnp.stack(found), axis=0) - jnp.min(jnp.stack(found), axis=0), *figures
+        lambda *found: jnp.max(jnp.stack(found), axis=0) - jnp.min(jnp.stack(found), axis=0),
+        *figures,
     )
 
 

@@ -73,8 +73,8 @@ class FiniteDifference(AbstractMethod):
         is_random: False.
         num_spots: The nodes along the log-spot, at least 5.
         num_variances: The nodes along the variance, at least 4.
-        num_steps: The time steps. Errors are second order in each of the three counts; at a barrier the error of
-            the steps is first order, and of the other sign, if spot and variance are correlated.
+        num_steps: The time steps. Errors are second order in each of the three counts, but first order in the
+            steps at a barrier if spot and variance are correlated.
         schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
         dimensions: The number of grid dimensions for `tiling`; set by `prepared`.
 
@@ -119,10 +119,10 @@ class FiniteDifference(AbstractMethod):
         return self._times(0.5)
 
     def compared_with(self, model: AbstractModel) -> "tuple[FiniteDifference, ...]":
-        """Return the grid with half the nodes and steps, and in two dimensions half the nodes with twice the steps.
+        """Return a grid with half the nodes and steps; and in two dimensions another one.
 
-        In two dimensions the first error that this finds may be zero by accident: errors of nodes and steps have
-        different signs.
+        That has half the nodes and twice the steps: it finds errors where those of nodes and steps, of opposite
+        signs, cancel.
         """
         process = model.base if isinstance(model, WithDividends) else model
         half = self.coarser()
