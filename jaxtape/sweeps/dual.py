@@ -8,7 +8,8 @@ from .dependence import active_leaves
 from .leaves import as_array, instantiated, is_zero, merge, pick
 from .vmap import batch_chain, with_axes
 
-_PLACES = (0, 0, 1)  # the batch axis of consts, a state and xs
+PLACES = (0, 0, 1)
+"""The axis of a batch in consts, a state and xs."""
 
 
 def dual_chain(
@@ -58,9 +59,15 @@ def cotangents_of_dual(wanted: Active, moving: Active, bars: tuple, bars_dot: tu
 
 
 def along_directions(
-    chain: Chain, active: Active, axis, spread: Active, arrays: tuple, dots: tuple
+    chain: Chain,
+    active: Active,
+    axis,
+    spread: Active,
+    arrays: tuple,
+    dots: tuple,
+    with_values: bool = False,
 ) -> tuple[tuple, tuple]:
-    """Return the tangents of a chain along all directions of a batch, from one dual chain.
+    """Return the outputs of a chain, and their tangents along all directions of a batch, from one dual chain.
 
     Args:
         chain: The chain of one direction.
@@ -69,28 +76,29 @@ def along_directions(
         spread: The leaves of `arrays` that have that axis, along which their entries are equal.
         arrays: The arrays of the batch.
         dots: The tangents of the active leaves, all with that axis.
+        with_values: Whether the ys of the chain are wanted; otherwise the outputs have none.
     """
-    parts = zip(arrays, spread.inputs, _PLACES, strict=True)
+    parts = zip(arrays, spread.inputs, PLACES, strict=True)
     arrays = tuple(
         tuple(_first(x, place) if has else x for x, has in zip(part, mask, strict=True))
         for part, mask, place in parts
     )
     of_one = tuple(
-        tuple(_first(x, place) for x in part) for part, place in zip(dots, _PLACES, strict=True)
+        tuple(_first(x, place) for x in part) for part, place in zip(dots, PLACES, strict=True)
     )
-    dual, _ = dual_chain(chain, active, arrays, of_one)
+    dual, _ = dual_chain(chain, active, arrays, of_one, with_values)
     joined = tuple(map(tuple.__add__, map(tuple, arrays), map(tuple, dots)))
-    parts = zip(arrays, dots, _PLACES, strict=True)
+    parts = zip(arrays, dots, PLACES, strict=True)
     dims = tuple((None,) * len(part) + (place,) * len(dot) for part, dot, place in parts)
     dual, joined, batched = batch_chain(dual, axis, joined, dims)
     state, ys = dual.run(joined)
-    count = chain.num_state
-    tangents = (), state[count:], ys
-    masks = (), batched.state[count:], batched.ys
-    pairs = zip(masks, _PLACES, strict=True)
+    count, of_ys = chain.num_state, len(chain.y_avals) if with_values else 0
+    tangents = (), state[count:], ys[of_ys:]
+    masks = (), batched.state[count:], batched.ys[of_ys:]
+    pairs = zip(masks, PLACES, strict=True)
     dims = tuple(tuple(place if has else None for has in mask) for mask, place in pairs)
-    _, state, ys = with_axes(tangents, dims, axis.size)
-    return state, ys
+    _, *tangents = with_axes(tangents, dims, axis.size)
+    return (state[:count], ys[:of_ys]), tuple(tangents)
 
 
 def _first(x, place: int):

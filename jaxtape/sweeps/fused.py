@@ -33,6 +33,7 @@ from ..kernels.pallas import TILES, full
 from ..kernels.paths import NoKernelError, Value
 from ..kernels.sweeps import KernelSweeps
 from ..kernels.walk import Walk
+from .joined import joined
 from .kernel_executor import kernels_are_interpreted, kernels_or_reason
 from .rule import FirstSweep, ReverseSweep
 
@@ -52,6 +53,7 @@ def fused(function: Callable) -> Callable:
     @functools.wraps(function)
     def run(*arrays: jax.Array) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
+        closed = joined(closed)
         try:
             program = _Program.of(closed)
         except NoKernelError:

@@ -203,7 +203,8 @@ class TangentsOfOne(Tangent):
     spread: Active
 
     def expand(self, arrays, dots):
-        return along_directions(self.one, self.active, self.axis, self.spread, arrays, dots)
+        of_batch = self.axis, self.spread, arrays, dots
+        return along_directions(self.one, self.active, *of_batch)[1]
 
 
 class FirstSweep(LoopPrimitive):
