@@ -1,5 +1,6 @@
 """Solutions on disk: saved numbers, and exported programs."""
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable
@@ -139,7 +140,8 @@ def _require_same_problem(path: Path, saved: Any, problem: Problem) -> None:
 def export(solution: Solution, figure: str = "value") -> bytes:
     """Export a program (t, x) -> figure for CPUs, GPUs and TPUs, independent of problem and solver.
 
-    `jax.export.deserialize(program).call(t, x)` runs it, with t and x in the precision of the problem's x0.
+    `jax.export.deserialize(program).call(t, x)` runs it, with t and x in the precision of the problem's x0. Its
+    `fun_name` is the figure and a digest of the solution's numbers, which all its figures share.
 
     Args:
         solution: The solution to export.
@@ -165,10 +167,24 @@ def export(solution: Solution, figure: str = "value") -> bytes:
     x0 = solution.problem.x0
     arguments = jax.ShapeDtypeStruct((), x0.dtype), jax.ShapeDtypeStruct(x0.shape, x0.dtype)
     platforms = ("cpu", "cuda", "tpu")
-    program = jax.jit(lambda t, x: figures[figure](t, x))
+
+    def program(t, x):
+        return figures[figure](t, x)
+
+    program.__name__ = f"{figure}_{_digest(solution)}"
+    program = jax.jit(program)
     with matmul_precision_context():  # of the target platforms, not of this one
         exported = jax.export.export(program, platforms=platforms)(*arguments)
     return bytes(exported.serialize())
+
+
+def _digest(solution: Solution) -> str:
+    """Return a digest of all numbers of a solution."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(eqx.filter(solution, eqx.is_array)):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        found.update(np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes())
+    return found.hexdigest()[:16]
 
 
 def _reach(problem: Problem) -> Callable[[Array, Array], Float[Array, "2 dim"]]:

@@ -34,7 +34,7 @@ from .equity import DerivedEquity, Equity
 from .fixings import Fixings, misspelt_names
 from .fx import FxPair, fx_rate
 from .level_bounds import LevelBounds
-from .odd_quotes import newly_odd
+from .odd_quotes import check_moves
 from .option_frames import option_table
 from .quote_kinds import read_quote
 from .reader import DAYS_PER_YEAR, read_contents
@@ -367,7 +367,8 @@ class Market(eqx.Module):
 
         Raises:
             KeyError: The market has no quote with such an id.
-            ValueError: A number violates the bounds of market files, or is probably in another unit.
+            ValueError: A number violates the bounds of market files or is probably in another unit, or the
+                quotes of an FX pair have no smile.
         """
         known, numbers = dict(self.flat_quotes()), {}
         for quote, value in values.items():
@@ -378,8 +379,7 @@ class Market(eqx.Module):
                 raise ValueError(f"{quote}: {problems[0].message}; {problems[0].remedy}")
             numbers[quote] = number
         after = replaced(self, numbers)
-        for quote, message in () if confirmed else newly_odd(self, after, numbers).items():
-            raise ValueError(f"{quote}: {message}; correct it, or give confirmed=True")
+        check_moves(self, after, numbers, confirmed=confirmed)
         return after
 
 

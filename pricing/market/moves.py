@@ -9,9 +9,8 @@ from pricing.ingestion.fields import closest
 from .bootstrap import CurveQuotes, in_order
 from .cap_quotes import first_unmet
 from .correlations import least_eigenvalue, missing_pairs
-from .fx_vols import NO_SMILE
 from .market import Market, replaced
-from .odd_quotes import newly_odd
+from .odd_quotes import newly_odd, smile_faults
 from .quote_kinds import kind_of, read_quote
 
 _SCALES = {
@@ -159,14 +158,8 @@ def _contradictions(market: Market, moved_ids: Iterable[str]) -> list[tuple[str,
                 f"the dividends of {name} are {paid.owed:g}, more than the spot, {equity.spot:g}"
             )
             found.append((*spots, message, "correct the numbers"))
-    for name, pair in market.fx.items():
-        vols: Any = ids.fx[name].vols
-        if pair.vols is None or not moving & set(vols.quotes):
-            continue
-        surface: Any = market.asset(name).surface
-        if (wrong := surface.first_fault()) is not None:
-            message = f"the quotes of this expiry {NO_SMILE}"
-            found.append((vols.at_the_money[wrong], message, "correct the numbers"))
+    faults = smile_faults(market, moving)
+    found += [(quote, message, "correct the numbers") for quote, message in faults.items()]
     pairs = market.correlations
     if moving & {ids.correlations[pair].item() for pair in pairs}:
         names = sorted({name for pair in pairs for name in pair})

@@ -9,6 +9,7 @@ import numpy as np
 from .basis_swaps import BasisSwaps
 from .bootstrap import CurveQuotes
 from .cap_quotes import CapQuotes
+from .fx_vols import NO_SMILE
 from .outliers import Outlier, odd_rate, odd_wing, outlier
 from .quote_bounds import rate_vol_slip, slip_of
 from .surface import VolSurface
@@ -33,6 +34,25 @@ def odd_quotes(market: Any) -> dict[str, str]:
     return {quote: message for quote, message in found if quote}
 
 
+def check_moves(before: Any, after: Any, moving: Collection[str], *, confirmed: bool) -> None:
+    """Check the quotes of a market after some moves.
+
+    Args:
+        before: The `Market` before the moves.
+        after: The `Market` after them.
+        moving: The ids of the quotes that moved.
+        confirmed: Whether a number that is probably in another unit is right.
+
+    Raises:
+        ValueError: A number is probably in another unit, or the quotes of an FX pair have no smile.
+    """
+    odd = {} if confirmed else newly_odd(before, after, moving)
+    for quote, message in odd.items():
+        raise ValueError(f"{quote}: {message}; correct it, or give confirmed=True")
+    for quote, message in smile_faults(after, moving).items():
+        raise ValueError(f"{quote}: {message}; correct the numbers")
+
+
 def newly_odd(before: Any, after: Any, moving: Collection[str]) -> dict[str, str]:
     """Return the odd quotes of a market that some moves made odd, by id, with the reasons.
 
@@ -46,6 +66,22 @@ def newly_odd(before: Any, after: Any, moving: Collection[str]) -> dict[str, str
         return found
     known = odd_quotes(before).keys() - set(moving)
     return {quote: why for quote, why in found.items() if quote not in known}
+
+
+def smile_faults(market: Any, moving: Collection[str]) -> dict[str, str]:
+    """Return quote id -> the fault of FX smiles whose quotes moved, by the first expiry with a fault.
+
+    Args:
+        market: The `Market` after the moves.
+        moving: The ids of the quotes that moved.
+    """
+    found, ids = {}, market.quote_ids()
+    for name, pair in market.fx.items():
+        if pair.vols is None or set(moving).isdisjoint(ids.fx[name].vols.quotes):
+            continue
+        if (wrong := market.asset(name).surface.first_fault()) is not None:
+            found[ids.fx[name].vols.at_the_money[wrong]] = f"the quotes of this expiry {NO_SMILE}"
+    return found
 
 
 def _of_curves(market: Any, ids: Any) -> Found:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..market import Market
+from ..market.market import replaced
 from .book import Book
 from .book_risk import RiskEngine
 from .ex_dates import falls_of_spots
@@ -44,7 +45,7 @@ def step_markets(before: Market, after: Market) -> Iterator[tuple[str, Market]]:
     for step, words in STEPS.items():
         own = {quote: new[quote] for quote in old if quote.startswith(words)}
         if any(old[quote] != x for quote, x in own.items()):
-            market = market.with_quotes(own, confirmed=True)
+            market = replaced(market, own)
             yield step, market
 
 

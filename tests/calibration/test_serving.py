@@ -1080,6 +1080,25 @@ def test_a_number_beyond_single_precision_is_refused():
         assert "too large for the solution's float32" in str(refusal.value.errors)
 
 
+@pytest.mark.repeat
+def test_files_of_two_solutions_are_not_mixed(put, tmp_path):
+    """A delta of another strike beside a value was served."""
+    product, solver = European(120.0, 1.0), GradientRegression(256, (Hermite(2),))
+    problem = from_product(product, BlackScholes(100.0, 0.05, 0.2), 2)
+    first, second = (solve(problem, solver, key=jax.random.key(seed)) for seed in (0, 1))
+    (tmp_path / "a.value").write_bytes(export(first))
+    (tmp_path / "a.delta").write_bytes(export(second, "delta"))
+    with pytest.raises(Unusable, match=r"a\.value: is from another solution than the files beside"):
+        read_solutions(tmp_path)
+    (tmp_path / "a.delta").write_bytes(export(first, "gamma"))
+    with pytest.raises(
+        Unusable, match=r"a\.delta: holds the gamma of a solution; export its delta"
+    ):
+        read_solutions(tmp_path)
+    (tmp_path / "a.delta").write_bytes(export(first, "delta"))
+    assert set(read_solutions(tmp_path)["a"].figures) == {"value", "delta"}
+
+
 def test_what_is_no_solution_is_refused_at_the_start(put, tmp_path):
     (tmp_path / "a.value").write_bytes(b"no program")
     with pytest.raises(

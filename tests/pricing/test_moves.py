@@ -196,3 +196,17 @@ def test_a_spot_in_another_unit_is_refused():
         SAMPLE.with_quotes({"EQUITY/PRICE/DAX": 446817.0})
     crash = SAMPLE.with_quotes({"EQUITY/PRICE/DAX": 2000.0})
     assert dict(crash.flat_quotes())["EQUITY/PRICE/DAX"] == 2000.0
+
+
+def test_quotes_of_a_pair_without_a_smile_are_refused():
+    """A butterfly that made a vol negative moved a call's value from 31 to 80."""
+    market = Market.from_text(json.dumps(OTHERS))
+    quote = "FX_OPTION/BUTTERFLY/EUR/USD/2026-06-08/25"
+    for confirmed in (False, True):
+        with pytest.raises(
+            ValueError, match="2026-06-08/ATM: the quotes of this expiry have no smile"
+        ):
+            market.with_quotes({quote: -0.079}, confirmed=confirmed)
+        _, (error,) = moved(market, {quote: -0.079}, confirmed=confirmed)
+        assert error.field == "FX_OPTION/RATE_LNVOL/EUR/USD/2026-06-08/ATM"
+    assert dict(market.with_quotes({quote: 0.003}).flat_quotes())[quote] == pytest.approx(0.003)

@@ -1,5 +1,8 @@
 """A book in scenarios: against each trade valued by hand under moved models, and the files of scenarios."""
 
+import json
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,10 +184,14 @@ def test_a_set_has_its_grid_ladder_and_named_scenarios(market):
     [
         ('{"spots": {"Q": -0.1}}', "spots.Q", "'Q' is not an equity", "give all or one of S, T"),
         ('{"rates": {"S": 0.1}}', "rates.S", "'S' is not a curve", "give all or one of C"),
-        ('{"spots": -1}', "spots.all", "-1 is not a number > -1", "give a move > -1 and <= 10"),
+        ('{"spots": -1}', "spots.all", "-1 is not a number > -1", "give a move > -1 and <= 3"),
+        ('{"spots": 5}', "spots.all", "5 is larger than 3", "give a move > -1 and <= 3"),
+        ('{"fx": 5}', "fx.all", "5 is larger than 3", "give a move > -1 and <= 3"),
+        ('{"vols": 1}', "vols.all", "1 is larger than 0.9", "1 % is 0.01"),
+        ('{"rates": 0.25}', "rates.all", "0.25 is larger than 0.2", "1 % is 0.01"),
         ('{"vols": "up"}', "vols", "'up' is not an object", "give an object in braces"),
         ('{"vols": {"T": -0.3}}', "vols.T", "the smallest vol of T, 0.3, to 0", "above -0.3"),
-        ('{"rates": {"C": 20}}', "rates.C", "20 is larger than 1", "1 % is 0.01"),
+        ('{"rates": {"C": 20}}', "rates.C", "20 is larger than 0.2", "1 % is 0.01"),
         ('{"swaption_vols": 0.1}', "swaption_vols", "has no swaption vols", "leave the move out"),
         ('{"spot": 1}', "spot", "is not a known field", "did you mean 'spots'?"),
         ("7", "", "7 is not an object", "give an object in braces"),
@@ -229,3 +236,65 @@ def test_what_is_no_set_of_scenarios_says_why(text, message):
     with pytest.raises(UnreadableFile, match=r"^moves\.json") as raised:
         ScenarioSet.from_text(text, "moves.json")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "said"),
+    [
+        (Scenario("x", {"SS": -0.2}), "x: spots.SS: 'SS' is not an equity of the market; did you mean 'S'"),
+        (Scenario("x", {"all": -20.0}), "x: spots.all: -20.0 is not a number > -1"),
+        (Scenario("x", {"all": 20.0}), "x: spots.all: 20.0 is larger than 3"),
+        (Scenario("x", vols={"all": 5.0}), "x: vols.all: 5.0 is larger than 0.9"),
+        (Scenario("x", rates={"C": 1.0}), "x: rates.C: 1.0 is larger than 0.2"),
+        (Scenario("x", vols={"T": -0.5}), "x: vols.T: -0.5 takes the smallest vol of T, 0.3, to 0"),
+        (Scenario("x", swaption_vols=0.1), "x: swaption_vols: the market has no swaption vols"),
+    ],
+)  # fmt: skip
+def test_a_scenario_that_the_market_cannot_make_is_not_valued(market, scenario, said):
+    """A misspelt name moved nothing: a P&L of 0 was told."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        revalue(Book.from_text(BOOK), market, black_scholes, [STILL, scenario])
+
+
+@pytest.mark.parametrize(
+    ("kind", "vol", "move"), [("normal", 0.006, 0.2), ("lognormal", 0.2, -0.19)]
+)
+def test_vols_of_rates_stay_in_their_unit(kind, vol, move):
+    document = {
+        "asof": "2026-03-10",
+        "currency": "EUR",
+        "curves": {"EUR": {"zero_rate": 0.02}},
+        "equities": {},
+        "swaption_vols": {
+            "type": kind,
+            "expiries_years": [1, 2],
+            "tenors_years": [5],
+            "vols_by_expiry": [[vol], [vol]],
+        },
+    }
+    market = Market.from_text(json.dumps(document))
+    assert not market.errors
+    (issue,) = Scenario("x", swaption_vols=move).problems(market)
+    assert issue.path == ("swaption_vols",) and "normal vol" in issue.message
+    assert not list(Scenario("x", swaption_vols=0.001).problems(market))
+
+
+def test_a_move_that_leaves_an_fx_pair_without_a_smile_is_named():
+    vols = {
+        "days": [90, 365],
+        "at_the_money": [0.08, 0.09],
+        "risk_reversals_25": [-0.02, -0.02],
+        "butterflies_25": [0.001, 0.001],
+    }
+    document = {
+        "asof": "2026-03-10",
+        "currency": "EUR",
+        "curves": {"EUR": {"zero_rate": 0.02}, "USD": {"zero_rate": 0.04}},
+        "equities": {},
+        "fx": {"EURUSD": {"spot": 1.08, "vols": vols}},
+    }
+    market = Market.from_text(json.dumps(document))
+    assert not market.errors
+    (issue,) = Scenario("x", vols={"EURUSD": -0.075}).problems(market)
+    assert issue.path == ("vols", "EURUSD") and "EURUSD have no smile" in issue.message
+    assert not list(Scenario("x", vols={"EURUSD": -0.02}).problems(market))

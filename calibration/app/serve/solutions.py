@@ -111,15 +111,20 @@ def read_solutions(folder: Path | None) -> dict[str, ServedSolution]:
         reason = error.strerror or str(error)
         raise Unusable(f"{folder}: cannot be read: {reason}; give another --solutions") from None
     found: dict[str, ServedSolution] = {}
+    digests: dict[str, str] = {}
     for file in files:
         name, figure = file.stem, file.suffix[1:]
         if figure not in (*FIGURES, REACH) or not NAME.fullmatch(name):
             forms = ", ".join(f"NAME.{one}" for one in (*FIGURES, REACH))
             raise Unusable(f"{file}: is none of {forms}; move it away ({NAME_REMEDY})")
         exported, program = _compiled(file)
+        kind, _, digest = exported.fun_name.rpartition("_")
+        if kind != figure:
+            holds = f"holds the {kind}" if kind in (*FIGURES, REACH) else "names no figure"
+            raise Unusable(f"{file}: {holds} of a solution; export its {figure} again")
         _, x = exported.in_avals
         known = found.get(name, ServedSolution(name, {}, x.shape[0], x.dtype))
-        if (known.dim, known.dtype) != (x.shape[0], x.dtype):
+        if digests.setdefault(name, digest) != digest:
             raise Unusable(
                 f"{file}: is from another solution than the files beside it; export it again"
             )

@@ -154,6 +154,9 @@ def revalue(
     Returns:
         The P&L of every trade in every scenario.
 
+    Raises:
+        ValueError: The market cannot make a scenario, for example because it has no equity of that name.
+
     Examples:
         >>> from pricing import Book, Market
         >>> from pricing.models.surface_models import black_scholes
@@ -163,6 +166,10 @@ def revalue(
         >>> revalue(book, Market.from_text(text), black_scholes, [Scenario("up")]).pnl.shape
         (1, 0)
     """
+    for scenario in scenarios:
+        for issue in scenario.problems(market):
+            place = ".".join(map(str, issue.path))
+            raise ValueError(f"{scenario.name}: {place}: {issue.message}; {issue.remedy}")
     book, key = book.checked(market), jax.random.key(0) if key is None else key
     batches = batches_of(book.trades, market)
     states = States(fit, market, tuple(dict.fromkeys(batch.model_names for batch in batches)))

@@ -4,19 +4,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ...ingestion.errors import listed, show
-from ...ingestion.fields import closest
+from ...ingestion.fields import closest, wrong_number
 from ...ingestion.validation import ValidationIssue
 from ...market import Equity, Market
 from ...market.fx import fx_rate
+from ...market.fx_vols import NO_SMILE
+from ...market.quote_bounds import rate_vol_slip
 
 ALL = "all"
 """The key for every name that a scenario does not list."""
 
 Moves = Mapping[str, float]
+
+_RELATIVE = {"above": -1.0, "most": 3.0}
+_OF_VOLS = {"least": -0.9, "most": 0.9}
+BOUNDS = {
+    "spots": _RELATIVE,
+    "fx": _RELATIVE,
+    "rates": {"least": -0.2, "most": 0.2},
+    **dict.fromkeys(("vols", "swaption_vols", "cap_vols"), _OF_VOLS),
+}
+"""Field of moves -> the bounds of its numbers; larger ones are percentages, vol points or basis points."""
 
 
 @dataclass(frozen=True)
@@ -142,20 +154,32 @@ class Scenario:
                     message = f"{show(name)} is not {what} of the market"
                     remedy = f"{closest(name, known)}give {ALL} or one of {listed(known)}"
                     yield ValidationIssue((section, name), show(name), message, remedy)
+        for section, bounds in BOUNDS.items():
+            moves = getattr(self, section)
+            for name, move in (moves if isinstance(moves, Mapping) else {"": moves}).items():
+                if wrong := wrong_number("move", move, **bounds):
+                    yield ValidationIssue(
+                        (section, name) if name else (section,), show(move), *wrong
+                    )
         for name, equity in market.equities.items():
             path = "vols", name if name in self.vols else ALL
             yield from _too_low(path, self.vol(name), equity.surface.vols, f"of {name}")
             yield from self._below_dividends(name, equity)
         for name, pair in market.fx.items():
             if pair.vols is not None and (move := self.vols.get(name)):
-                yield from _too_low(("vols", name), move, pair.vols.at_the_money, f"of {name}")
+                vols = pair.vols.at_the_money
+                low = list(_too_low(("vols", name), move, vols, f"of {name}"))
+                yield from low or _no_smile(name, move, market)
         for name in market.cap_vols if self.cap_vols else ():
             path = "cap_vols", name if name in self.cap_vols else ALL
-            vols = market.caplet_vols(name).vols
-            yield from _too_low(path, _move(self.cap_vols, name), vols, f"of caplets on {name}")
+            caplets, move = market.caplet_vols(name), _move(self.cap_vols, name)
+            yield from _too_low(path, move, caplets.vols, f"of caplets on {name}")
+            yield from _in_other_unit(path, move, caplets.vols, caplets.kind)
         if market.swaption_vols is not None:
             vols = market.swaption_vols.vols
-            yield from _too_low(("swaption_vols",), self.swaption_vols, vols, "of the swaptions")
+            path, move = ("swaption_vols",), self.swaption_vols
+            yield from _too_low(path, move, vols, "of the swaptions")
+            yield from _in_other_unit(path, move, vols, market.swaption_vols.kind)
         elif self.swaption_vols:
             value, message = f"{self.swaption_vols:g}", "the market has no swaption vols"
             yield ValidationIssue(("swaption_vols",), value, message, "leave the move out")
@@ -179,7 +203,22 @@ def _too_low(
     path: tuple[str, ...], move: float, vols: Array, whose: str
 ) -> Iterator[ValidationIssue]:
     """Yield the problem of a move that takes a vol to 0 or below, if it does."""
-    least = float(jnp.nanmin(vols))
-    if move and least + move <= 0.0:
+    if move and (least := float(np.nanmin(vols))) + move <= 0.0:
         message = f"{move:g} takes the smallest vol {whose}, {least:g}, to 0 or below"
         yield ValidationIssue(path, f"{move:g}", message, f"give a move above {-least:g}")
+
+
+def _no_smile(name: str, move: float, market: Market) -> Iterator[ValidationIssue]:
+    """Yield the problem of a move of the vols of an FX pair after which it has no smile, if it has none."""
+    surface: Any = Scenario("", vols={name: move}).moved(market).asset(name).surface
+    if surface.first_fault() is not None:
+        message = f"with {move:g}, the quotes of {name} {NO_SMILE}"
+        yield ValidationIssue(("vols", name), f"{move:g}", message, "give a smaller move")
+
+
+def _in_other_unit(
+    path: tuple[str, ...], move: float, vols: Array, kind: str
+) -> Iterator[ValidationIssue]:
+    """Yield the problem of a move of the vols of rates that is in another unit than they, if it is."""
+    if move and (slip := rate_vol_slip(kind, np.asarray(vols) + move)):
+        yield ValidationIssue(path, f"{move:g}", f"with {move:g}, {slip.message}", slip.remedy)

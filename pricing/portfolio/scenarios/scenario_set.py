@@ -21,7 +21,7 @@ from ...ingestion.locator import Locator, Place
 from ...ingestion.validation import ValidationIssue, validate
 from ...market import Market
 from ...market.records import Name, Record
-from .scenario import ALL, Scenario
+from .scenario import ALL, BOUNDS, Scenario
 
 SPOTS = (-0.2, -0.15, -0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2)
 VOLS = (-0.05, -0.025, 0.0, 0.025, 0.05)
@@ -47,34 +47,41 @@ def _by_name(value: object) -> object:
     return {ALL: value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-_RELATIVE = {"above": -1.0, "most": 10.0}
-_ABSOLUTE = {"least": -1.0, "most": 1.0}
-_SpotLadder = Annotated[tuple[float, ...], AfterValidator(_ladder), numbers("move", **_RELATIVE)]
-_Ladder = Annotated[tuple[float, ...], AfterValidator(_ladder), numbers("move", **_ABSOLUTE)]
-_SpotMove = Annotated[float, number("move", **_RELATIVE)]
-_Move = Annotated[float, number("move", **_ABSOLUTE)]
+_SpotLadder = Annotated[
+    tuple[float, ...], AfterValidator(_ladder), numbers("move", **BOUNDS["spots"])
+]
+_VolLadder = Annotated[
+    tuple[float, ...], AfterValidator(_ladder), numbers("move", **BOUNDS["vols"])
+]
+_RateLadder = Annotated[
+    tuple[float, ...], AfterValidator(_ladder), numbers("move", **BOUNDS["rates"])
+]
+_SpotMove = Annotated[float, number("move", **BOUNDS["spots"])]
+_VolMove = Annotated[float, number("move", **BOUNDS["vols"])]
+_RateMove = Annotated[float, number("move", **BOUNDS["rates"])]
 _SpotMoves = Annotated[dict[Name, _SpotMove], BeforeValidator(_by_name)]
-_Moves = Annotated[dict[Name, _Move], BeforeValidator(_by_name)]
+_VolMoves = Annotated[dict[Name, _VolMove], BeforeValidator(_by_name)]
+_RateMoves = Annotated[dict[Name, _RateMove], BeforeValidator(_by_name)]
 
 
 class _Grid(Record):
     spots: _SpotLadder = SPOTS
-    vols: _Ladder = VOLS
+    vols: _VolLadder = VOLS
 
 
 class _Document(Record):
     grid: _Grid = _Grid()
-    rates: _Ladder = RATES
+    rates: _RateLadder = RATES
     scenarios: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Scenario(Record):
     spots: _SpotMoves = Field(default_factory=dict)
-    vols: _Moves = Field(default_factory=dict)
-    rates: _Moves = Field(default_factory=dict)
-    swaption_vols: _Move = 0.0
+    vols: _VolMoves = Field(default_factory=dict)
+    rates: _RateMoves = Field(default_factory=dict)
+    swaption_vols: _VolMove = 0.0
     fx: _SpotMoves = Field(default_factory=dict)
-    cap_vols: _Moves = Field(default_factory=dict)
+    cap_vols: _VolMoves = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
