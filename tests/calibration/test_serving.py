@@ -1082,20 +1082,20 @@ def test_a_number_beyond_single_precision_is_refused():
 
 @pytest.mark.repeat
 def test_files_of_two_solutions_are_not_mixed(put, tmp_path):
-    """A delta of another strike beside a value was served."""
-    product, solver = European(120.0, 1.0), GradientRegression(256, (Hermite(2),))
-    problem = from_product(product, BlackScholes(100.0, 0.05, 0.2), 2)
-    first, second = (solve(problem, solver, key=jax.random.key(seed)) for seed in (0, 1))
-    (tmp_path / "a.value").write_bytes(export(first))
+    """A delta of another solution beside a value was served."""
+    first, folder = put
+    solver = GradientRegression(4096, (Hermite(2),))
+    second = solve(first.problem, solver, key=jax.random.key(1))
+    (tmp_path / "a.value").write_bytes((folder / "put.value").read_bytes())
     (tmp_path / "a.delta").write_bytes(export(second, "delta"))
     with pytest.raises(Unusable, match=r"a\.value: is from another solution than the files beside"):
         read_solutions(tmp_path)
-    (tmp_path / "a.delta").write_bytes(export(first, "gamma"))
+    (tmp_path / "a.delta").write_bytes((folder / "put.gamma").read_bytes())
     with pytest.raises(
         Unusable, match=r"a\.delta: holds the gamma of a solution; export its delta"
     ):
         read_solutions(tmp_path)
-    (tmp_path / "a.delta").write_bytes(export(first, "delta"))
+    (tmp_path / "a.delta").write_bytes((folder / "put.delta").read_bytes())
     assert set(read_solutions(tmp_path)["a"].figures) == {"value", "delta"}
 
 
