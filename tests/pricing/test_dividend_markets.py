@@ -138,7 +138,7 @@ def test_moves_of_dividends_are_checked():
 
 @pytest.mark.parametrize("move", [{CASH[0]: 99.0}, {"EQUITY/PRICE/S": 3.0}], ids=["cash", "spot"])
 def test_a_move_leaves_the_spot_above_its_dividends(move):
-    after, errors = moved(market(PAYS), move)
+    after, errors = moved(market(PAYS), move, confirmed=True)
     assert "more than the spot" in errors[0].message
     assert float(after.equities["S"].spot) == 100.0
 
