@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics.black import black
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.normal_law import cdf as normal_cdf
 from ..numerics.normal_law import density as normal_density
 from ..numerics.safe_math import larger
@@ -119,7 +120,7 @@ def _points(
 
     The spacing is linear up to the scale and logarithmic beyond. They are not differentiated.
     """
-    points, weights = np.polynomial.legendre.leggauss(num_points)
+    points, weights = gauss_legendre(num_points)
     x, dx = 0.5 * (points + 1.0), 0.5 * weights
     share = jnp.asarray(x * (1.0 + x - x * x), distance.dtype)
     dshare = jnp.asarray((1.0 + 2.0 * x - 3.0 * x * x) * dx, distance.dtype)

@@ -16,19 +16,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, ForwardRates
 from ..models.rates import mean_exponential
 from ..numerics.black import bachelier, black
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.safe_math import clipped, nan_where
 from ..products import CmsCoupon
 from .formula import Formula
 
 Real = Float[Array, "..."]
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+_POINTS, _WEIGHTS = gauss_legendre(64)
 _DEVIATIONS = 10.0  # standard deviations beyond which swaption values are below rounding
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics.elimination import eliminate
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.normal_law import cdf as normal_cdf
 from ..numerics.normal_law import density as normal_density
 from ..numerics.safe_math import larger
@@ -43,7 +44,7 @@ class Mesh(NamedTuple):
 def mesh(num_dates: int, num_nodes: int) -> Mesh:
     """Return the mesh with the given numbers of boundary dates and integral nodes."""
     roots = 0.5 * (1.0 + np.cos(np.pi * np.arange(num_dates + 1) / num_dates))
-    points, weights = np.polynomial.legendre.leggauss(num_nodes)
+    points, weights = gauss_legendre(num_nodes)
     angles = 0.25 * np.pi * (points + 1.0)
     at = roots[:-1, None] * np.cos(angles)
     matrix = np.asarray(barycentric(roots, at.reshape(-1), np))

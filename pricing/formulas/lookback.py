@@ -11,10 +11,10 @@ is smooth, so that 128 Gauss-Legendre nodes give full precision for any carry.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackVol
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.normal_law import cdf, scaled_cdf
 from ..numerics.safe_math import larger, nan_where
 from ..products import Lookback
@@ -22,7 +22,7 @@ from .formula import Formula, lacks_constants, lacks_lognormal
 
 Scalar = Float[Array, ""]
 
-_POINTS = np.polynomial.legendre.leggauss(128)
+_POINTS = gauss_legendre(128)
 _REACH = 9.5  # standard deviations of the log-spot
 
 

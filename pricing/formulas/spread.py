@@ -6,11 +6,11 @@ With K = 0 it is Margrabe's (1978) formula.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, LognormalSpots
 from ..numerics.black import black
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.normal_law import density
 from ..numerics.safe_math import larger
 from ..products import Spread
@@ -18,7 +18,7 @@ from .formula import Formula, lacks_lognormal
 
 Scalar = Float[Array, ""]
 
-_POINTS = np.polynomial.legendre.leggauss(256)
+_POINTS = gauss_legendre(256)
 _REACH = 8.5  # standard deviations
 
 

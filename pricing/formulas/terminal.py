@@ -18,11 +18,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackScholes, BlackVol
 from ..numerics.black import black, exercise_probabilities, log_moneyness
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.normal_law import density
 from ..numerics.safe_math import larger, smaller
 from ..products import (
@@ -37,7 +37,7 @@ from ..products import (
 
 Scalar = Float[Array, ""]
 
-_POINTS = np.polynomial.legendre.leggauss(128)
+_POINTS = gauss_legendre(128)
 _REACH = 9.0  # standard deviations of the log-spot from the peak to the end of an integral
 
 

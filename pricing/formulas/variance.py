@@ -13,19 +13,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, BlackVol, CharacteristicFunction, LognormalSpots
 from ..models.black_scholes import ImpliedVols
 from ..numerics.black import black
+from ..numerics.gauss_legendre import gauss_legendre
 from ..products import VarianceSwap
 from .formula import Formula, lacks_lognormal
 from .paths import steps_of
 
 Scalar = Float[Array, ""]
 
-_POINTS = np.polynomial.legendre.leggauss(512)  # piecewise linear vols have kinks
+_POINTS = gauss_legendre(512)  # piecewise linear vols have kinks
 _REACH = 9.0  # standard deviations of the log-spot
 
 

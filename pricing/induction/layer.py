@@ -1,13 +1,12 @@
 """A value function as a quadrature rule: expectations without interpolation (Nystrom's method)."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.gauss_transform import gauss_transform
 from ..numerics.safe_math import clipped
 
@@ -57,12 +56,6 @@ class Layer(eqx.Module):
         """Return E[value] from today's state."""
         zero = jnp.zeros_like(self.variance)
         return self.expectation(zero[None], zero)[0]
-
-
-@functools.cache
-def gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights on [-1, 1]."""
-    return np.polynomial.legendre.leggauss(count)
 
 
 # the widest gap between two nodes relative to the mean gap

@@ -46,4 +46,8 @@ def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "n
 
 def least_eigenvalue(names: Sequence[str], pairs: Mapping[Pair, Array]) -> float:
     """Return the smallest eigenvalue of the matrix of some equities, which must be positive."""
-    return float(np.linalg.eigvalsh(np.asarray(matrix(names, pairs)))[0])
+    entries = {frozenset(pair): float(value) for pair, value in pairs.items()}
+    found = np.eye(len(names))  # on the host: JAX would compile programs for a few numbers
+    for (i, one), (j, other) in itertools.combinations(enumerate(names), 2):
+        found[i, j] = found[j, i] = entries[frozenset((one, other))]
+    return float(np.linalg.eigvalsh(found)[0])

@@ -5,13 +5,15 @@ import operator
 from collections.abc import Iterator, Mapping
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
 from pricing.ingestion.errors import listed
 
-from ..fields import Converted, positive
+from ..fields import Converted, is_traced, positive
 from .bootstrap import CurveQuotes
 from .curve import ZeroCurve
 from .equity import Equity
@@ -72,12 +74,39 @@ class FxPair(eqx.Module):
         return Equity(spot, foreign, surface, self.domestic_curve, self.domestic)
 
 
-@stored_jit
-def _surface(
+def _read(
     vols: DeltaQuotes, spot: Float[Array, ""], foreign: ZeroCurve, domestic: ZeroCurve
 ) -> DeltaSurface:
     grown = foreign.discount(vols.expiries)
     return vols.surface(spot * grown / domestic.discount(vols.expiries), grown)
+
+
+_stored_surface = stored_jit(_read)
+_surface = eqx.filter_custom_jvp(lambda *quotes: _stored_surface(*quotes))
+
+
+@_surface.def_jvp
+def _surface_jvp(quotes: tuple, dots: tuple) -> tuple[DeltaSurface, DeltaSurface]:
+    """Return the surface and its derivative along a tangent of the quotes.
+
+    Outside of a compiled function, `jax.linearize` runs a stored program for the Jacobian, rather than trace
+    the surface each time.
+    """
+    if is_traced(quotes):
+        return eqx.filter_jvp(_read, quotes, dots)
+    surface, jacobian = _stored_surface(*quotes), _jacobian(*quotes)
+    still = jax.tree.map(jnp.zeros_like, quotes)
+    dot = ravel_pytree(eqx.combine(dots, still))[0]
+    along = jnp.matmul(jacobian, dot, precision="highest")
+    return surface, ravel_pytree(surface)[1](along)
+
+
+@stored_jit
+def _jacobian(*quotes) -> Float[Array, "outputs quotes"]:
+    """Return the derivatives of the surface's numbers to the quotes'; 0 for a number that is NaN."""
+    flat, tree_of = ravel_pytree(quotes)
+    numbers = lambda flat: ravel_pytree(_read(*tree_of(flat)))[0]
+    return jnp.where(jnp.isnan(numbers(flat))[:, None], 0.0, jax.jacfwd(numbers)(flat))
 
 
 def fx_rate(pairs: Mapping[str, FxPair], source: str, target: str) -> Float[Array, ""]:

@@ -58,6 +58,7 @@ class Observed:
         self.assumed: list[str] = []
         self.quoted: set[str] = set()
         self._market, self._fixings = market, Fixings(market.fixings)
+        self._days: dict[str, tuple[date, ...]] = {}
         self._curves: dict[str, ZeroCurve] = {}
 
     def spot(self, name: str, day: date) -> float:
@@ -163,11 +164,13 @@ class Observed:
         Args:
             name: The equity.
         """
-        found, parts = self._market.conversion(name), self._market.parts_of(name)
-        read = parts[:1] if found is not None and found.kind == "quanto" else parts
-        known = (set(self._fixings.days(part)) for part in read)
-        fixed = {day for day in set.intersection(*known) if day < self.until}
-        return (*sorted(fixed), self.until)
+        if name not in self._days:
+            found, parts = self._market.conversion(name), self._market.parts_of(name)
+            read = parts[:1] if found is not None and found.kind == "quanto" else parts
+            known = (set(self._fixings.days(part)) for part in read)
+            fixed = {day for day in set.intersection(*known) if day < self.until}
+            self._days[name] = (*sorted(fixed), self.until)
+        return self._days[name]
 
     def discount(self, name: str, day: date) -> float:
         """Return the discount factor of a curve from the market's day to `day`; 1 for days up to it.

@@ -15,6 +15,7 @@ import jaxtape
 from ..models import AbstractModel, CharacteristicFunction
 from ..numerics.black import exercise_probabilities
 from ..numerics.complex_functions import exp
+from ..numerics.gauss_legendre import gauss_legendre
 from ..products import AbstractProduct, TerminalClaim
 from .method import AbstractMethod, Tiling, missing_ability
 
@@ -238,15 +239,10 @@ _SLOW_STRETCH = 1e6  # the same for slowly decaying characteristic functions
 @jaxtape.no_inline(static_argnames="num_nodes")
 def _sinh_nodes(std: Scalar, tail_rate: Scalar, stretch: Scalar, num_nodes: int):
     """Return nodes and weights on (0, U), where U covers the Gaussian bulk and the exponential tail."""
-    abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in _gauss_legendre(num_nodes))
+    abscissae, weights = (jnp.asarray(x, dtype=std.dtype) for x in gauss_legendre(num_nodes))
     scale = 1.0 / std
     gaussian = np.sqrt(2.0 * _LOG_TRUNCATION) * scale
     exponential = jnp.minimum(_LOG_TRUNCATION / tail_rate, stretch * scale)
     length = jnp.arcsinh(jnp.maximum(gaussian, exponential) / scale)
     t = 0.5 * (abscissae + 1.0) * length
     return scale * jnp.sinh(t), scale * jnp.cosh(t) * (0.5 * length * weights)
-
-
-@functools.cache
-def _gauss_legendre(num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(num_nodes)

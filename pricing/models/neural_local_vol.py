@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..fields import FlatOr, Number, Numeric, inside, positive
+from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.safe_math import clipped
 from .local_vol import LocalVolatility
 from .model import AbstractEquityModel, Discounts, Scalar, flat_or_curve
@@ -21,7 +21,7 @@ _FEATURES = 3
 _FORTNIGHT = 0.02  # years: keeps the standardized log-moneyness finite today
 _MOST = 3.0  # vol is in (0, 3) per 1.00: bounded, so that the discounted spot is a true martingale
 _REACH, _NODES = 2.0, 161  # the range of k / sqrt(t + .02), and the nodes on it
-_QUADRATURE = np.polynomial.legendre.leggauss(8)
+_QUADRATURE = gauss_legendre(8)
 
 
 class VolNetwork(eqx.Module):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import Number
 from ..market import Market, SwaptionVols
 from ..market.state import MarketState
+from ..numerics.gauss_legendre import gauss_legendre
 from .model import AbstractModel, Discounts, GaussianState, Scalar
 from .shapes import Numbers
 
@@ -157,7 +157,7 @@ class GaussianFactors(AbstractRateModel):
         return left * mean_exponential(-self.mean_reversions[None, :] * left)
 
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(7)  # exact to 1e-19 for |y| < 1
+_POINTS, _WEIGHTS = gauss_legendre(7)  # exact to 1e-19 for |y| < 1
 
 
 def mean_exponential(y: Numbers) -> Numbers:

@@ -55,6 +55,14 @@ _PRICES = "initial_spot", "extreme"
 _LEVELS = "barrier", "lower", "upper", "protection", "coupon_barrier", "knock_in"
 
 
+@functools.cache
+def _names_of(kind: type[Trade]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a kind of trade that are prices, and those that are levels."""
+    fields = kind.model_fields  # Pydantic looks for a missing attribute in many places
+    prices, levels = (tuple(n for n in names if n in fields) for names in (_PRICES, _LEVELS))
+    return prices, levels
+
+
 def _far_levels(trade: Trade, spots: list[float]) -> list[ValidationIssue]:
     """Return the problems of prices in another unit than the spot, recognized by their distance from it.
 
@@ -67,8 +75,9 @@ def _far_levels(trade: Trade, spots: list[float]) -> list[ValidationIssue]:
     if weights is not None:
         near_strike += [*rest, (trade.underlying, math.fsum(map(operator.mul, weights, spots)))]
     found = [_far_from_all("strike", getattr(trade, "strike", None), near_strike)]
-    found += [_far_from_all(name, getattr(trade, name, None), [first]) for name in _PRICES]
-    found += [_far_from_all(name, getattr(trade, name, None), [first], True) for name in _LEVELS]
+    prices, levels = _names_of(type(trade))
+    found += [_far_from_all(name, getattr(trade, name), [first]) for name in prices]
+    found += [_far_from_all(name, getattr(trade, name), [first], True) for name in levels]
     others = zip(getattr(trade, "other_initial_spots", None) or (), rest, strict=False)
     found += [_far_from_all("other_initial_spots", level, [own]) for level, own in others]
     return [issue for issue in found if issue is not None]

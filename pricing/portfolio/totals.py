@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
+from jaxtape import stored_jit
+
+from ..fields import as_real
 from ..market import FxPair, Market, MissingRate
 from ..market.fx import fx_rate
 from .batching import currency_of
@@ -112,15 +115,26 @@ def _converted(
     if any(gradient is None for gradient in gradients.values()):
         return CurrencyRisk(value)
 
-    def at_rates(pairs: dict[str, FxPair]):
-        return sum(part.value * fx_rate(pairs, name, target) for name, part in parts.items())
-
     # on the host: otherwise each shape would load a program
     scaled = [
         jax.tree.map(lambda x, r=rates[name]: r * np.asarray(x), own)
         for name, own in gradients.items()
     ]
-    gradient = jax.tree.map(lambda *of_parts: jnp.asarray(sum(of_parts)), *scaled)
-    of_rates = jax.tree.map(jnp.add, gradient.fx, jax.grad(at_rates)(market.fx))
-    gradient = replace(gradient, fx=of_rates)
+    gradient = jax.tree.map(lambda *of_parts: sum(of_parts), *scaled)
+    values = {name: as_real(part.value) for name, part in parts.items()}
+    of_rates = jax.device_get(_to_rates(market.fx, values, target))
+    gradient = replace(gradient, fx=jax.tree.map(np.add, gradient.fx, of_rates))
+    gradient = jax.device_put(gradient)
     return CurrencyRisk(value, market.by_quote(gradient), gradient)
+
+
+@stored_jit
+def _to_rates(
+    pairs: dict[str, FxPair], values: dict[str, Float[Array, ""]], target: str
+) -> dict[str, FxPair]:
+    """Return the derivative of the total in one currency to the FX spots."""
+
+    def total(pairs: dict[str, FxPair]) -> Any:
+        return sum(value * fx_rate(pairs, name, target) for name, value in values.items())
+
+    return jax.grad(total)(pairs)

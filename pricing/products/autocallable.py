@@ -125,12 +125,12 @@ class Autocallable(AbstractProduct):
             )
         if is_traced(tuple(vars(self).values())):
             return
-        if self.coupon_barrier is None and np.any(self.memory != 0):
+        if self.coupon_barrier is None and np.any(np.asarray(self.memory) != 0):
             raise ValueError(
                 "memory needs a coupon_barrier: give call_level for coupons that are paid only at "
                 "redemption"
             )
-        if np.any((self.missed > 0.0) & (self.memory == 0)):
+        if np.any((np.asarray(self.missed) > 0.0) & (np.asarray(self.memory) == 0)):
             raise ValueError("missed coupons need memory: give memory='yes', or no missed coupons")
         steps = 1.0 if self.call_steps is None else np.asarray(self.call_steps)
         called = np.asarray(self.call_level)[..., None] * steps

@@ -41,10 +41,11 @@ class Bermudan(EarlyExercise, SpotOption, Padded):
     dates: Numeric[Float[Array, "*#batch dates"]] = dates("dates", repeated=True)
 
     def __check_init__(self):
-        expiry, last = self.payoff_product.exercise_times()[..., -1], self.dates[..., -1]
+        expiry, last = self.payoff_product.exercise_times(), self.dates
         if isinstance(expiry, Tracer) or isinstance(last, Tracer):
             return
-        if np.max(np.abs(np.asarray(last) - np.asarray(expiry))) > _SAME_DAY:
+        expiry, last = np.asarray(expiry)[..., -1], np.asarray(last)[..., -1]
+        if np.max(np.abs(last - expiry)) > _SAME_DAY:
             raise ValueError(
                 f"the last exercise date is {last} and the payoff expires at {expiry}: give the same time"
             )

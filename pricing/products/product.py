@@ -65,7 +65,7 @@ class AbstractProduct(eqx.Module):
         leaves, structure = jax.tree.flatten(self)
         shape = jnp.broadcast_shapes(self.batch_shape, shape)
         pairs = zip(leaves, core_dims(self), strict=True)
-        full = [jnp.broadcast_to(x, shape + x.shape[x.ndim - core :]) for x, core in pairs]
+        full = [_broadcast(x, shape + x.shape[x.ndim - core :]) for x, core in pairs]
         return jax.tree.unflatten(structure, full)
 
     @property
@@ -187,6 +187,11 @@ def check_levels(dates: Array | None, **levels: Array) -> None:
             )
 
 
+def _broadcast(x: Any, shape: tuple[int, ...]) -> Array:
+    """Return a leaf of a batch with this shape; one that has it already compiles no program."""
+    return x if isinstance(x, Array) and x.shape == shape else jnp.broadcast_to(x, shape)
+
+
 def check_last_date(dates: Array | None, expiry: Array) -> None:
     """Check that a list of dates ends with the expiry.
 
@@ -195,7 +200,7 @@ def check_last_date(dates: Array | None, expiry: Array) -> None:
     """
     if dates is None or is_traced((dates, expiry)):
         return
-    if not np.allclose(dates[..., -1], expiry, rtol=1e-6):
+    if not np.allclose(np.asarray(dates)[..., -1], expiry, rtol=1e-6):
         raise ValueError(
             f"the last of the dates must be the expiry, got {dates[..., -1]} and {expiry}: end the dates with "
             "the expiry"

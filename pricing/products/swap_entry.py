@@ -110,7 +110,7 @@ class SwapEntry(AbstractProduct):
             )
         if is_traced((paid, self.last_start, accruals)):
             return
-        last = self.last_start, paid[..., -1]
+        last = self.last_start, np.asarray(paid)[..., -1]
         starts, ends = map(np.ravel, np.broadcast_arrays(*map(np.asarray, last)))
         late = starts >= ends - SAME_DAY
         if late.any():

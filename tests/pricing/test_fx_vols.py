@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import QuantLib as ql
 from jax.flatten_util import ravel_pytree
 
-from pricing.market import DeltaConvention, DeltaQuotes
+from pricing.market import DeltaConvention, DeltaQuotes, FxPair, ZeroCurve
 from tests.helpers import double
 
 CONVENTIONS = {
@@ -163,6 +164,30 @@ def test_derivatives_to_quotes_are_those_of_bumps(words):
     curve = jax.jit(jax.jacfwd(jax.jacfwd(on_line)))(0.0)
     up, now, down = (on_line(h) for h in (1e-2, 0.0, -1e-2))
     assert float(curve) == pytest.approx(float(up - 2 * now + down) / 1e-4, rel=1e-4)
+
+
+@double
+def test_derivatives_outside_of_programs_are_those_within_one():
+    """A pair's asset reads a stored Jacobian outside of programs; a program differentiates the surface."""
+    curves = {
+        name: ZeroCurve([0.5, 2.0], [0.02, rate]) for name, rate in (("f", 0.03), ("d", 0.01))
+    }
+    pair = FxPair(1.3, "EUR", "USD", "f", "d", quotes_of())
+
+    def value(pair, curves):
+        asset = pair.asset(pair.spot, curves)
+        return asset.surface.vol(0.7, 1.2)
+
+    found, compiled = (run(pair, curves) for run in (jax.grad(value), jax.jit(jax.grad(value))))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13), found, compiled
+    )
+    of_spot = lambda spot: value(eqx.tree_at(lambda pair: pair.spot, pair, spot), curves)
+    up, down = (jax.grad(of_spot)(jnp.array(spot)) for spot in (1.3 + 1e-4, 1.3 - 1e-4))
+    second = jax.grad(jax.grad(of_spot))(jnp.array(1.3))
+    assert float(second) == pytest.approx(float(up - down) / 2e-4, rel=1e-5)
+    spots = jnp.array([1.3, 1.31])
+    np.testing.assert_allclose(jax.vmap(of_spot)(spots), [of_spot(s) for s in spots], rtol=1e-12)
 
 
 def test_strikes_are_found_in_single_precision():

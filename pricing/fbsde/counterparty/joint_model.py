@@ -12,8 +12,9 @@ from ...argument_kinds import check_kind
 from ...fields import Numeric, is_traced, real
 from ...models import BlackScholes, HullWhite
 from ...models.black_scholes import ImpliedVols
+from ...numerics.gauss_legendre import gauss_legendre
 
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # exact to rounding over a step
+_POINTS, _WEIGHTS = gauss_legendre(8)  # exact to rounding over a step
 
 
 class Step(NamedTuple):
