@@ -94,9 +94,9 @@ def calibrate_many(
         The parameters of every job, their standard errors, and the result of each search.
 
     `ValueError` is raised if no job can be read, the models have arrays as parameters, the mesh has no axis
-    "surfaces", there is no such shard, or `resume` holds another run or something else. It is also raised if
-    two jobs of a sequence have the same id, or models of different types; from an iterator, which is read
-    lazily, such jobs fail instead.
+    "surfaces", a count is below 1 or `rtol` below 0, there is no such shard, or `resume` holds another run or
+    something else. It is also raised if two jobs of a sequence have the same id, or models of different types;
+    from an iterator, which is read lazily, such jobs fail instead.
 
     Examples:
         >>> from calibration import Job, calibrate_many
@@ -106,6 +106,9 @@ def calibrate_many(
         >>> found.status[0]
         'failed: it has 4 quotes for 5 parameters: give at least as many'
     """
+    _check_settings(
+        rtol, max_steps=max_steps, block_size=block_size, num_slots=num_slots, round_size=round_size
+    )
     folder = None if resume is None else place_of(resume)
     total, jobs = jobs_of(quotes, model)
     drawn = None if shard is None else Shard(*shard)
@@ -146,6 +149,19 @@ def calibrate_many(
     parts = parts or [_fitted((), settings, workers, block_size, num_slots, None)]
     joined = Calibrations.joined(parts).without(again)
     return drawn.placed(joined, settings) if drawn else joined
+
+
+def _check_settings(rtol: float, **counts: int) -> None:
+    """Check the numbers of a call.
+
+    Raises:
+        ValueError: A count is below 1, or the tolerance is not a finite number of at least 0.
+    """
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    if not 0.0 <= rtol < np.inf:
+        raise ValueError(f"rtol must be a finite number of at least 0, got {rtol:g}")
 
 
 def _usual_objective(quotes: Quotes) -> AbstractObjective:
@@ -315,9 +331,8 @@ def _placed(
     if job.id in known:
         first, second = (f" at {place}" if place else "" for place in (known[job.id], job.place))
         again[job.id] = (
-            f"{job.id!r} appears{first} and again{second}: keep the rows of a surface together, and "
-            f"give each "
-            "surface its own name"
+            f"{job.id!r} appears{first or ' before'} and again{second}: keep the rows of a surface together, "
+            "and give each surface its own name"
         )
         name = job.id
         while name in known:  # the results have each name once

@@ -267,3 +267,20 @@ def test_progress_is_told_by_blocks():
     many = [Job(str(i), quotes, model) for i in range(18)]
     calibrate_many(many, block_size=8, num_slots=4, progress=lambda *now: told.append(now))
     assert told == [(8, 18, ""), (16, 18, ""), (18, 18, "")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"round_size": 0}, "round_size must be at least 1, got 0"),
+        ({"block_size": 0}, "block_size must be at least 1, got 0"),
+        ({"num_slots": -1}, "num_slots must be at least 1, got -1"),
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"rtol": -1.0}, "rtol must be a finite number of at least 0, got -1"),
+        ({"rtol": float("nan")}, "rtol must be a finite number of at least 0, got nan"),
+    ],
+)
+def test_settings_without_sense_are_refused(setting, said):
+    """A round of no jobs dropped them all, without a word."""
+    with pytest.raises(ValueError, match=said):
+        calibrate_many([Job("S", VolSurface([0.5], [100.0], [[0.2]]), start())], **setting)
