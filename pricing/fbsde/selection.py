@@ -32,7 +32,6 @@ _PILOT_PATHS, _PATHS = 8192, 65536  # paths of pilot runs and trainings
 _MIN_PATHS = 1024  # of a regression
 _MAX_FUNCTIONS = 500  # functions of a date, whose Gram matrix is inverted
 _PILOTS_OF_REST = 4.0  # in units of a pilot's time: pilot, training, certificate and check
-_LESS = 2  # reduction of the degree in a second solution of many contracts
 _INSTANT = 1e-12  # seconds
 _COPIES_OF_GRID = 12  # peak memory of a grid in multiples of its state
 _COPIES_OF_STATE, _COPIES_OF_FUNCTIONS = (
@@ -157,7 +156,7 @@ def select_check(
     None if there is none, or not enough memory. coarse: the problem on fewer dates, or the same.
     """
     if isinstance(solvers[0], ProjectionPursuit):
-        return replace(solvers[0], degree=solvers[0].degree - _LESS), problem
+        return replace(solvers[0], knots=solvers[0].knots // 2), problem
     if isinstance(solvers[0], GridQuadrature):
         if coarse is not problem:
             return solvers[0], coarse

@@ -1,21 +1,19 @@
-"""Ridge functions: polynomials along one direction of state and noise for each contract.
+"""Ridge functions: piecewise linear along one direction of state and noise for each contract.
 
 A ridge function is a function of one projection a . z. Together with functions shared by all contracts, ridge
 functions represent a value and the martingale of the next step (projection pursuit, Friedman, Stuetzle (1981)).
 """
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...regression.polynomials import hermite_polynomials
 from ..problem import Problem, Real
+from .linear_pieces import NARROWEST, clipped, cubic, linear, smoothed
 
-_FURTHEST = 3.5  # standard deviations at which a projection of the state is clipped
 _MOST_PAIRED = 12  # dimensions up to which shared functions include pairs of coordinates
 _LEAST_VARIANCE = 1e-8  # smallest variance of a coordinate relative to the last date
 
@@ -66,37 +64,49 @@ def _logs(is_positive: Bool[Array, " dim"], x: States) -> States:
 class RidgeFit(NamedTuple):
     """The value at one date, and the martingale of the next step, for every contract.
 
-    The value is sum_m own[m, 0] h_m(a . z) + shared functions of z, the martingale sum_mn own[m, n] h_m(a . z)
-    h_n(b . xi), n >= 1, + shared functions: z are the coordinates, xi the normals of the step, h_n the
-    orthonormal Hermite polynomials. The mean of the martingale over xi is 0 for any z.
+    With p = a . z + b . xi of variance 1, the value is E[v(p) | z] + shared functions of z, and the martingale
+    v(p) - E[v(p) | z] + shared functions: z are the coordinates, xi the normals of the step, v is piecewise
+    linear. The mean of the martingale over xi is 0 for any z. Where |b| is very small v(p) is not used for it.
+
+    Attributes:
+        along_state: The direction a.
+        along_noise: The direction b.
+        after: v at its knots.
+        before: E[v(p) | z] at 129 points of a . z.
+        slope: Its slope in a . z.
+        shared_value: Coefficients of `value_functions`.
+        shared_martingale: Coefficients of `martingale_functions`.
     """
 
     along_state: Float[Array, "*dates contracts dim"]
     along_noise: Float[Array, "*dates contracts dim"]
-    own: Float[Array, "*dates contracts degrees orders"]
+    after: Float[Array, "*dates contracts knots"]
+    before: Float[Array, "*dates contracts means"]
+    slope: Float[Array, "*dates contracts means"]
     shared_value: Float[Array, "*dates contracts functions"]
     shared_martingale: Float[Array, "*dates contracts functions"]
 
-    def polynomials(self, z: States, xi: States) -> tuple[list[Values], list[Values]]:
-        """Return h_m(a . z) and h_n(b . xi), with projections of the state clipped far out."""
-        _, degrees, orders = self.own.shape
-        s = jnp.clip(self.along_state @ z, -_FURTHEST, _FURTHEST)
-        return hermite_row(s, degrees), hermite_row(self.along_noise @ xi, orders)
+    def with_means(self) -> "RidgeFit":
+        """Return the fit with E[v(p) | z] of its v."""
+        before, slope = smoothed(self.after, jnp.linalg.norm(self.along_noise, axis=1))
+        return self._replace(before=before, slope=slope)
+
+    def projection(self, z: States, xi: States) -> Values:
+        """Return p, with a . z within the range of the knots."""
+        return clipped(self.along_state @ z) + self.along_noise @ xi
 
     def value(self, z: States) -> Values:
         """Return the value at states, without the martingale."""
-        along, _ = self.polynomials(z, jnp.zeros_like(z))
-        own = _combined(self.own[:, :, 0], along)
+        own = cubic(self.before, self.slope, self.along_state @ z)
         return own + self._shared(self.shared_value, lambda: value_functions(z), own)
 
     def both(self, z: States, xi: States) -> tuple[Values, Values]:
         """Return the value, and the martingale of the step."""
-        along, of_noise = self.polynomials(z, xi)
-        value, *of_orders = (_combined(self.own[:, :, n], along) for n in range(len(of_noise)))
-        zero = jnp.zeros_like(value)
-        martingale = sum((c * h for c, h in zip(of_orders, of_noise[1:], strict=True)), zero)
-        value = value + self._shared(self.shared_value, lambda: value_functions(z), zero)
-        more = self._shared(self.shared_martingale, lambda: martingale_functions(z, xi), zero)
+        own = cubic(self.before, self.slope, self.along_state @ z)
+        is_wide = jnp.linalg.norm(self.along_noise, axis=1)[:, None] >= NARROWEST
+        martingale = jnp.where(is_wide, linear(self.after, self.projection(z, xi)) - own, 0.0)
+        value = own + self._shared(self.shared_value, lambda: value_functions(z), own)
+        more = self._shared(self.shared_martingale, lambda: martingale_functions(z, xi), own)
         return value, martingale + more
 
     @staticmethod
@@ -107,26 +117,6 @@ class RidgeFit(NamedTuple):
             lambda: coefficients @ functions(),
             lambda: jnp.zeros_like(like),
         )
-
-
-def hermite_row(x: Values, count: int) -> list[Values]:
-    """Return the orthonormal Hermite polynomials of degree 0 to count - 1."""
-    row = [jnp.ones_like(x), x]
-    for k in range(1, count - 1):
-        row.append((x * row[k] - math.sqrt(k) * row[k - 1]) * (1.0 / math.sqrt(k + 1)))
-    return row[:count]
-
-
-def linearization(count: int) -> Float[np.ndarray, "count count degrees"]:
-    """Return c with h_i h_j = sum_k c[i, j, k] h_k for orthonormal Hermite polynomials."""
-    table = np.zeros((count, count, 2 * count - 1))
-    for i in range(count):
-        for j in range(count):
-            for r in range(min(i, j) + 1):
-                k = i + j - 2 * r
-                scale = math.factorial(k) / (math.factorial(i) * math.factorial(j))
-                table[i, j, k] = math.comb(i, r) * math.comb(j, r) * math.factorial(r) * scale**0.5
-    return table
 
 
 def value_functions(z: States) -> Float[Array, "functions paths"]:
@@ -157,8 +147,3 @@ def rate(problem: Problem, t: Real, x: States) -> Float[Array, " paths"]:
     one = jnp.ones(problem.contracts, x.dtype)
     z = jnp.zeros((*problem.contracts, problem.dim), x.dtype)
     return -jax.vmap(lambda x: jnp.ravel(problem.driver(t, x, one, z))[0], -1)(x)
-
-
-def _combined(coefficients: Float[Array, "contracts functions"], row: list[Values]) -> Values:
-    terms = (coefficients[:, m, None] * h for m, h in enumerate(row))
-    return sum(terms, jnp.zeros_like(row[0]))

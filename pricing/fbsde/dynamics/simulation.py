@@ -39,6 +39,7 @@ def simulate(
     *,
     key: PRNGKeyArray,
     initial_dispersion: float | None = None,
+    spread: float = 1.0,
     mesh: Mesh | None = None,
 ) -> Paths:
     """Simulate independent paths of the forward equation.
@@ -50,6 +51,7 @@ def simulate(
         initial_dispersion: If None, all paths start at x0. Otherwise they start at the problem's `start`, or at
             x0 dispersed by today's equation over this fraction of the maturity. From x0, coordinates are
             dispersed without correlation, so that a regression can separate their slopes.
+        spread: A factor of the increments, above 1 for more paths in the tails.
         mesh: The devices that share the paths (axis "paths"); the paths do not depend on it, in the order of
             `path_shares`.
 
@@ -67,7 +69,7 @@ def simulate(
         start = in_device_order(jnp.stack(shifted, axis=1), mesh)
     walk = eqx.Partial(_walked, problem, num_paths, key)
     specs = (paths_first, paths_second), Paths(paths_second, paths_second)
-    return per_device(walk, mesh, *specs)(start, noise)
+    return per_device(walk, mesh, *specs)(start, spread * noise)
 
 
 def simulate_share(

@@ -41,7 +41,8 @@ def book_figures(
     its martingale, is multiplied by Hermite polynomials of the first step's normals. The moments of the
     solution are known in closed form, and the remainders are means over fresh paths with antithetic first
     steps. Derivatives are combinations of these moments. Standard errors come from the means of independent
-    blocks of paths, widened by Student's t distribution for few blocks.
+    blocks of paths, widened by Student's t distribution for few blocks. They include one more block like the
+    largest, because rare events may have been missed.
     """
     from scipy.special import ndtri, stdtrit  # imported here: it takes a quarter of a second
 
@@ -75,20 +76,23 @@ def _figures(
             moments = (quantities @ moments)[None]
         return figures_of(problem, moments @ found.weights)
 
-    def add(index, sums: tuple[Any, Any, Any]):
+    def add(index, sums: tuple[Any, Any, Any, Any]):
         moments, gain = _moments(solution, rule, pairs, jax.random.fold_in(key, index))
         of_block = figures(moments)
         squares = jax.tree.map(jnp.square, of_block)
         gain = gain if quantities is None else (quantities @ gain)[None]
-        return jax.tree.map(jnp.add, sums, (of_block, squares, gain))
+        largest = jax.tree.map(jnp.maximum, sums[3], squares)
+        return *jax.tree.map(jnp.add, sums[:3], (of_block, squares, gain)), largest
 
     own = figures(found.moments())
     zero = jax.tree.map(jnp.zeros_like, own)
-    first, second, gain = jax.lax.fori_loop(0, blocks, add, (zero, zero, zero[0]))
+    first, second, gain, most = jax.lax.fori_loop(0, blocks, add, (zero, zero, zero[0], zero))
     count = blocks.astype(wider.dtype)
     rest = jax.tree.map(lambda a: a / count, first)
     variance = lambda square, mean: jnp.maximum(square / count - mean**2, 0.0) / (count - 1.0)
-    errors = jax.tree.map(lambda a, b: wider * jnp.sqrt(variance(a, b)), second, rest)
+    unseen = lambda most: most / count**2  # one more block like the largest
+    error = lambda square, mean, most: wider * jnp.sqrt(variance(square, mean) + unseen(most))
+    errors = jax.tree.map(error, second, rest, most)
     errors = jnp.hypot(errors[0], gain / count), *errors[1:]
     shape = problem.contracts if quantities is None else ()
     shaped = lambda figures: tuple(a.reshape(*shape, *a.shape[1:]) for a in figures)

@@ -1,4 +1,4 @@
-"""Projection pursuit: least squares on separate polynomials for each of thousands of contracts."""
+"""Projection pursuit: least squares on a separate function for each of thousands of contracts."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..dynamics.driver_form import driver_forms
 from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.linear_pieces import MEANS, PieceSums, linear, moments
 from ..dynamics.ridge_functions import (
     Coordinates,
     RidgeFit,
     Values,
     discount_factors,
-    linearization,
     martingale_functions,
     rate,
     value_functions,
@@ -26,6 +26,7 @@ from ..problem import Problem, State
 from ..solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
 
 _RIDGE = 1e3  # in rounding errors of a function's variance
+_SPREAD = 1.25  # factor of the noise of training paths, for more of them in the tails
 _SIGNIFICANT = 6.0  # standard deviations by which shared functions must explain more than noise
 
 
@@ -48,31 +49,31 @@ class _Tile(NamedTuple):
 
 
 class ProjectionPursuit(AbstractSolver):
-    """Least squares on polynomials along one direction per contract, and on functions shared by all.
+    """Least squares on a function of one direction per contract, and on functions shared by all.
 
-    At date n, the latest first, each contract has a direction a in the state and b in the noise of the next
+    At date n, the latest first, each contract has a direction (a, b) in the state and the noise of the next
     step. With z the standardized state (log prices) and xi the normals of the step, the discounted cash flow V
-    after the date is fitted by
+    after the date is fitted by a piecewise linear function v of one projection,
 
-        sum_m c_m0 h_m(a . z) + sum_mn c_mn h_m(a . z) h_n(b . xi),  n >= 1,
+        V = v(p) + rest,  p = a . z + b . xi,  |a|^2 + |b|^2 = 1.
 
-    with Hermite polynomials h. The first sum is the value, the second the noise of V, a martingale increment
-    that is subtracted from the next target. The directions come from regressions of V on z and xi and then,
-    with far less noise, of the residuals of the polynomials. The remainder is fitted by polynomials of degree 2
-    in z and in (z, xi), with one Gram matrix for all contracts, where they explain more of a contract than
-    noise would. Payoffs of a weighted mean need no more. The cost per contract is linear in the dimension, not
-    quadratic.
+    The value of the date is E[v(p) | z], known in closed form, and v(p) - E[v(p) | z] is the noise of V, a
+    martingale increment that is subtracted from the next target. The direction comes from a regression of V on
+    z and xi and then, with far less noise, of the rest. The rest is fitted by polynomials of degree 2 in z and
+    in (z, xi), with one Gram matrix for all contracts, where they explain more of a contract than noise would.
+    Payoffs of a weighted mean need no more. The cost per contract is linear in the dimension, not quadratic.
+    The noise of the training paths is 1.25 times the equation's, which gives more paths to the tails and to
+    contracts far out of the money.
 
     It is for many contracts whose driver discounts (f = -r y), with or without early exercise. `certify` uses
     both sums as control variates, so that value, Delta and Gamma of all contracts come from the same paths.
 
     Friedman, Stuetzle, J. Am. Stat. Assoc. 76 (1981). The martingale is that of Belomestny, Milstein,
-    Schoenmakers, Decis. Econ. Finance 33 (2010), with polynomials of the noise.
+    Schoenmakers, Decis. Econ. Finance 33 (2010).
 
     Attributes:
         num_paths: The number of paths, a multiple of `block`.
-        degree: The degree of the polynomials of the state.
-        order: The degree of the polynomials of the noise, at least 2.
+        knots: The number of knots of v over four standard deviations on both sides, at least 3.
         rounds: The number of improvements of the directions.
         block: The number of paths whose functions are evaluated together.
         mesh: None: one device has all paths.
@@ -82,14 +83,13 @@ class ProjectionPursuit(AbstractSolver):
 
     Examples:
         >>> from pricing.fbsde import ProjectionPursuit
-        >>> ProjectionPursuit(4096).degree
-        8
+        >>> ProjectionPursuit(4096).knots
+        129
     """
 
     num_paths: int = eqx.field(static=True, default=8192)
-    degree: int = eqx.field(static=True, default=8)
-    order: int = eqx.field(static=True, default=3)
-    rounds: int = eqx.field(static=True, default=1)
+    knots: int = eqx.field(static=True, default=129)
+    rounds: int = eqx.field(static=True, default=3)
     block: int = eqx.field(static=True, default=256)
     mesh: None = eqx.field(static=True, default=None)
 
@@ -98,10 +98,8 @@ class ProjectionPursuit(AbstractSolver):
             raise ValueError(
                 f"num_paths={self.num_paths}: give a multiple of block={self.block} paths."
             )
-        if self.degree < 1 or self.order < 2 or self.rounds < 0:
-            raise ValueError(
-                f"degree={self.degree}, order={self.order}, rounds={self.rounds}: give at least 1, 2 and 0."
-            )
+        if self.knots < 3 or self.rounds < 0:
+            raise ValueError(f"knots={self.knots}, rounds={self.rounds}: give at least 3 and 0.")
 
     def unsupported_reason(self, problem: Problem) -> str | None:
         other = ": GradientRegression solves it"
@@ -122,9 +120,10 @@ class ProjectionPursuit(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> PursuitState:
-        paths = simulate(problem, self.num_paths, key=key)
+        paths = simulate(problem, self.num_paths, key=key, spread=_SPREAD)
         states = jnp.swapaxes(paths.states, 1, 2)
         coordinates = Coordinates.of(states)
+        coordinates = coordinates._replace(whitening=_SPREAD * coordinates.whitening)
         noise = jnp.swapaxes(paths.increments, 1, 2) / jnp.sqrt(problem.dt)
         tiled = partial(_tiled, block=self.block)
         states = tiled(states)
@@ -169,65 +168,34 @@ class ProjectionPursuit(AbstractSolver):
 
     def _fit(self, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
         """Return the fit of a date, and the mean fraction of the variance that it does not explain."""
-        count, dim = self.num_paths, tiles.z.shape[1]
-        none = jnp.zeros((tiles.target.shape[1], dim), tiles.z.dtype)
 
         def left_by(fit: RidgeFit, tile: _Tile) -> tuple[Array, Array, Array]:
-            value, martingale = fit.both(tile.z, tile.xi)
-            rest = tile.target - value - martingale
-            s = fit.along_state @ tile.z
-            return rest @ tile.z.T, rest @ tile.xi.T, jnp.sum(s * value, axis=1)
+            p = fit.projection(tile.z, tile.xi)
+            known = linear(fit.after, p)
+            rest = tile.target - known
+            return rest @ tile.z.T, rest @ tile.xi.T, jnp.sum(p * known, axis=1)
 
         def improved(_: Any, fit: RidgeFit) -> RidgeFit:
             by_state, by_noise, slope = _summed(partial(left_by, fit), tiles)
-            # the regression of the fitted part on z is known: its slope along the direction
+            # the regression of the fitted part is known: its slope along the direction
             state = slope[:, None] * fit.along_state + by_state
-            noise = count * fit.own[:, 0, 1, None] * fit.along_noise + by_noise
-            fit = fit._replace(along_state=_unit(state), along_noise=_unit(noise))
-            return fit._replace(own=self._own(fit, tiles, is_late))
+            noise = slope[:, None] * fit.along_noise + by_noise
+            noise, state = jnp.split(_unit(jnp.concatenate([noise, state], axis=1)), 2, axis=1)
+            fit = fit._replace(along_state=state, along_noise=noise)
+            sums_of = lambda tile: PieceSums.of(
+                fit.projection(tile.z, tile.xi), tile.target, self.knots
+            )
+            return fit._replace(after=_summed(sums_of, tiles).table())
 
-        first = RidgeFit(none, none, *self._no_functions(tiles))
-        fit = jax.lax.fori_loop(0, self.rounds + 1, improved, first)
-        return self._with_shared(fit, tiles, is_late)
+        fit = jax.lax.fori_loop(0, self.rounds + 1, improved, self._no_functions(tiles))
+        return self._with_shared(fit.with_means(), tiles, is_late)
 
-    def _no_functions(self, tiles: _Tile) -> tuple[Array, Array, Array]:
+    def _no_functions(self, tiles: _Tile) -> RidgeFit:
         contracts, z, xi = tiles.target.shape[1], tiles.z[0, :, :1], tiles.xi[0, :, :1]
-        sizes = len(value_functions(z)), len(martingale_functions(z, xi))
-        own = jnp.zeros((contracts, self.degree + 1, self.order + 1), z.dtype)
-        value, martingale = (jnp.zeros((contracts, size), z.dtype) for size in sizes)
-        return own, value, martingale
-
-    def _own(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> Array:
-        """Return the coefficients of each contract's own polynomials, from sums of pairwise products.
-
-        A product of two Hermite polynomials is a sum of Hermite polynomials, so few sums give the Gram matrix.
-        """
-        degrees, orders = self.degree + 1, self.order + 1
-        wide = fit._replace(
-            own=jnp.zeros((*fit.own.shape[:1], 2 * degrees - 1, 2 * orders - 1), fit.own.dtype)
-        )
-
-        def moments(tile: _Tile) -> Array:
-            of_state, of_noise = wide.polynomials(tile.z, tile.xi)
-            targets = [tile.target * h for h in of_noise[:orders]]
-            both = jnp.stack(of_state, axis=1), jnp.stack(of_noise + targets, axis=1)
-            return jnp.einsum("cmp,cnp->cmn", *both)
-
-        sums = _summed(moments, tiles) / self.num_paths
-        products, right = jnp.split(sums, (2 * orders - 1,), axis=2)
-        dtype = sums.dtype
-        tables = (jnp.asarray(linearization(n), dtype) for n in (degrees, orders))
-        state, noise = tables
-        gram = jnp.einsum("abk,ckl->cabl", state, products)
-        gram = jnp.einsum("del,cabl->cadbe", noise, gram)
-        is_used = jnp.broadcast_to(
-            (is_late | (jnp.arange(degrees) == 0))[:, None], (degrees, orders)
-        )
-        size = degrees * orders
-        used, gram = is_used.reshape(-1), gram.reshape(-1, size, size)
-        gram = jnp.where((used[:, None] & used[None])[None], gram, jnp.eye(size, dtype=dtype)[None])
-        right = jnp.where(used[None], right[:, :degrees].reshape(-1, size), 0.0)
-        return _solved(gram, right).reshape(-1, degrees, orders)
+        zero = lambda size: jnp.zeros((contracts, size), z.dtype)
+        along, table, means = zero(len(z)), zero(self.knots), zero(MEANS)
+        shared = zero(len(value_functions(z))), zero(len(martingale_functions(z, xi)))
+        return RidgeFit(along, along, table, means, means, *shared)
 
     def _with_shared(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
         """Return the fit with shared functions, fitted to the residuals of the contracts' polynomials."""
@@ -247,7 +215,7 @@ class ProjectionPursuit(AbstractSolver):
         gram, right, left, square, mean = (a / self.num_paths for a in _summed(sums, tiles))
         scale = jnp.diagonal(gram)
         gram = gram + jnp.diag(jnp.where(scale > 0.0, 0.0, 1.0))
-        coefficients = _solved(gram[None], right.T[None])[0].T
+        coefficients = _solved(gram, right.T).T
         # the fraction explained by noise alone: functions over paths, and its standard deviation
         functions = gram.shape[0]
         explained = jnp.sum(coefficients * right, axis=1)
@@ -315,13 +283,13 @@ def hermite_moments(fit: RidgeFit) -> Float[Array, "contracts functions"]:
     dim = b.shape[1]
     rows, columns = jnp.triu_indices(dim)
     scale = jnp.where(rows == columns, 1.0, 2.0**0.5).astype(b.dtype)
-    own = fit.own[:, 0]
-    pairs = own[:, 2, None] * scale[None] * b[:, rows] * b[:, columns]
-    moments = jnp.concatenate([own[:, :1], own[:, 1, None] * b, pairs], axis=1)
+    own = moments(fit.after)
+    pairs = own[:, 2:] * scale[None] * b[:, rows] * b[:, columns]
+    found = jnp.concatenate([own[:, :1], own[:, 1:2] * b, pairs], axis=1)
     value, of_noise = fit.shared_value[:, :1], fit.shared_martingale
-    known = min(of_noise.shape[1], moments.shape[1] - 1)
+    known = min(of_noise.shape[1], found.shape[1] - 1)
     shared = jnp.concatenate([value, of_noise[:, :known]], axis=1)
-    return moments.at[:, : shared.shape[1]].add(shared)
+    return found.at[:, : shared.shape[1]].add(shared)
 
 
 def figures_of(
@@ -342,19 +310,12 @@ def figures_of(
     return value, delta + value[:, None] * slope[None], gamma
 
 
-def _solved(gram: Float[Array, "rows n n"], right: Array) -> Array:
-    """Solve gram x = right, [rows, n] or [rows, n, targets], with functions in standard units."""
-    scale = jax.lax.rsqrt(
-        jnp.maximum(jnp.diagonal(gram, axis1=1, axis2=2), jnp.finfo(gram.dtype).tiny)
-    )
-    ridge = _RIDGE * jnp.finfo(gram.dtype).eps * jnp.eye(gram.shape[1], dtype=gram.dtype)
-    gram = gram * scale[:, :, None] * scale[:, None] + ridge[None]
-    is_row = right.ndim == 2
-    right = right[..., None] if is_row else right
-    found = scale[:, :, None] * jax.scipy.linalg.cho_solve(
-        (jnp.linalg.cholesky(gram), True), scale[:, :, None] * right
-    )
-    return found[..., 0] if is_row else found
+def _solved(gram: Float[Array, "n n"], right: Float[Array, "n targets"]) -> Array:
+    """Solve gram x = right, with functions in standard units."""
+    scale = jax.lax.rsqrt(jnp.maximum(jnp.diagonal(gram), jnp.finfo(gram.dtype).tiny))
+    ridge = _RIDGE * jnp.finfo(gram.dtype).eps * jnp.eye(len(gram), dtype=gram.dtype)
+    factor = jnp.linalg.cholesky(gram * scale[:, None] * scale[None] + ridge)
+    return scale[:, None] * jax.scipy.linalg.cho_solve((factor, True), scale[:, None] * right)
 
 
 def _unit(rows: Float[Array, "contracts dim"]) -> Float[Array, "contracts dim"]:
