@@ -52,12 +52,14 @@ def quote_sensitivities(
 
     Examples:
         >>> from calibration import calibrate, quote_sensitivities
-        >>> from pricing import European, Heston, VolSurface, price
-        >>> surface = VolSurface([0.5, 1.0], [90.0, 100.0, 110.0], [[0.23, 0.21, 0.2], [0.24, 0.22, 0.21]])
-        >>> found = calibrate(surface, Heston(100.0, 0.03, 0.04, 1.0, 0.04, 0.5, -0.5), throw=False)
-        >>> call = lambda model: price(European(100.0, 1.0), model).value
-        >>> quote_sensitivities(found, call).shape
-        (2, 3)
+        >>> from pricing import HullWhite, Market
+        >>> market = Market.from_text('''{"asof": "2002-02-15", "curves": {"EUR": {"zero_rate": 0.04}},
+        ...     "swaption_vols": {"curve": "EUR", "expiries_years": [1, 2], "tenors_years": [1, 2],
+        ...     "vols_by_expiry": [[0.15, 0.13], [0.13, 0.12]]}}''')
+        >>> found = calibrate(market.swaption_vols, HullWhite.starting_on(market, "EUR"))
+        >>> reversion = lambda model: model.mean_reversion
+        >>> quote_sensitivities(found, reversion).shape
+        (2, 2)
     """
     problem = calibration.solved_problem
     if hessian not in _HESSIANS:

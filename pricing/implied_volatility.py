@@ -74,13 +74,13 @@ def implied_vol(
         TypeError: The model has several assets, or no method applies.
 
     Examples:
-        >>> from pricing import American, BlackScholes, European, implied_vol, price
+        >>> from pricing import Barrier, BlackScholes, European, implied_vol, price
         >>> market = BlackScholes(100.0, 0.03, 0.2)
         >>> f"{implied_vol(10.0, European(100.0, 1.0), market):.4f}"
         '0.2152'
-        >>> put = American([90.0, 100.0], 1.0, "put")
-        >>> [f"{vol:.6f}" for vol in implied_vol(price(put, market).value, put, market)]
-        ['0.200000', '0.200000']
+        >>> put = Barrier([90.0, 100.0], 1.0, 120.0, "up-and-out", "put")
+        >>> [f"{vol:.5f}" for vol in implied_vol(price(put, market).value, put, market)]
+        ['0.20000', '0.20000']
     """
     if model.spot.ndim:
         raise TypeError(

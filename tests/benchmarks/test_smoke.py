@@ -424,7 +424,7 @@ SMOKE: dict[str, Smoke] = {
     "fbsde_unseen": ("--only call --max-paths 8192", of_fbsde_unseen),
     "deep_bsde": ("--iterations 60 --seeds 1 --eager", of_deep_bsde),
     "portfolio_fbsde": (
-        "--contracts 3 --paths 1024 --repeat 1 --fresh 512 --fresh-each 512",
+        "--contracts 2 --paths 1024 --repeat 1 --fresh 512 --fresh-each 512",
         of_portfolio_fbsde,
     ),
     "book_gammas": (
