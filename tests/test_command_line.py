@@ -195,7 +195,7 @@ def test_a_bad_row_leaves_the_others_valued(tmp_path, expected):
 def test_a_clean_run_forgets_the_errors_of_the_last(tmp_path):
     assert run_risk(tmp_path, [BAD]).exit_code == 1
     assert (tmp_path / "out" / "errors.txt").exists()
-    assert run_risk(tmp_path, GOOD).exit_code == 0
+    assert run_risk(tmp_path, GOOD[:1]).exit_code == 0
     assert not (tmp_path / "out" / "errors.txt").exists()
 
 
