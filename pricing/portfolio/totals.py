@@ -123,8 +123,8 @@ def _converted(
     gradient = jax.tree.map(lambda *of_parts: sum(of_parts), *scaled)
     values = {name: as_real(part.value) for name, part in parts.items()}
     of_rates = jax.device_get(_to_rates(market.fx, values, target))
-    gradient = replace(gradient, fx=jax.tree.map(np.add, gradient.fx, of_rates))
-    gradient = jax.device_put(gradient)
+    of_fx = jax.tree.map(np.add, gradient.fx, of_rates)
+    gradient = replace(jax.device_put(gradient), fx=jax.device_put(of_fx))
     return CurrencyRisk(value, market.by_quote(gradient), gradient)
 
 
