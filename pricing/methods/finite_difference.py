@@ -119,7 +119,7 @@ class FiniteDifference(AbstractMethod):
         return self._times(0.5)
 
     def compared_with(self, model: AbstractModel) -> "tuple[FiniteDifference, ...]":
-        """Return a grid with half the nodes and steps; and in two dimensions another one.
+        """Return a grid with half the nodes and steps, and in two dimensions another one.
 
         That has half the nodes and twice the steps: it finds errors where those of nodes and steps, of opposite
         signs, cancel.
