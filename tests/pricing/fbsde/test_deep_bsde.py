@@ -16,7 +16,7 @@ from .backward_problems import single
 @pytest.mark.repeat
 @pytest.mark.parametrize(
     ("name", "tolerance"),
-    [("allen-cahn", 2e-3), pytest.param("hjb", 1e-3, marks=pytest.mark.slow)],
+    [("allen-cahn", 2e-3), ("hjb", 1e-3)],
 )
 def test_published_values_in_a_hundred_dimensions(name, tolerance):
     entry = CATALOGUE[name]
