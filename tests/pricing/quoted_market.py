@@ -42,7 +42,7 @@ TOO_HIGH = {"IR_SWAP/RATE/EUR/30Y": 0.5}
 
 
 def market(**quotes: float) -> Market:
-    return Market.from_text(json.dumps(DOCUMENT)).with_quotes(quotes)
+    return Market.from_text(json.dumps(DOCUMENT)).with_quotes(quotes, confirmed=True)
 
 
 @functools.cache
