@@ -33,7 +33,7 @@ class Valuation(eqx.Module):
     Attributes:
         value: The value in currency, in the shape of the batch of products.
         std_error: The standard error of `value`; for a grid, the range of its value and those of other grids
-            (`FiniteDifference`), more than its error; 0 for other deterministic methods.
+            (`FiniteDifference`), usually more than its error; 0 for other deterministic methods.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 
