@@ -276,7 +276,7 @@ def test_an_equity_is_not_discounted_on_a_forward_curve():
 
 
 def test_a_quote_that_moves_too_far_names_the_curve():
-    _, errors = moved(market(), {"OIS/RATE/EUR/10Y": 1.0})
+    _, errors = moved(market(), {"OIS/RATE/EUR/10Y": 1.0}, confirmed=True)
     assert "no zero rate reprices" in str(errors[0])
 
 

@@ -225,7 +225,7 @@ def test_moved_quotes_keep_a_smile(market):
     quote = "FX_OPTION/BUTTERFLY/EUR/USD/2026-04-05/25"
     after, errors = moved(market, {quote: 0.003})
     assert not errors and float(after.fx["EURUSD"].vols.butterflies[0, 0]) == pytest.approx(0.003)
-    _, (error,) = moved(market, {quote: -0.1})
+    _, (error,) = moved(market, {quote: -0.1}, confirmed=True)
     assert error.field == "FX_OPTION/RATE_LNVOL/EUR/USD/2026-04-05/ATM" and re.search(
         "no smile", str(error)
     )
