@@ -60,8 +60,9 @@ def test_quote_ids_have_the_structure_of_the_market(market):
 
 
 def test_quotes_survive_a_round_trip(market):
-    wanted = {quote: 0.01 + 0.001 * i for i, (quote, _) in enumerate(market.flat_quotes())}
-    moved = market.with_quotes(wanted, confirmed=True)
+    of_all = enumerate(market.flat_quotes())
+    wanted = {quote: number * (1.0 + 1e-4 * i) for i, (quote, number) in of_all}
+    moved = market.with_quotes(wanted)
     assert jax.tree.structure(moved) == jax.tree.structure(market)
     assert dict(moved.flat_quotes()) == pytest.approx(wanted, rel=TOLERANCE)
     assert dict(market.flat_quotes())["EQUITY/PRICE/DAX"] == pytest.approx(4468.17)
