@@ -173,6 +173,7 @@ def test_the_first_node_that_differs_is_named(mine):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of Dynamo
 def test_compiled_programs_agree():
     assert run("chain", "gru", "--ways", "compile")[0] == 0
 
