@@ -59,8 +59,8 @@ class Greeks(Sensitivities):
     """A value and its raw derivatives, as in `Sensitivities`, with standard errors.
 
     Attributes:
-        std_errors: The standard error of each figure; for a grid, the range over it and coarser grids, as in
-            `Valuation`; 0 for other deterministic methods.
+        std_errors: The standard error of each figure; for a grid, the range of its figure and those of other
+            grids, as in `Valuation`; 0 for other deterministic methods.
         result: The outcome of the computation.
         stats: "method": the method that was used.
 

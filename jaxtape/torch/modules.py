@@ -83,10 +83,9 @@ def module_case(
         return mapped(own(state))(*inputs)
 
     def theirs(state: State, *inputs):
-        counters = {
-            name: b.clone() for name, b in held.items()
-        }  # a module may write to its buffers
-        return torch.func.functional_call(torch_module, {**state, **counters}, inputs)
+        # copies: a module may write to its buffers
+        buffers = {name: buffer.clone() for name, buffer in held.items()}
+        return torch.func.functional_call(torch_module, {**state, **buffers}, inputs)
 
     def our_nodes(state: State, *inputs):
         recorded, sink = _recording(own(state), names)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,20 @@ def shown(pairs: Collection[Pair]) -> list[str]:
 
 
 def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "names names"]:
-    """Return the correlation matrix of some equities.
+    """Return the correlation matrix of some equities; KeyError names the pairs without a quote."""
+    floats = jnp.result_type(float, *pairs.values())
+    rows = ([jnp.asarray(x, floats) for x in row] for row in _rows(names, pairs))
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def least_eigenvalue(names: Sequence[str], pairs: Mapping[Pair, Array]) -> float:
+    """Return the smallest eigenvalue of the matrix of some equities, which must be positive."""
+    # on the host: JAX would compile programs for a few numbers
+    return float(np.linalg.eigvalsh(np.array(_rows(names, pairs), float))[0])
+
+
+def _rows(names: Sequence[str], pairs: Mapping[Pair, Array]) -> list[list[Any]]:
+    """Return the entries of the correlation matrix by row, 1.0 on the diagonal.
 
     Raises:
         KeyError: A pair has no quote.
@@ -35,19 +49,9 @@ def matrix(names: Sequence[str], pairs: Mapping[Pair, Array]) -> Float[Array, "n
         known = ", ".join(shown(pairs)) or "none"
         missing = ", ".join(shown(lacking))
         raise KeyError(f"there is no correlation of {missing}; the market has {known}")
-    floats = jnp.result_type(float, *pairs.values())
 
-    def entry(one: str, other: str) -> Array:
+    def entry(one: str, other: str) -> Any:
         pair = quoted(one, other, pairs)
-        return jnp.asarray(1.0 if pair is None else pairs[pair], floats)
+        return 1.0 if pair is None else pairs[pair]
 
-    return jnp.stack([jnp.stack([entry(one, other) for other in names]) for one in names])
-
-
-def least_eigenvalue(names: Sequence[str], pairs: Mapping[Pair, Array]) -> float:
-    """Return the smallest eigenvalue of the matrix of some equities, which must be positive."""
-    entries = {frozenset(pair): float(value) for pair, value in pairs.items()}
-    found = np.eye(len(names))  # on the host: JAX would compile programs for a few numbers
-    for (i, one), (j, other) in itertools.combinations(enumerate(names), 2):
-        found[i, j] = found[j, i] = entries[frozenset((one, other))]
-    return float(np.linalg.eigvalsh(found)[0])
+    return [[entry(one, other) for other in names] for one in names]

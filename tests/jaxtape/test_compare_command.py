@@ -406,7 +406,7 @@ def test_half_precision_is_refused_where_it_is_not_compared(dtype):
 
 
 def test_outputs_without_entries_are_not_equal():
-    """A function of no example was told equal to any other."""
+    """Without an example any two functions agreed."""
     from jaxtape.torch import Case
 
     none = Case(jnp.sin, torch.cos, lambda rng: (np.ones((0, 3)),))

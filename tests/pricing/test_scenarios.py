@@ -251,7 +251,7 @@ def test_what_is_no_set_of_scenarios_says_why(text, message):
     ],
 )  # fmt: skip
 def test_a_scenario_that_the_market_cannot_make_is_not_valued(market, scenario, said):
-    """A misspelt name moved nothing: a P&L of 0 was told."""
+    """A misspelt name moved nothing, and its P&L was 0."""
     with pytest.raises(ValueError, match=re.escape(said)):
         revalue(Book.from_text(BOOK), market, black_scholes, [STILL, scenario])
 

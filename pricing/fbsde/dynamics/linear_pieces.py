@@ -10,9 +10,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
 _FURTHEST = 4.0  # standard deviations at which the knots end
-_STIFFNESS = (
-    1.0  # paths whose squared error weighs as much as the squared change of slope at a knot
-)
+# paths whose squared error weighs as much as the squared change of slope at a knot
+_STIFFNESS = 1.0
 _RIDGE = 1e-3  # paths of value 0 at every knot
 MEANS = 129  # points of a table of conditional means
 NARROWEST = 2.0 * _FURTHEST / (MEANS - 1)  # least deviation for which these tables are accurate
