@@ -76,6 +76,16 @@ def test_a_setting_that_jax_refuses_is_named(name, tmp_path):
     assert status == 2 and said.count("\n") == 1 and told in said, said
 
 
+def test_a_fault_within_a_command_keeps_its_traceback(tmp_path):
+    """It was reported as "cannot start", with the environment as the cause."""
+    start, broken = "from jaxtape.cli.main import main", "import jaxtape.cli.cache as it"
+    program = f"{start}; {broken}; it.stored_files = None; main()"
+    process = begun("cache", program=program, folder=tmp_path)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2 and "cannot start" not in said
+    assert said.startswith("Traceback") and "in cache" in said and "not callable" in said
+
+
 def test_a_module_of_the_user_that_hides_a_package_is_named_and_not_run(tmp_path):
     (tmp_path / "pricing.py").write_text("open('was run', 'w')")
     paths = os.pathsep.join((str(tmp_path), str(ROOT)))

@@ -28,7 +28,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ..jax_settings.single_on_devices import use_single_on_devices
-from ..jax_settings.startup import INTERRUPTED, UNUSABLE, interrupts_end_it
+from ..jax_settings.startup import INTERRUPTED, UNUSABLE, imported, interrupts_end_it
 from ..jax_settings.xla_flags import WITHOUT_COSTLY_PASSES, WITHOUT_FUSION_EMITTERS, add_flag
 from ..object_store import Place, place_of
 from ..output_folder import AtomicOutput, local_path
@@ -67,7 +67,9 @@ class Commands(TyperGroup):
         if cmd_name not in commands:
             return None
         _require_own_packages(commands)
-        return _command(cmd_name, commands[cmd_name].load())
+        command = commands[cmd_name].load()
+        imported()
+        return _command(cmd_name, command)
 
 
 def _commands() -> dict[str, EntryPoint]:

@@ -17,12 +17,20 @@ INTERRUPTED, UNUSABLE = 130, 2  # exit statuses
 _SHOWS_CURSOR = b"\x1b[?25h\n"
 _PREFIXES = "JAX", "XLA", "PYTHONPATH"  # environment variables that may be the cause
 
+_is_importing = True
+
 
 def guard() -> None:
     """Guard the imports if this process is the command."""
     if _is_the_command():
         sys.excepthook = _say
         _leave_at_interrupts()
+
+
+def imported() -> None:
+    """Note that the command is imported: an error after this is a fault of the command, with its traceback."""
+    global _is_importing
+    _is_importing = False
 
 
 @contextlib.contextmanager
@@ -59,8 +67,11 @@ def _leave(*_: object) -> None:
 
 
 def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print why the packages cannot be imported, and exit with status 2."""
-    del trace
+    """Print why the packages cannot be imported, or where the command failed, and exit with status 2."""
+    if not _is_importing:
+        sys.__excepthook__(kind, error, trace)
+        sys.stderr.flush()
+        os._exit(UNUSABLE)
     status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else UNUSABLE
     if status == UNUSABLE:
         given = [f"{name}={x}" for name, x in os.environ.items() if name.startswith(_PREFIXES)]

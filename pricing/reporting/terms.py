@@ -31,13 +31,12 @@ def _kind(given: dict[str, Any]) -> list[str]:
 
 
 def _claim(given: dict[str, Any]) -> list[str]:
-    if "strike" in given and "option" not in given:  # of a cap or a floor
-        return [f"{plain(100.0 * given['strike'])} % on {plain(given['notional'])}"]
-    if "strike" in given:
-        return [f"{given['option']} {plain(given['strike'])}"]
-    if "fixed_rate" in given:
-        return [f"{plain(100.0 * given['fixed_rate'])} % on {plain(given['notional'])}"]
-    return []
+    level = given.get("strike", given.get("fixed_rate"))
+    if level is None:
+        return []
+    if "option" not in given and "notional" in given:
+        return [f"{plain(100.0 * level)} % on {plain(given['notional'])}"]
+    return [f"{given.get('option', 'strike')} {plain(level)}"]
 
 
 def _barriers(given: dict[str, Any]) -> list[str]:

@@ -38,6 +38,7 @@ from pricing import (
     price,
     risk,
 )
+from pricing.reporting import write_report
 from pricing.valuation import unsupported_reason
 from tests.helpers import double, sample_market
 
@@ -252,8 +253,8 @@ ROWS = (
 
 
 @pytest.mark.repeat
-def test_a_book_may_hold_one_of_each():
-    """With values that `price` gives, and the derivative of the total to a spot by bump and rerun."""
+def test_a_book_may_hold_one_of_each(tmp_path):
+    """With values that `price` gives, a page, and the derivative of the total to a spot by bump and rerun."""
     common = {"underlying": "DAX", "option": "call", "expiry": "2003-03-18"}
     rows = [{"id": row["type"], **common, **row} for row in ROWS]
     for row in rows:
@@ -266,6 +267,9 @@ def test_a_book_may_hold_one_of_each():
     fit = lambda market: {n: BlackScholes.from_market(market, n, vol=0.25) for n in ("DAX", "SX5E")}
     found = risk(book, market, fit)
     assert not found.failed, [trade.status for trade in found.failed]
+    write_report(tmp_path / "page.html", found, book, market)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "DAX, strike 4,500, 18 Mar 2003" in page and all(row["id"] in page for row in rows)
     spot = float(market.equities["DAX"].spot)
     quote = next(name for name, x in market.flat_quotes() if x == spot)
     moved = [
