@@ -13,7 +13,7 @@ from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place, place_of
 from pricing.formulas.stock import market_above_cash
 from pricing.ingestion.errors import UnreadableFile, listed
-from pricing.ingestion.fields import closest
+from pricing.ingestion.field_types import closest
 from pricing.market import Market
 from pricing.models import G2, Bates, Calibratable, Heston, HullWhite, Sabr, Ssvi
 from pricing.reporting.page import fit_section, write_fit_report

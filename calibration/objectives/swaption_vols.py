@@ -10,7 +10,7 @@ from jax.lax import erf, erf_inv
 from jaxtyping import Array, Float
 
 from pricing.fields import word
-from pricing.formulas.swap import right_to_payments
+from pricing.formulas.jamshidian import right_to_payments
 from pricing.market import SwaptionVols
 from pricing.models import GaussianFactors
 

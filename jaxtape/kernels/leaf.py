@@ -10,9 +10,9 @@ import numpy as np
 from jax import lax
 
 from .draws import is_key, pairs, words
-from .functions import has_dtype
 from .pallas import Tile, every, full
 from .paths import Kind, NoKernelError, Value, paths_axis, without
+from .per_path_functions import has_dtype
 
 
 class Leaf(NamedTuple):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ..jax_private import Jaxpr, Literal, Var
 from ..jax_private import primitives as p
 from ..programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
-from . import functions
+from . import per_path_functions
 
 _OF_A_DOUBLE = 8  # at least this many operations for a function in double precision
 _FREE = {
@@ -27,10 +27,10 @@ _ON_UNITS = {
     **dict.fromkeys((p.asin_p, p.acos_p, p.atan_p, p.atan2_p), 1),
 }  # results of special-function units per entry
 _FORMULAS = {
-    p.erf_p: functions.erf,
-    p.erfc_p: functions.erfc,
-    p.erf_inv_p: functions.erf_inv,
-    p.expm1_p: functions.expm1,
+    p.erf_p: per_path_functions.erf,
+    p.erfc_p: per_path_functions.erfc,
+    p.erf_inv_p: per_path_functions.erf_inv,
+    p.expm1_p: per_path_functions.expm1,
 }
 _ROTATIONS = {p.shift_right_logical_p, p.or_p}  # with a shift to the left, one rotation
 

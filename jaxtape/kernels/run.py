@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .layout import ChainLayout, ChainTypes
+from .chain_leaves import ChainLayout, ChainTypes
 from .leaf import Leaf, summed
 from .node import NodeFunction
 from .pallas import Tile, call, full, numbers_of_paths, when

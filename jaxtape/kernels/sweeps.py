@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ..programs.device_limits import BYTES
-from .layout import ChainLayout, ChainTypes
+from .chain_leaves import ChainLayout, ChainTypes
 from .leaf import Leaf
 from .node import NodeFunction
 from .pallas import barrier, full, number_of_tile

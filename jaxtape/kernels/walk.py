@@ -23,9 +23,9 @@ import numpy as np
 from ..jax_private import Jaxpr, Literal, Primitive, split_p, stack_p, unstack_p
 from ..jax_private import primitives as p
 from .draws import RULES as _RULES_OF_DRAWS
-from .functions import function_on, has_dtype, is_for_words
 from .pallas import Tile, full
 from .paths import Kind, NoKernelError, Value, objects, without
+from .per_path_functions import function_on, has_dtype, is_for_words
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,7 +156,7 @@ def kernels_or_reason(chain: Chain, types: tuple, kind: str) -> Any:
 @functools.lru_cache(maxsize=64)
 def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws: bool) -> Any:
     del draws  # part of the cache key: the walk reads it if a step draws
-    from ..kernels.layout import ChainTypes
+    from ..kernels.chain_leaves import ChainTypes
     from ..kernels.paths import NoKernelError
     from ..kernels.run import KernelRun
     from ..kernels.sweeps import KernelSweeps

@@ -11,7 +11,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .dynamics.exercise_floor import exercise_floor
-from .dynamics.simulation import over_blocks, simulate
+from .dynamics.forward_paths import over_blocks, simulate
 from .problem import Problem, State
 from .solution import Solution
 

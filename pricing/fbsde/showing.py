@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .dynamics.simulation import sampled_states
+from .dynamics.forward_paths import sampled_states
 
 Solution = Any  # `.solution.Solution`, which imports this module
 

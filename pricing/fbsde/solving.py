@@ -16,7 +16,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
 from .dynamics.driver_form import driver_forms, error_sources
-from .dynamics.simulation import coordinate_scales
+from .dynamics.forward_paths import coordinate_scales
 from .error_bars.relative_errors import (
     DEFAULT_TOLERANCE,
     Tolerance,

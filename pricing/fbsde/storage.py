@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 from jaxtape.output_folder import AtomicOutput, local_path
 
-from .dynamics.simulation import simulate
+from .dynamics.forward_paths import simulate
 from .functions import differing, identity, with_traced_functions
 from .problem import Problem
 from .solution import Solution

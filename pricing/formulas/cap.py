@@ -15,7 +15,7 @@ from ..numerics.black import bachelier, black
 from ..numerics.safe_math import larger, nan_where, safe_sqrt
 from ..products import Cap
 from .formula import Formula
-from .swap import right_to_payments
+from .jamshidian import right_to_payments
 
 Real = Float[Array, "..."]
 

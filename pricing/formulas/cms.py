@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, ForwardRates
-from ..models.rates import mean_exponential
+from ..models.rate_model import mean_exponential
 from ..numerics.black import bachelier, black
 from ..numerics.gauss_legendre import gauss_legendre
 from ..numerics.safe_math import clipped, nan_where

@@ -5,7 +5,7 @@ from .cap import CAP
 from .cms import CMS_COUPON
 from .formula import Formula
 from .lookback import LOOKBACK
-from .paths import AVERAGE_STRIKE, CLIQUET, FORWARD_START
+from .path_dependent import AVERAGE_STRIKE, CLIQUET, FORWARD_START
 from .spread import SPREAD
 from .variance import VARIANCE_SWAP
 

@@ -21,7 +21,7 @@ from ..numerics.black import black
 from ..numerics.gauss_legendre import gauss_legendre
 from ..products import VarianceSwap
 from .formula import Formula, lacks_lognormal
-from .paths import steps_of
+from .path_dependent import steps_of
 
 Scalar = Float[Array, ""]
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from .errors import show
-from .fields import closest
+from .field_types import closest
 
 Record = TypeVar("Record", bound=BaseModel)
 

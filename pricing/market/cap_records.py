@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from pricing.ingestion.fields import choice, number, problem
+from pricing.ingestion.field_types import choice, number, problem
 from pricing.ingestion.validation import ValidationIssue
 
 from .cap_quotes import CapQuotes, first_unmet, strip_caps

@@ -8,7 +8,7 @@ import holidays
 from pydantic import BeforeValidator
 
 from pricing.ingestion.errors import show
-from pricing.ingestion.fields import choice, problem
+from pricing.ingestion.field_types import choice, problem
 
 from .dates import DAY_COUNTS, advance
 

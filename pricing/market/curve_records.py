@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 
 from pricing.ingestion.errors import listed
-from pricing.ingestion.fields import choice, problem
+from pricing.ingestion.field_types import choice, problem
 
 from .bootstrap import CurveQuotes, first_overlap
 from .curve import ZeroCurve

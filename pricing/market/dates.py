@@ -12,7 +12,7 @@ from typing import NamedTuple
 import holidays
 import numpy as np
 
-from ..ingestion.fields import FIRST_DAY, LAST_DAY
+from ..ingestion.field_types import FIRST_DAY, LAST_DAY
 
 ROLLS = ("following", "modifiedfollowing", "preceding", "modifiedpreceding")
 """Business-day conventions: following, preceding, and modified following (within the month)."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict
 
 from ..ingestion.errors import InputError, show, unreadable
-from ..ingestion.fields import choice, iso_date, name, number
+from ..ingestion.field_types import choice, iso_date, name, number
 from ..ingestion.files import read_text
 from ..ingestion.validation import ValidationIssue, validate
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from pricing.ingestion.fields import choice, problem
+from pricing.ingestion.field_types import choice, problem
 
 from .outliers import check_outlier, check_wing
 from .quote_bounds import slip_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from pricing.ingestion.fields import choice, number, problem, whole_number
+from pricing.ingestion.field_types import choice, number, problem, whole_number
 
 from .basis_swaps import BasisSwaps
 from .conventions import (

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from jaxtape import stored_jit
 
 from ..ingestion.errors import InputError, show
-from ..ingestion.fields import choice, number, problem
+from ..ingestion.field_types import choice, number, problem
 from ..ingestion.validation import ValidationIssue, validate
 from .bootstrap import CurveQuotes
 from .curve import ZeroCurve

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from pricing.fields import Converted
 from pricing.ingestion.errors import InputError
-from pricing.ingestion.fields import closest
+from pricing.ingestion.field_types import closest
 from pricing.ingestion.files import read_text
 
 from .bootstrap import CurveQuotes, curves_beside, in_order, zero_curve

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pricing.ingestion.errors import InputError, show
-from pricing.ingestion.fields import closest
+from pricing.ingestion.field_types import closest
 
 from .bootstrap import CurveQuotes, in_order
 from .cap_quotes import first_unmet

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 
 _FACTOR = 5.0
 """Wings and short expiries of listed options stay within it; a slip of the decimal point does not."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pricing.ingestion.fields import LARGEST, LEAST_POSITIVE
+from pricing.ingestion.field_types import LARGEST, LEAST_POSITIVE
 
 Numbers = Float[np.ndarray, "..."]
 
@@ -25,7 +25,7 @@ BOUNDS: dict[str, dict[str, float]] = {
     "weight": {"least": 0.0},
     "expiry": {"above": 0.0, "most": 30.0},
 }
-"""Name of a column or field -> the bounds of its numbers, as arguments of `pricing.ingestion.fields.number`."""
+"""Name of a column or field -> the bounds of its numbers, as arguments of `number` in `field_types`."""
 
 MOST_NORMAL_VOL = 0.1
 """The largest normal vol of a rate, per square root of a year: 1,000 bp."""

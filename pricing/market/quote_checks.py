@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..ingestion.fields import wrong_number
+from ..ingestion.field_types import wrong_number
 from .option_list import Fault, odd_vol
 from .quote_bounds import BOUNDS, days_slip, far_from, outside, slip_of
 from .quote_tables import DATED, EXPIRY, LEVELS, NAME, OPTION, PRICES, Columns, is_plain_table

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtape.object_store import Place, arrow, local_copy
 
 from ..ingestion.errors import listed, unreadable
-from ..ingestion.fields import closest
+from ..ingestion.field_types import closest
 
 Columns = dict[str, np.ndarray]
 

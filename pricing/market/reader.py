@@ -10,7 +10,7 @@ from jaxtyping import Array
 from pydantic import BaseModel, RootModel
 
 from pricing.ingestion.errors import InputError, listed, show, unreadable
-from pricing.ingestion.fields import FIRST_DAY, LAST_DAY, closest
+from pricing.ingestion.field_types import FIRST_DAY, LAST_DAY, closest
 from pricing.ingestion.files import parse_json
 from pricing.ingestion.locator import Locator
 from pricing.ingestion.validation import ValidationIssue, validate

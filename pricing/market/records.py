@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
-from pricing.ingestion.fields import (
+from pricing.ingestion.field_types import (
     check_increasing,
     choice,
     days,

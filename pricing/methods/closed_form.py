@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..fields import are_known
-from ..formulas.barrier import barrier_value, has_complex_exponent
 from ..formulas.forward import forward_value
 from ..formulas.geometric_average import geometric_average_value
+from ..formulas.jamshidian import swap_value, swaption_value
 from ..formulas.registry import formula_of
-from ..formulas.swap import swap_value, swaption_value
+from ..formulas.reiner_rubinstein import barrier_value, has_complex_exponent
 from ..formulas.terminal import reads_spot_once, terminal_value
 from ..models import (
     AbstractEquityModel,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..fields import are_known
-from ..formulas.american import american_value
+from ..formulas.early_exercise_premium import american_value
 from ..models import AbstractModel, BlackVol
 from ..numerics.safe_math import nan_where
 from ..products import AbstractProduct, SpotOption

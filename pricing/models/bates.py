@@ -21,6 +21,7 @@ from ..fields import (
 )
 from ..numerics.complex_functions import exp
 from .at_the_money import with_parameters
+from .free_parameters import Calibratable, Exp, FreeParameter, Identity
 from .heston import Heston, starts_at_the_money
 from .model import (
     AbstractEquityModel,
@@ -30,7 +31,6 @@ from .model import (
     Scalar,
     flat_or_curve,
 )
-from .parameters import Calibratable, Exp, FreeParameter, Identity
 from .shapes import Frequencies
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..fields import FlatOr, Number, Numeric, correlations, non_negative, positive
 from ..market import DeltaSurface
 from ..results import RESULTS
+from .free_parameters import Calibratable, ForwardVols, FreeParameter
 from .lognormal import LognormalSpots
 from .model import (
     AbstractEquityModel,
@@ -24,7 +25,6 @@ from .model import (
     is_flat,
     stacked,
 )
-from .parameters import Calibratable, ForwardVols, FreeParameter
 from .shapes import Correlation, Numbers
 
 _SMALL_VOL = 1e-3  # below it early-exercise methods, and derivatives, may divide by 0

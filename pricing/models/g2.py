@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from ..fields import FlatOr, Number, Numeric, between, non_negative, positive, real
 from ..market import SwaptionVols
 from .at_the_money import normal_vol, with_parameters
+from .free_parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
 from .model import Discounts, Quotes, flat_or_curve
-from .parameters import Calibratable, Exp, FreeParameter, Identity, Tanh
-from .rates import GaussianFactors, mean_exponential
+from .rate_model import GaussianFactors, mean_exponential
 
 
 class G2(GaussianFactors, Calibratable):

@@ -26,6 +26,7 @@ from ..market import SwaptionVols
 from ..numerics.complex_functions import exp, log1p_over, reciprocal, sqrt
 from ..results import RESULTS
 from .at_the_money import AtTheMoney, with_parameters
+from .free_parameters import Calibratable, Exp, FreeParameter, Tanh
 from .model import (
     AbstractEquityModel,
     CharacteristicFunction,
@@ -36,7 +37,6 @@ from .model import (
     flat_or_curve,
     stacked,
 )
-from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .quadratic_exponential import QuadraticExponential
 from .shapes import Correlation, Frequencies, Numbers
 from .stochastic_variance import StochasticVariance

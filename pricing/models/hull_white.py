@@ -14,9 +14,9 @@ from ..market import SwaptionVols
 from ..market.state import MarketState
 from .at_the_money import normal_vol, with_parameters
 from .diffusion import Diffusion, State
+from .free_parameters import Calibratable, Exp, FreeParameter, Identity
 from .model import Discounts, Quotes, Scalar, flat_or_curve
-from .parameters import Calibratable, Exp, FreeParameter, Identity
-from .rates import BondState, GaussianFactors, mean_exponential
+from .rate_model import BondState, GaussianFactors, mean_exponential
 from .shapes import Numbers
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..fields import FlatOr, Number
 from ..market import Market
 from .model import Discounts, flat_or_curve
-from .rates import AbstractRateModel, growth_on, shifted_curve
+from .rate_model import AbstractRateModel, growth_on, shifted_curve
 from .shapes import Numbers
 
 if TYPE_CHECKING:

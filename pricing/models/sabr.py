@@ -14,8 +14,8 @@ from ..market import Market, SwaptionVols
 from ..market.interpolation import check_shape
 from ..market.surface import vol_between
 from .at_the_money import AtTheMoney, with_parameters
+from .free_parameters import Calibratable, Exp, FreeParameter, Tanh
 from .model import AbstractEquityModel, BlackVol, Discounts, Quotes, Scalar, flat_or_curve
-from .parameters import Calibratable, Exp, FreeParameter, Tanh
 from .sabr_formula import sabr_vol
 
 Expiries = Float[Array, " expiries"]

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 from ..fields import FlatOr, Number, Numeric, inside, positive
 from ..market import Market, SwaptionVols, VolCurve, VolSurface
 from .at_the_money import AtTheMoney
+from .free_parameters import Calibratable, ForwardVols, FreeParameter, Logistic, Tanh
 from .model import AbstractEquityModel, BlackVol, Discounts, Quotes, Scalar, flat_or_curve
-from .parameters import Calibratable, ForwardVols, FreeParameter, Logistic, Tanh
 
 
 class Ssvi(BlackVol, Calibratable):

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxtape.cli.escaping import escaped
 from pricing.ingestion.errors import InputError, listed, show
-from pricing.ingestion.fields import closest
+from pricing.ingestion.field_types import closest
 from pricing.ingestion.files import read_text
 from pricing.ingestion.validation import ValidationIssue, validate
 from pricing.market import Market, Observed, UnknownPast

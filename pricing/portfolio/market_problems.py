@@ -6,7 +6,7 @@ import operator
 from collections.abc import Hashable
 
 from pricing.ingestion.errors import listed, show
-from pricing.ingestion.fields import closest
+from pricing.ingestion.field_types import closest
 from pricing.ingestion.validation import ValidationIssue
 from pricing.market import Market
 from pricing.market.correlations import least_eigenvalue, missing_pairs, shown

@@ -14,7 +14,7 @@ from typing import Any
 from jaxtape.object_store import arrow_table
 
 from ..ingestion.errors import show, unreadable
-from ..ingestion.fields import closest
+from ..ingestion.field_types import closest
 from ..ingestion.files import parse_json
 from ..ingestion.locator import Locator, Place
 from ..ingestion.validation import ValidationIssue

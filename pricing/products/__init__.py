@@ -17,9 +17,9 @@ from .discrete_barrier import DiscreteBarrier as DiscreteBarrier
 from .discrete_barrier import Payoff as Payoff
 from .callable_note import CallableNote as CallableNote
 from .path_claim import PathClaim as PathClaim
-from .exercise import EarlyExercise as EarlyExercise
-from .exercise import Exercisable as Exercisable
-from .exercise import SpotOption as SpotOption
+from .exercise_rights import EarlyExercise as EarlyExercise
+from .exercise_rights import Exercisable as Exercisable
+from .exercise_rights import SpotOption as SpotOption
 from .european import European as European
 from .barrier_option import BarrierOption as BarrierOption
 from .barrier_option import SingleBarrier as SingleBarrier

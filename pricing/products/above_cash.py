@@ -14,7 +14,7 @@ from ..market.state import MarketState
 from .average import AverageClaim
 from .average_forward import AverageForward
 from .discrete_barrier import DiscreteBarrier, Payoff
-from .exercise import EarlyExercise, SpotOption
+from .exercise_rights import EarlyExercise, SpotOption
 from .fixed_payments import FixedPayments
 from .product import AbstractProduct, Real
 from .terminal import Claim, TerminalClaim

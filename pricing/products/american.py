@@ -7,9 +7,9 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, positive, time
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.observed import Observed
-from .exercise import EarlyExercise, SpotOption
+from .exercise_rights import EarlyExercise, SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .trade import Aged, IsoDate, OptionTrade
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, positive, word
-from ..ingestion.fields import choice as one_of
+from ..ingestion.field_types import choice as one_of
 from ..market.observed import Observed
 from .average import Average, AverageClaim
 from .average_forward import AverageForward

@@ -20,8 +20,8 @@ from ..fields import (
     positive,
     word,
 )
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, numbers, problem
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number, numbers, problem
 from ..market.observed import Observed
 from .callable_note import CallableNote
 from .discrete_barrier import DiscreteBarrier, Payoff

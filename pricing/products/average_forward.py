@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Numeric, dates, positive, real
-from ..ingestion.fields import number
+from ..ingestion.field_types import number
 from ..market.observed import Observed
 from .product import Padded, Real, front, shared_weights
 from .trade import Column, IsoDate, Trade

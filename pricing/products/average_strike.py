@@ -19,8 +19,8 @@ from ..fields import (
     real,
     word,
 )
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PaddedPathClaim

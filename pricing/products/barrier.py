@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
-from ..ingestion.fields import choice as one_of
+from ..ingestion.field_types import choice as one_of
 from ..market.observed import Observed
 from .barrier_option import SingleBarrier
 from .discrete_barrier import Payoff, discrete_barrier

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import number, problem
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
 from ..market.observed import Observed

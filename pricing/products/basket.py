@@ -8,11 +8,11 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, non_negative, positive, time, word
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import numbers
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import numbers
 from ..market.observed import Observed
 from .average import Average
-from .exercise import SpotOption
+from .exercise_rights import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .several_equities import SeveralEquities
 from .trade import IsoDate, OptionTrade

@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Numeric, dates, object_of
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.observed import Observed
 from ..market.state import MarketState
 from .european import European, EuropeanTrade
-from .exercise import EarlyExercise, SpotOption
+from .exercise_rights import EarlyExercise, SpotOption
 from .product import Padded, extra_dates, front
 from .trade import Aged, Column, IsoDate, IsoDates, OptionTrade, last_of
 

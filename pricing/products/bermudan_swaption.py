@@ -14,12 +14,12 @@ from pydantic import Field
 
 from ..fields import Numeric, Word, accruals, choice, dates, real, real_vector
 from ..ingestion.errors import listed
-from ..ingestion.fields import choice as choice_of
-from ..ingestion.fields import problem
+from ..ingestion.field_types import choice as choice_of
+from ..ingestion.field_types import problem
 from ..market.conventions import MONTHS
 from ..market.dates import advance, year_fraction
 from ..market.observed import Observed
-from .exercise import EarlyExercise
+from .exercise_rights import EarlyExercise
 from .exercised_swap import ExercisedIntoSwap
 from .product import Padded, extra_dates, front
 from .rate_trade import RateTrade

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import number, problem
 from ..market.caplet_vols import caps_of
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction

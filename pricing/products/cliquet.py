@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Numeric, dates, is_traced, positive, real
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger, smaller
 from .path_claim import PaddedPathClaim

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, positive, real, time
-from ..ingestion.fields import choice as word
-from ..ingestion.fields import number
+from ..ingestion.field_types import choice as word
+from ..ingestion.field_types import number
 from ..market.observed import Observed
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, non_negative, positive, time
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.observed import Observed
 from .barrier_option import TwoBarriers
 from .discrete_barrier import Payoff, discrete_barrier

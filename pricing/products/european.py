@@ -5,7 +5,7 @@ from pydantic import Field
 
 from ..fields import Numeric, Word, choice, positive, time
 from ..market.observed import Observed
-from .exercise import SpotOption
+from .exercise_rights import SpotOption
 from .product import CALL_OR_PUT, CallOrPut
 from .terminal import TerminalClaim
 from .trade import IsoDate, OptionTrade

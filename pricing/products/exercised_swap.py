@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from datetime import date
 from typing import Annotated
 
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import number, problem
 from ..market.conventions import DayCount, Frequency
 from ..market.dates import advance
 from ..market.observed import Observed, UnknownPast

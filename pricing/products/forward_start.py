@@ -7,8 +7,8 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, is_traced, positive, time
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number, problem
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .european import EuropeanTrade

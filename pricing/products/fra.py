@@ -4,7 +4,7 @@ from datetime import date
 
 from pydantic import Field
 
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.conventions import DayCount
 from ..market.dates import advance, year_fraction
 from ..market.observed import Observed

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, dates, positive, time
-from ..ingestion.fields import number
+from ..ingestion.field_types import number
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PaddedPathClaim

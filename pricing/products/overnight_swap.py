@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import number, problem
 from ..market.conventions import DayCount
 from ..market.dates import advance
 from ..market.observed import Observed

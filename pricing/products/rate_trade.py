@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..ingestion.fields import choice, number, problem
+from ..ingestion.field_types import choice, number, problem
 from ..market.conventions import MONTHS, Calendar, DayCount, Frequency, YesOrNo
 from ..market.dates import schedule, year_fraction
 from .trade import IsoDate, Name, Notional, Trade

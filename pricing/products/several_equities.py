@@ -2,7 +2,7 @@
 
 from pydantic import field_validator
 
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from .trade import Trade, check_count, split_names
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, real, time
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, numbers
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number, numbers
 from ..market.observed import Observed
 from ..numerics.safe_math import larger
 from .path_claim import PathClaim

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, accruals, choice, dates, non_negative, real
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.conventions import MONTHS, DayCount, Frequency
 from ..market.dates import year_fraction
 from ..market.observed import Observed

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int8
 from ..fields import is_traced
 from ..market.state import MarketState
 from ..time_order import check_order
-from .exercise import Exercisable
+from .exercise_rights import Exercisable
 from .product import AbstractProduct, side_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, accruals, choice, dates, real, time
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.dates import advance
 from ..market.observed import Observed
 from .exercised_swap import ExercisedIntoSwap

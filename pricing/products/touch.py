@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool, Float, Int8
 from pydantic import Field
 
 from ..fields import Numeric, Word, choice, positive, real, time
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number
 from ..market.observed import Observed
 from .barrier_option import BarrierOption, SingleBarrier
 from .european import European

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from ..ingestion.fields import choice, iso_date, iso_dates, name, number, numbers, problem
+from ..ingestion.field_types import choice, iso_date, iso_dates, name, number, numbers, problem
 from ..market.observed import UnknownPast
 from .product import AbstractProduct
 

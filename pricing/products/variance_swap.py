@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from ..fields import Numeric, between, dates, non_negative, positive, real, time, word
-from ..ingestion.fields import choice as one_of
-from ..ingestion.fields import number, problem
+from ..ingestion.field_types import choice as one_of
+from ..ingestion.field_types import number, problem
 from ..market.observed import Observed, UnknownPast
 from ..numerics.safe_math import safe_sqrt
 from .path_claim import PaddedPathClaim

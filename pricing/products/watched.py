@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import date
 
-from ..ingestion.fields import problem
+from ..ingestion.field_types import problem
 from ..market.observed import Observed, UnknownPast
 
 

@@ -5,6 +5,6 @@ from .build import USUAL_INNER_PATHS as USUAL_INNER_PATHS
 from .build import exercise_problem_of as exercise_problem_of
 from .build import unsupported_reason as unsupported_reason
 from .build import usual_inner_paths as usual_inner_paths
-from .forward import BoundSamples as BoundSamples
-from .forward import NestedPaths as NestedPaths
-from .forward import simulate_policy as simulate_policy
+from .fixed_rule import BoundSamples as BoundSamples
+from .fixed_rule import NestedPaths as NestedPaths
+from .fixed_rule import simulate_policy as simulate_policy

@@ -15,7 +15,7 @@ from .backward import ExercisePolicy
 from .equities import lognormal_chain
 from .exercise_problem import ExerciseProblem
 from .rates import swaption_chain
-from .stochastic_variance import variance_chain
+from .variance_chains import variance_chain
 
 USUAL_INNER_PATHS = 16
 

@@ -16,11 +16,19 @@ from jax.experimental import checkify
 import jaxtape as jt
 from jaxtape.jax_private import primitives
 from jaxtape.kernels.draws import threefry
-from jaxtape.kernels.functions import _EVERYWHERE, _ON, erf, erf_inv, erfc, expm1, function_on
 from jaxtape.kernels.leaf import Leaf, summed
 from jaxtape.kernels.operations import count_operations
 from jaxtape.kernels.pallas import TILES, call, number_of_tile
 from jaxtape.kernels.paths import Kind, Value
+from jaxtape.kernels.per_path_functions import (
+    _EVERYWHERE,
+    _ON,
+    erf,
+    erf_inv,
+    erfc,
+    expm1,
+    function_on,
+)
 from jaxtape.kernels.run import KernelRun
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.kernels.walk import Walk

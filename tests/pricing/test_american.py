@@ -20,7 +20,7 @@ from pricing import (
     price,
 )
 from pricing.formulas import exercise_boundary as boundaries
-from pricing.formulas.american import american_value
+from pricing.formulas.early_exercise_premium import american_value
 from pricing.numerics.black import black
 from tests.helpers import double, first_difference, surface
 

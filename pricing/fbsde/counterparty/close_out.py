@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...models.rates import mean_exponential
+from ...models.rate_model import mean_exponential
 from ...numerics.safe_math import larger
 from ...numerics.standardizer import Standardizer, deviation
 from ...regression.polynomials import hermite_polynomials

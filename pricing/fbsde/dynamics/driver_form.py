@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool
 from jaxtape import stored_jit
 
 from ..problem import Problem, Real, State
-from .simulation import simulate
+from .forward_paths import simulate
 
 _PATHS = 8
 _ROUNDING = 1e-4  # rounding of f in single precision

@@ -13,8 +13,8 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ...fields import Number
 from ..dynamics.driver_form import driver_forms, no_certificate_reason
 from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.forward_paths import sampled_states
 from ..dynamics.gamma_drivers import linearized_dynamics, linearized_first_step
-from ..dynamics.simulation import sampled_states
 from ..dynamics.step_density import noise_form
 from ..problem import Problem, reads_z
 from ..solution import Solution

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from jaxtape import stored_jit
 from jaxtape.jax_private import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from ..dynamics.simulation import simulate
+from ..dynamics.forward_paths import simulate
 from ..problem import Problem
 
 _STEPS = {"sign", "floor", "ceil", "round", "rem", "argmax", "argmin", "top_k", "nextafter"}

@@ -16,7 +16,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ...results import Between, Bounds
 from ..dynamics.driver_form import driver_forms, no_bounds_reason
 from ..dynamics.exercise_floor import exercise_floor
-from ..dynamics.simulation import over_blocks, simulate
+from ..dynamics.forward_paths import over_blocks, simulate
 from ..problem import Problem
 from ..solution import Solution
 from .certificate import Certificate, Estimate

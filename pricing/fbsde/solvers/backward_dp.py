@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..dynamics.forward_paths import AntitheticSteps, over_steps
 from ..path_shares import PathShare
 from ..problem import Problem, State
 from ..solver import beyond_networks

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ...numerics.standardizer import Standardizer
 from ...sampling import normals
-from ..dynamics.simulation import AntitheticSteps, PathPool
+from ..dynamics.forward_paths import AntitheticSteps, PathPool
 from ..path_shares import (
     ALL_PATHS,
     ON_EVERY_DEVICE,

@@ -17,7 +17,7 @@ from jaxtape import AbstractSchedule, StoreAll, scan
 from ...fields import word
 from ...numerics.safe_math import nan_where
 from ...numerics.standardizer import Standardizer, deviation
-from ..dynamics.simulation import Paths, simulate, simulate_share, standardizer_by_date
+from ..dynamics.forward_paths import Paths, simulate, simulate_share, standardizer_by_date
 from ..path_shares import (
     ON_EVERY_DEVICE,
     PathShare,

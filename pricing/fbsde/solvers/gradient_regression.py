@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.forward_paths import simulate, survival
 from ..dynamics.gamma_drivers import unstable
 from ..dynamics.ito_taylor import (
     Functions,
@@ -19,7 +20,6 @@ from ..dynamics.ito_taylor import (
     States,
     martingale_increments,
 )
-from ..dynamics.simulation import simulate, survival
 from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, on_axis, per_device
 from ..problem import Problem, State, ends_of_step
 from ..solver import AbstractApproximation, AbstractSolver, Date

@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...numerics.tridiagonal import Tridiagonal
 from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.forward_paths import simulate
 from ..dynamics.gamma_drivers import unstable
 from ..dynamics.ito_taylor import States
 from ..dynamics.node_values import NodeValues, flat, node_values
-from ..dynamics.simulation import simulate
 from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, per_device
 from ..problem import Problem, State, ends_of_step
 from ..solver import (

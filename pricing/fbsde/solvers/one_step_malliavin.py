@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...fields import word
-from ..dynamics.simulation import AntitheticSteps, over_steps
+from ..dynamics.forward_paths import AntitheticSteps, over_steps
 from ..path_shares import PathShare
 from ..problem import Problem, State
 from ..solver import beyond_networks

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..dynamics.driver_form import driver_forms
 from ..dynamics.exercise_floor import exercise_floor
+from ..dynamics.forward_paths import simulate
 from ..dynamics.linear_pieces import MEANS, PieceSums, linear, moments
 from ..dynamics.ridge_functions import (
     Coordinates,
@@ -20,7 +21,6 @@ from ..dynamics.ridge_functions import (
     rate,
     value_functions,
 )
-from ..dynamics.simulation import simulate
 from ..dynamics.step_weights import polynomial_weights
 from ..problem import Problem, State
 from ..solver import AbstractApproximation, AbstractSolver, Date, beyond_networks

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ...ingestion.errors import listed, show
-from ...ingestion.fields import closest, wrong_number
+from ...ingestion.field_types import closest, wrong_number
 from ...ingestion.validation import ValidationIssue
 from ...market import Equity, Market
 from ...market.fx import fx_rate

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, RootModel
 
 from ...ingestion.errors import InputError, show, unreadable
-from ...ingestion.fields import (
+from ...ingestion.field_types import (
     check_increasing,
     number,
     numbers,

@@ -17,7 +17,7 @@ from pricing.fbsde import (
     parametric,
     solve,
 )
-from pricing.fbsde.dynamics.simulation import simulate
+from pricing.fbsde.dynamics.forward_paths import simulate
 
 from .backward_problems import figures_of_pricing
 

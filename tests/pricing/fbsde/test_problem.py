@@ -23,10 +23,10 @@ from pricing import (
     Swaption,
 )
 from pricing.fbsde import Jumps, Problem, from_product, problems
+from pricing.fbsde.dynamics.forward_paths import simulate as eager_simulate
+from pricing.fbsde.dynamics.forward_paths import standardizer_by_date, survival
 from pricing.fbsde.dynamics.ito_taylor import Composition
 from pricing.fbsde.dynamics.ito_taylor import martingale_increments as eager_increments
-from pricing.fbsde.dynamics.simulation import simulate as eager_simulate
-from pricing.fbsde.dynamics.simulation import standardizer_by_date, survival
 from pricing.fbsde.functions import with_traced_functions
 
 simulate, martingale_increments = map(eqx.filter_jit, (eager_simulate, eager_increments))
