@@ -120,6 +120,7 @@ def test_raw_quotes_are_repriced_as_well_as_without_dividends():
     np.testing.assert_allclose(residuals, errors, atol=0.02 * np.abs(errors).max())
 
 
+@pytest.mark.repeat
 def test_reports_show_vols_of_the_raw_spot():
     models = models_of_skew()
     found = surface_fit(models.market, "S", models.calibrations["S"])

@@ -258,6 +258,7 @@ def test_shards_put_together_are_the_run_without_shards(lake, whole, tmp_path, c
             merge_shards(other)
 
 
+@pytest.mark.repeat
 def test_an_id_is_of_the_same_shard_whatever_stands_beside_it(lake):
     first = {name: x for x in range(3) for name in fitted(lake, shard=(x, 3)).ids}
     (lake / "top.parquet").unlink()

@@ -219,6 +219,7 @@ def first_words(status: str) -> str:
     return status.partition(" (")[0]
 
 
+@pytest.mark.repeat
 def test_a_block_that_is_short_of_memory_is_fitted_in_halves_to_the_same_bits(monkeypatch):
     """Twenty jobs in one block of 32, of which the memory holds eight."""
     fitted, sizes = workers._ends_on, []

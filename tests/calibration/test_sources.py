@@ -140,7 +140,9 @@ def test_a_column_twice_is_told(tmp_path):
             list(read_jobs(tmp_path / name, Heston))
 
 
-@pytest.mark.parametrize("name", ["wide.csv", "wide.parquet"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("wide.csv", marks=pytest.mark.repeat), "wide.parquet"]
+)
 def test_a_table_of_a_hundred_thousand_columns_is_read_in_a_moment(tmp_path, name):
     extra = [f"x{i}" for i in range(100_000)]
     if name == "wide.csv":

@@ -119,7 +119,11 @@ def test_value_and_gradients(schedule, reverse, as_on_gpus):
     assert_close(found, lax_value_and_gradients(reverse))
 
 
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
+LARGE = "hessian", "reverse over forward", "scan in scan", "vmap of checkpoint", "grad of vmap"
+SMALL = [name for name in TRANSFORMATIONS if name not in LARGE]
+
+
+@pytest.mark.parametrize("name", others_later(TRANSFORMATIONS, SMALL, LARGE))
 def test_transformation(name, as_on_gpus):
     assert_close(transformed(name, BLOCKS), transformed_without_schedule(name))
 

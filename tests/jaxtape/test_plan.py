@@ -171,7 +171,7 @@ LARGE = (
 
 
 def _every_third():
-    """Every shape and every schedule with every third of its kind; the rest where there is time.
+    """Every shape and every schedule with every sixth of its kind; every third in CI; all where there is time.
 
     Large shapes have two schedules: one of them.
     """
@@ -179,8 +179,9 @@ def _every_third():
     for (i, shape), (j, schedule) in pairs:
         is_large = shape in LARGE[0]
         if not is_large or schedule in LARGE[1]:
-            rare = (i + j) % (2 if is_large else 3)
-            yield pytest.param(shape, schedule, marks=[pytest.mark.slow] if rare else [])
+            rare, rarer = ((i + j) % every for every in ((2, 2) if is_large else (3, 6)))
+            marks = [pytest.mark.slow] if rare else [pytest.mark.repeat] if rarer else []
+            yield pytest.param(shape, schedule, marks=marks)
 
 
 @pytest.mark.parametrize(("shape", "schedule"), list(_every_third()))

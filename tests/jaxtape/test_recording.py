@@ -144,8 +144,8 @@ kinds_of_schedule = [
 # what an edit runs depends on the states that a schedule keeps: many, few, those marked, those that fit
 few_kinds = others_later(
     kinds_of_schedule,
-    [jt.Revolve(4), jt.Marked()],
-    [jt.StoreAll(), jt.Budget(bytes=600)],
+    [jt.Revolve(4)],
+    [jt.Marked(), jt.StoreAll(), jt.Budget(bytes=600)],
 )
 
 

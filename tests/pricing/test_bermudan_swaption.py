@@ -252,6 +252,7 @@ def test_erasing_a_date_gives_the_contract_without_it(node):
     np.testing.assert_allclose(erased, by_quadrature(contract(left)), rtol=1e-12)
 
 
+@pytest.mark.repeat
 def test_rolling_the_window_of_dates_compiles_nothing():
     """Latest date first: `append` adds an earlier date than all others, `drop` forgets the latest."""
     dates = [1.0, 2.0, 3.0, 4.0]
@@ -284,6 +285,7 @@ def test_time_passes():
 # --- the page -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_the_example_of_the_docs_prints_what_it_says():
     printed, said = first_example("bermudan.md")
     assert printed == said

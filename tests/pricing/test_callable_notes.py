@@ -122,6 +122,7 @@ def test_on_a_curve_the_knock_in_is_watched_between_the_dates():
     assert abs(found.value - (bond - 0.1 * exact.value)) < 4.0 * found.std_error < 0.02
 
 
+@pytest.mark.repeat
 def test_coupons_above_a_barrier_that_is_always_met_are_those_of_a_bond():
     terms = TERMS | {"protection": 1e-3}
     note = Autocallable(**terms, call_steps=np.full(4, np.inf), coupon_barrier=1e-3)

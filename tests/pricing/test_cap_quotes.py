@@ -239,6 +239,7 @@ def test_a_quoted_cap_has_its_quoted_price():
     assert found.value == pytest.approx(float(value), rel=1e-12)
 
 
+@pytest.mark.repeat
 @double
 def test_scenarios_move_the_caplet_vols_and_vega_is_their_slope():
     own = market()
@@ -255,6 +256,7 @@ def test_scenarios_move_the_caplet_vols_and_vega_is_their_slope():
     assert "'USD' is not a curve with caps of the market" in str(unknown)
 
 
+@pytest.mark.repeat
 @double
 def test_a_day_of_moving_vols_is_explained():
     vols = [[vol + 1e-4 for vol in row] for row in NORMAL["vols_by_maturity"]]

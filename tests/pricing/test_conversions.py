@@ -136,6 +136,7 @@ def test_a_right_that_nobody_uses_early_is_the_european():
     np.testing.assert_allclose(*values, rtol=1e-10)
 
 
+@pytest.mark.repeat
 @double
 def test_explain_leaves_next_to_nothing():
     moves = {"EQUITY/PRICE/S": 101.5, "FX/RATE/EUR/USD": 1.07, "CORRELATION/S/EURUSD": -0.25}

@@ -129,6 +129,7 @@ def test_derivatives_are_central_differences():
             assert np.isclose(found, expected, rtol=1e-5, atol=1e-5), (name, place)
 
 
+@pytest.mark.repeat
 def test_dividends_of_one_day_add_up_and_those_of_the_past_do_not_count():
     product = American(95.0, 1.0, "put")
     value = lambda times, cash: valued(

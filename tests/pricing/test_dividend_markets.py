@@ -164,6 +164,7 @@ def test_nothing_is_unexplained_as_a_spot_falls_by_its_dividend(keeps):
     assert np.isclose(found.dividends, -found.delta, rtol=0.1)
 
 
+@pytest.mark.repeat
 def test_a_file_may_drop_the_cash_of_the_past_with_its_column():
     both = {"dates": PAYS["dates"], "cash": [2.0, 0.0], "proportions": [0.0, 0.02]}
     before = market(both, asof="2002-10-02")
@@ -176,6 +177,7 @@ def test_a_file_may_drop_the_cash_of_the_past_with_its_column():
         explain(BOOK, market(later), added, black_scholes, methods=METHODS, key=KEY)
 
 
+@pytest.mark.repeat
 def test_ex_dates_that_come_nearer_are_counted_once():
     """What is left is of the third order in the days, since `mixed` has the second."""
     paid = {"dates": ["2002-10-23", "2003-03-03"], "cash": [8.0, 8.0]}

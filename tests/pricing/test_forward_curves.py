@@ -176,6 +176,7 @@ def test_risk_reaches_every_quote_as_bumping_does(found):
         np.testing.assert_allclose(found.sensitivities[quote], slope, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.repeat
 @double
 def test_each_curve_has_a_delta_and_they_add_up_to_rho(found):
     swap = found.trades[0].position
@@ -194,6 +195,7 @@ def test_a_forward_curve_equal_to_its_discount_curve_changes_nothing():
     assert one.figures.value == pytest.approx(two.figures.value, abs=1e-12)
 
 
+@pytest.mark.repeat
 @double
 def test_the_day_after_is_explained():
     later = dict(DOCUMENT, asof="2026-03-11")

@@ -115,6 +115,7 @@ def test_risk_to_every_quote_is_that_of_bumped_markets(market, book):
     assert vegas == pytest.approx(quoted, rel=1e-10)
 
 
+@pytest.mark.repeat
 @double
 def test_a_scenario_moves_pairs_and_their_vols(tmp_path, market, book):
     moves = Scenario("x", fx={"EURUSD": 0.02}, vols={"EURUSD": 0.01, "all": 0.05})
@@ -143,6 +144,7 @@ def test_a_scenario_moves_pairs_and_their_vols(tmp_path, market, book):
     assert all(word in page for word in ("EURJPY", "25 RR", "10 BF", "EUR per vol point"))
 
 
+@pytest.mark.repeat
 @double
 def test_a_day_is_explained(market, book):
     """By Delta, Gamma, vega, rates and time of the pair; the rest is of third order."""

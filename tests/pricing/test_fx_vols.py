@@ -166,6 +166,7 @@ def test_derivatives_to_quotes_are_those_of_bumps(words):
     assert float(curve) == pytest.approx(float(up - 2 * now + down) / 1e-4, rel=1e-4)
 
 
+@pytest.mark.repeat
 @double
 def test_derivatives_outside_of_programs_are_those_within_one():
     """A pair's asset reads a stored Jacobian outside of programs; a program differentiates the surface."""

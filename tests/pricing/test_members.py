@@ -69,6 +69,8 @@ KINDS = _one_of_a_kind()
 COST = lambda triple: list(all_methods).index(triple[2])
 FEW = cover(KINDS, types, COST)
 BY_METHOD = cover(KINDS, lambda triple: types(triple)[2:], COST)
+BY_MODEL = cover(KINDS, lambda triple: types(triple)[1:], COST)
+QUICK = [kind for kind in FEW if kind in BY_METHOD or kind[2] in ("closed form", "Fourier")]
 
 
 def of(cases, fast, later=()):
@@ -77,10 +79,11 @@ def of(cases, fast, later=()):
     return pytest.mark.parametrize("triple", chosen, ids=" / ".join, scope="module")
 
 
-# each product, model and method; all that go together in CI; their words and numbers where there is time
-every_triple = of(triples, FEW, KINDS)
-# each method; each product, model and method in CI; all that go together where there is time
-every_kind = of(KINDS, BY_METHOD, FEW)
+# each method, and what has a formula; each product, model and method that go together in CI; their words and
+# numbers where there is time
+every_triple = of(triples, QUICK, KINDS)
+# each method, regressions in CI; each product, model and method in CI; all that go together where there is time
+every_kind = of(KINDS, [kind for kind in BY_METHOD if types(kind)[2] is not LeastSquares], FEW)
 
 
 @eqx.filter_jit
@@ -150,7 +153,7 @@ def test_every_member_is_reached():
         assert set(registry) == set(names)
 
 
-@of(triples, FEW, [kind for kind in KINDS if types(kind)[2] is not LeastSquares])
+@of(triples, QUICK, [kind for kind in KINDS if types(kind)[2] is not LeastSquares])
 def test_the_value_is_a_finite_scalar_of_the_working_precision(triple):
     product, model, method, key = build(*triple)
     found = price(product, model, method, key=key)
@@ -227,8 +230,8 @@ def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(tri
 @double
 @of(
     KINDS,
-    cover(KINDS, lambda triple: types(triple)[2:], COST),
-    cover(KINDS, lambda triple: types(triple)[1:], COST),
+    [kind for kind in BY_METHOD if types(kind)[2] not in (FiniteDifference, Quadrature)],
+    BY_METHOD + BY_MODEL,
 )
 def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
     """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
@@ -291,10 +294,21 @@ def of_two(alternatives):
     return {pair for triple in alternatives for pair in itertools.combinations(types(triple), 2)}
 
 
+def methods_of(alternatives):
+    return {type(all_methods[method]()) for *_, method in alternatives}
+
+
+LARGEST_FIRST = lambda alternatives: -len(alternatives)
+
+
 @double
 @pytest.mark.parametrize(
     "alternatives",
-    others_later(COMPARED, cover(COMPARED, of_two, lambda found: -len(found))),
+    others_later(
+        COMPARED,
+        cover(COMPARED, methods_of, LARGEST_FIRST),
+        cover(COMPARED, of_two, LARGEST_FIRST),
+    ),
     ids=lambda found: " / ".join(found[0][:2]),
 )
 def test_methods_agree(alternatives):

@@ -65,6 +65,7 @@ def test_risk_reaches_every_quote_as_a_bump_and_a_new_bootstrap_do(found):
     assert found.sensitivities["MM_FUTURE/PRICE/EUR/2024-06-19"] != 0.0
 
 
+@pytest.mark.repeat
 def test_rho_is_a_parallel_move_of_the_bootstrapped_zero_rates(found):
     curve = market().curves["EUR"].bootstrapped()
     in_rates = dataclasses.replace(market(), curves={"EUR": curve})

@@ -183,6 +183,7 @@ def test_a_bermudan_swaption_is_worth_more_than_either_of_its_swaptions(found):
     assert max(map(float, europeans)) < value < sum(map(float, europeans))
 
 
+@pytest.mark.repeat
 @double
 @pytest.mark.parametrize("row", [SWAP, SWAPTION])
 def test_delta_gamma_and_theta_are_difference_quotients(found, row):
@@ -199,6 +200,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     np.testing.assert_allclose(figures.theta, by_age, rtol=1e-7)
 
 
+@pytest.mark.repeat
 @double
 def test_vega_and_rho_add_up_to_the_quotes(found):
     assert not found.failed

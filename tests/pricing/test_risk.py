@@ -109,6 +109,7 @@ def test_figures_are_the_greeks_of_each_contract(found):
             np.testing.assert_allclose(column, getattr(wanted, name), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.repeat
 def test_trades_that_read_one_vol_of_a_surface_are_named(found):
     """Barriers alone: digitals and European options share the law that all strikes imply."""
     (note,) = found.notes
@@ -116,6 +117,7 @@ def test_trades_that_read_one_vol_of_a_surface_are_named(found):
     assert not risk(small_book(), dax(), heston, greeks=False, methods=[Fourier()]).notes
 
 
+@pytest.mark.repeat
 def test_positions_are_quantity_times_contract(found):
     for trade, row in zip(found.trades, small_book().rows, strict=True):
         assert (trade.id, trade.quantity) == (row.id, row.trade.quantity)
@@ -125,6 +127,7 @@ def test_positions_are_quantity_times_contract(found):
     np.testing.assert_allclose(found.value, total, rtol=1e-12)
 
 
+@pytest.mark.repeat
 def test_vega_rho_and_delta_add_up_to_the_quotes(found):
     families = {"vega": "EQUITY_OPTION/", "rho": "ZERO/", "delta": "EQUITY/PRICE/"}
     for measure, family in families.items():
@@ -188,6 +191,7 @@ def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     chex.assert_trees_all_equal(*answers)
 
 
+@pytest.mark.repeat
 def test_values_alone_are_those_beside_the_greeks(found):
     alone = risk(small_book(), dax(), black_scholes, greeks=False)
     for one, other in zip(alone.trades, found.trades, strict=True):

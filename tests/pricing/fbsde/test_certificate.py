@@ -371,6 +371,7 @@ def test_a_rule_that_forgoes_much_is_not_known_well():
     assert told > forgone > errors(found).value
 
 
+@pytest.mark.repeat
 def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
     problem, solution = chosen
     save(solution, tmp_path / "chosen.eqx")
@@ -390,6 +391,7 @@ def test_more_paths_are_no_other_program(chosen, monkeypatch):
     assert not traced
 
 
+@pytest.mark.repeat
 def test_what_is_not_known_well_enough_is_refused(chosen):
     problem, _ = chosen
     with pytest.raises(

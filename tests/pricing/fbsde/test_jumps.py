@@ -131,6 +131,7 @@ def test_networks_refuse_jumps_and_say_who_has_them(solver):
         solve(problems.merton_put(), solver, key=KEY)
 
 
+@pytest.mark.repeat
 def test_bounds_and_features_refuse_jumps(regression):
     with pytest.raises(ValueError, match="this problem has jumps"):
         bounds(regression, key=OTHER)

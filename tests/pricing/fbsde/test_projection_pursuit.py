@@ -100,6 +100,7 @@ def test_the_rule_of_a_crude_fit_is_improved(exact):
     assert np.all(certificate.value.std_error > 0.9 * found)  # the error bar counts what was gained
 
 
+@pytest.mark.repeat
 def test_the_solution_itself_is_near(solution, exact):
     x0 = solution.problem.x0
     for name, unit, true, most in zip(
@@ -136,6 +137,7 @@ def test_weights_are_those_of_black_and_scholes():
     )
 
 
+@pytest.mark.repeat
 def test_a_very_narrow_step_has_no_martingale_along_its_direction(solution):
     """Its conditional means would be off between the points of their table, which would bias certificates."""
     fit = jax.tree.map(lambda rows: rows[-1], solution.approximation.fits)
