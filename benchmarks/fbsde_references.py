@@ -13,18 +13,18 @@ from pricing import greeks, price
 
 
 class Reference(NamedTuple):
-    """Value, gradient and diagonal of the Hessian at x0."""
+    """Value, gradient, and the Hessian or its diagonal at x0."""
 
     value: Any
     delta: np.ndarray
     gamma: np.ndarray
 
 
-def of_function(u: Callable, x0: Any) -> Reference:
-    """Return the reference of a closed form that JAX differentiates."""
+def of_function(u: Callable, x0: Any, whole: bool = False) -> Reference:
+    """Return the reference of a closed form that JAX differentiates; with its whole Hessian if asked for."""
     x0 = jnp.asarray(x0, float)
-    slope, second = jax.jacfwd(u)(x0), jax.hessian(u)(x0)
-    return Reference(float(u(x0)), np.asarray(slope), np.diag(np.asarray(second)))
+    slope, second = jax.jacfwd(u)(x0), np.asarray(jax.hessian(u)(x0))
+    return Reference(float(u(x0)), np.asarray(slope), second if whole else np.diag(second))
 
 
 def of_pricing(product: Any, model: Any, method: Any = None) -> Reference:

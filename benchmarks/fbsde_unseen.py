@@ -3,10 +3,11 @@
 Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [--seed 0] [--out FILE]`.
 
 Each problem is solved without naming a solver. References are closed forms, quadrature and grids
-(`fbsde_references`). "Off" is relative to the largest entry of the reference; for prices, the scale of Delta is
-at least value over the sum of spots, that of Gamma Delta over the sum of spots. A figure is right within .2 %
-(value), 1 % (Delta), 5 % (Gamma); refused if its own error estimates say that it is less accurate; silently off
-otherwise (OFF). z is the error of the worst entry, in standard errors.
+(`fbsde_references`); the last are numbers. "Off" is relative to the largest entry of the reference. Prices are
+compared in money (x_i Delta_i, x_i x_j Gamma_ij): the scale of Delta is at least the value over the number of
+spots, that of Gamma Delta over that number. A figure is right within .2 % (value), 1 % (Delta), 5 % (Gamma);
+refused if its own error estimates say that it is less accurate; silently off otherwise (OFF). z is the error of
+the worst entry, in standard errors.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pricing import Barrier, Basket, Bermudan, BlackScholes, European, FiniteDifference, Heston
-from pricing.fbsde import Problem, Tolerance, from_product, problems, solve
+from pricing.fbsde import Problem, Tolerance, coupled, from_product, problems, solve
 
 from . import fbsde_references as known
 from .command import Run, parser_of, table_of
@@ -34,10 +35,14 @@ UNLIKE = (0.08, 0.4)  # vols
 
 
 class Case(NamedTuple):
-    """A problem and its reference."""
+    """A problem, its reference, and the amounts of the known coordinates in which figures are compared.
+
+    The default of these are the spots, for prices. Gamma in the reference is a matrix or its diagonal.
+    """
 
     problem: Callable[[], Problem]
     reference: Callable[[], Reference]
+    amounts: Any = None
 
 
 def on_assets(
@@ -212,6 +217,159 @@ def quadratic() -> Case:
     return closed(100, 1.0, lambda x: jnp.sum(x**2) / 1e4, lambda x: growth * jnp.sum(x**2) / 1e4)
 
 
+def posed(
+    problem: Callable[[], Problem], value: float, delta: Any, gamma: Any, amounts: Any = None
+) -> Case:
+    """Return a case with known figures; Gamma by its upper triangle, row by row."""
+    delta = np.atleast_1d(np.asarray(delta, float))
+    matrix = np.zeros((len(delta), len(delta)))
+    matrix[np.triu_indices(len(delta))] = gamma
+    whole = matrix + np.triu(matrix, 1).T
+    return Case(problem, lambda: Reference(value, delta, whole), amounts)
+
+
+def lognormal(
+    spots: Any,
+    vols: Any,
+    payoff: Callable,
+    *,
+    rate: float = 0.0,
+    yields: Any = 0.0,
+    correlation: float = 0.0,
+    maturity: float = 1.0,
+    num_steps: int = 20,
+    **rights: Any,
+) -> Callable[[], Problem]:
+    """Return a problem on correlated lognormal assets with exact steps, discounted at the rate."""
+
+    def make() -> Problem:
+        x0 = jnp.atleast_1d(jnp.asarray(spots, float))
+        dim = x0.size
+        root = np.linalg.cholesky(correlation + (1.0 - correlation) * np.eye(dim))
+        noise = jnp.broadcast_to(jnp.asarray(vols, float), (dim,))[:, None] * root
+        drift = rate - jnp.asarray(yields, float)
+        half = 0.5 * jnp.sum(noise**2, axis=1)
+        return Problem(
+            dim,
+            maturity,
+            x0,
+            drift=lambda t, x: drift * x,
+            diffusion=lambda t, x: x[:, None] * noise,
+            driver=lambda t, x, y, z: -rate * y,
+            terminal=payoff,
+            num_steps=num_steps,
+            step=lambda t, dt, x, dw: x * jnp.exp((drift - half) * dt + noise @ dw),
+            **rights,
+        )
+
+    return make
+
+
+def call_at_100(x: Any) -> Any:
+    return positive(x[0] - 100.0)
+
+
+def call_and_digitals(dim: int) -> Case:
+    """Return a call at 100 and three digitals at 110 on the geometric mean of correlated assets."""
+    rate, vol, correlation = 0.03, 0.25, 0.3
+    own, drift = known.geometric_law(dim, rate, vol, correlation)
+    mean_of = lambda x: jnp.exp(jnp.mean(jnp.log(x)))
+
+    def paid(x):
+        return positive(mean_of(x) - 100.0) + jnp.where(mean_of(x) > 110.0, 3.0, 0.0)
+
+    def value(x):
+        mean = mean_of(x)
+        above = (jnp.log(mean / 110.0) + drift - 0.5 * own**2) / own
+        digitals = 3.0 * jnp.exp(-rate) * jax.scipy.special.ndtr(above)
+        return digitals + known.black_scholes(mean * jnp.exp(drift - rate), 100.0, rate, own, 1.0)
+
+    x0 = np.full(dim, 100.0)
+    make = lognormal(x0, vol, paid, rate=rate, correlation=correlation, num_steps=8)
+    return Case(make, lambda: known.of_function(value, x0, whole=True))
+
+
+def put_on_the_better() -> Callable[[], Problem]:
+    paid = lambda x: positive(100.0 - jnp.max(x))
+    return lognormal(
+        (100.0, 95.0),
+        (0.2, 0.35),
+        paid,
+        rate=0.04,
+        yields=(0.05, 0.0),
+        correlation=0.4,
+        num_steps=12,
+        exercise_times=np.arange(1, 7) / 6.0,
+        exercise_value=lambda t, x: paid(x),
+    )
+
+
+def wave() -> Problem:
+    still = Problem(
+        1,
+        1.0,
+        0.3,
+        diffusion=lambda t, x: 0.6,
+        terminal=lambda x: 0.8 * jnp.tanh(x[0]),
+        num_steps=20,
+    )
+    return coupled(still, lambda t, x, y, z: -y + 0.0 * x)
+
+
+def heston_put_in_the_money() -> Problem:
+    option = Bermudan(European(100.0, 1.0, "put"), np.arange(1, 6) / 5.0)  # pyright: ignore
+    return from_product(option, Heston(90.0, 0.03, 0.04, 1.5, 0.06, 0.7, -0.7, 0.01), 50)  # pyright: ignore
+
+
+def payer_under_two_factors() -> Problem:
+    """Return a Bermudan right to pay 3.2 % for six years, annually, with r = .03 + x + y (G2++)."""
+    speeds, vols, rho, level = np.array([0.1, 0.4]), np.array([0.012, 0.01]), -0.6, 0.03
+    root = jnp.asarray(vols[:, None] * np.linalg.cholesky([[1.0, rho], [rho, 1.0]]))
+    products = np.outer(vols, vols) * np.array([[1.0, rho], [rho, 1.0]])
+    ends = jnp.arange(1.0, 7.0)
+
+    def bonds(t, x):
+        span = (ends - t)[:, None]
+        duration = (1.0 - jnp.exp(-speeds * span)) / speeds
+        sums = speeds[:, None] + speeds
+        both = (1.0 - jnp.exp(-sums * span[:, None])) / sums
+        own = duration[:, :, None], duration[:, None]
+        variance = products / np.outer(speeds, speeds) * (span[:, None] - own[0] - own[1] + both)
+        half = 0.5 * jnp.sum(variance, axis=(1, 2))
+        return jnp.exp(-level * span[:, 0] - duration @ x + half)
+
+    def swap(t, x):
+        paid = jnp.where(ends > t + 0.01, bonds(t, x), 0.0)
+        return 1.0 - paid[-1] - 0.032 * jnp.sum(paid)
+
+    return Problem(
+        2,
+        5.0,
+        0.0,
+        drift=lambda t, x: -speeds * x,
+        diffusion=lambda t, x: root,
+        driver=lambda t, x, y, z: -(level + jnp.sum(x)) * y,
+        terminal=lambda x: positive(swap(5.0, x)),
+        num_steps=40,
+        exercise_times=np.arange(1.0, 6.0),
+        exercise_value=swap,
+    )
+
+
+def floored() -> Problem:
+    """Return -|W| at the end, with the right to take -.4 before."""
+    return Problem(
+        1,
+        1.0,
+        0.0,
+        diffusion=lambda t, x: 1.0,
+        terminal=lambda x: -jnp.abs(x[0]),
+        num_steps=20,
+        exercise_times=(0.25, 0.5, 0.75, 1.0),
+        exercise_value=lambda t, x: -0.4 + 0.0 * x[0],
+    )
+
+
 CASES = {
     "call": closed(1, 1.0, lambda x: positive(x[0] - 100.0), lambda x: call(x[0], 100.0, 1.0)),
     "straddle": closed(
@@ -265,6 +423,69 @@ CASES = {
     "control in 20 dimensions": shifted_hjb(),
     "defaultable mean of 50": defaultable(),
     "quadratic in 100": quadratic(),
+    "call and digitals on eight": call_and_digitals(8),
+    "call and digitals on twenty": call_and_digitals(20),
+    "vol of .2 %": posed(lognormal(100.0, 0.002, call_at_100), 0.0797884428, 0.5003989, 1.99471),
+    "call of a day": posed(
+        lognormal(100.0, 0.3, call_at_100, rate=0.02, maturity=1.0 / 365.0),
+        0.6291676663,
+        0.5045243,
+        0.254043,
+    ),
+    "put at 45": posed(
+        lognormal(100.0, 0.2, lambda x: positive(45.0 - x[0]), rate=0.02),
+        6.2443192e-5,
+        -1.3792514e-5,
+        3.04089e-6,
+    ),
+    "digital on two": posed(
+        lognormal(
+            (100.0, 100.0),
+            (0.2, 0.3),
+            lambda x: jnp.where(jnp.min(x) > 100.0, 1.0, 0.0),
+            rate=0.03,
+            correlation=0.4,
+        ),
+        0.3055814901,
+        (0.0090781917, 0.0068368094),
+        (-2.812968e-4, 2.79699e-4, -1.315598e-4),
+    ),
+    "exchange of unlike spots": posed(
+        lognormal(
+            (1.0, 10000.0),
+            (0.2, 0.3),
+            lambda x: positive(10000.0 * x[0] - x[1]),
+            correlation=0.5,
+            num_steps=4,
+        ),
+        1052.4315781,
+        (5526.2158, -0.44737842),
+        (14947.24, -1.494724, 1.494724e-4),
+    ),
+    "put on the better of two": posed(
+        put_on_the_better(),
+        5.7467182,
+        (-0.2885466, -0.1016807),
+        (0.008976522, 0.00731029, -0.001110599),
+    ),
+    "coupled wave": posed(wave, 0.1200794822, 0.3965382, -0.0372182),
+    "put under Heston at 90": posed(heston_put_in_the_money, 11.3210936, -0.6349964, 0.0445450),
+    "payer under two factors": posed(
+        payer_under_two_factors,
+        0.0165315017,
+        (1.1604039, 0.3891984),
+        (75.34399, 31.14451, 14.77374),
+    ),
+    "call of 250 dates": posed(
+        lognormal(100.0, 0.25, call_at_100, rate=0.03, num_steps=250),
+        11.3484768,
+        0.5967718,
+        0.0154859,
+    ),
+    "vol of .1 %, in the money": posed(
+        lognormal(100.0, 0.001, call_at_100, rate=0.05), 4.8770575, 1.0, 0.0
+    ),
+    "floor below a mean": posed(floored, -0.4, 0.0, 0.0, amounts=1.0),
 }
 
 
@@ -281,19 +502,20 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
         return {"case": name, "refused": str(error), "verdicts": ["refused"] * 3}
     found, seconds = solution.stats["certificate"], time.perf_counter() - start
     count = len(reference.delta)  # of the known coordinates: spots
-    gamma = jax.tree.map(lambda x: jnp.diag(x)[:count], found.gamma)
-    delta = jax.tree.map(lambda x: x[:count], found.delta)
-    pairs = (
-        (found.value.mean, found.value.std_error, np.asarray(reference.value)),
-        (delta.mean, delta.std_error, reference.delta),
-        (gamma.mean, gamma.std_error, reference.gamma),
-    )
-    sizes, spots = (
-        [abs(reference.value)],
-        np.inf if problem.step is None else float(jnp.sum(problem.x0)),
-    )
-    for derivative in reference[1:]:
-        sizes.append(max(float(np.max(np.abs(derivative))), sizes[-1] / spots))
+    at = slice(count)
+    known_of = (lambda x: x[at, at]) if np.ndim(reference.gamma) == 2 else lambda x: jnp.diag(x)[at]
+    gamma = jax.tree.map(known_of, found.gamma)
+    delta = jax.tree.map(lambda x: x[at], found.delta)
+    spots = problem.x0[at] if case.amounts is None and problem.step is not None else case.amounts
+    money = np.ones(count) * (1.0 if spots is None else np.asarray(spots, float))
+    units = 1.0, money, known_of(np.outer(money, money))
+    pairs = [
+        (figure.mean * unit, figure.std_error * unit, np.asarray(true) * unit)
+        for figure, unit, true in zip((found.value, delta, gamma), units, reference, strict=True)
+    ]
+    sizes, among = [abs(reference.value)], np.inf if spots is None else count
+    for *_, derivative in pairs[1:]:
+        sizes.append(max(float(np.max(np.abs(derivative))), sizes[-1] / among))
     off = [float(np.max(np.abs(m - r))) / s for (m, _, r), s in zip(pairs, sizes, strict=True)]
     z = [float(np.max(np.abs(m - r) / e)) for m, e, r in pairs]
     told = [float(error) for error in solution.stats["errors"]]

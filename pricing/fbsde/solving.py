@@ -37,6 +37,7 @@ from .solution import Solution
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
 from .solvers.gradient_regression import GradientRegression
+from .solvers.grid_quadrature import GridQuadrature
 from .solvers.projection_pursuit import ProjectionPursuit
 from .stages import Keys, train, with_note
 
@@ -65,10 +66,12 @@ def solve(
     1. In one or two dimensions, use `GridQuadrature`. In more, run `GradientRegression` with several sets of
        functions on few paths, and use the set that explains most of the variance. For 32 or more contracts
        whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
-       Gamma on fresh paths, with standard errors (`certify`). 4. If standard errors do not show every error (a
-       nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
-       For a right to exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts,
-       compare with a second rule.
+       Gamma on fresh paths, with standard errors (`certify`). If `max_paths` are too few for the tolerance,
+       figures of a grid have the difference from a coarser grid as their standard error where it is smaller,
+       unless the paths contradict it. 4. If standard errors do not show every error (a nonlinear driver,
+       inexact steps), compare with a second solution on fewer dates or with other functions. For a right to
+       exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a
+       second rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
 
@@ -91,7 +94,7 @@ def solve(
 
     Returns:
         The solution, with its result, and every loss in `stats`. Without a solver, `stats` also has "solver";
-        "certificate" (the estimates on fresh paths); "errors" and "entry_errors" (relative errors of the three
+        "certificate" (the estimates of step 3); "errors" and "entry_errors" (relative errors of the three
         figures, and of each of their entries); "checked_by" (the figures of the second solution, or None);
         "upper" (the upper bound, or None); and "pilots" (the pilot runs, best first).
 
@@ -186,14 +189,17 @@ def _solve_to_tolerance(
         check = select_check(problem, coarse, solvers, pilots, limits, fraction)
 
     started = time.perf_counter()
-    solution, second = train(problem, solver, keys.pop(0)), None
+    solution, second, coarser = train(problem, solver, keys.pop(0)), None, None
     report(solver)
-    if check is not None and limits.seconds_left >= time.perf_counter() - started:
-        second = train(check[1], check[0], keys.pop())
+    if limits.seconds_left >= time.perf_counter() - started:
+        if check is not None:
+            second = train(check[1], check[0], keys.pop())
+        if isinstance(solver, GridQuadrature):
+            coarser = partial(train, problem, solver.coarser(problem), keys.pop())
     if sources.needs_check:
         report(check[0] if check else solver)
 
-    stats, known = error_bars(solution, second, sources, keys, tolerance, scale, limits)
+    stats, known = error_bars(solution, second, sources, keys, tolerance, scale, limits, coarser)
     report(solver)
     stats |= {"solver": solver, "pilots": pilots}
     if throw and (unmet := unmet_tolerances(known, tolerance, problem.contracts)):

@@ -209,6 +209,15 @@ def without_noise(solution: Solution) -> Certificate:
     return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
 
 
+def on_two_grids(solution: Solution, coarser: Solution) -> Certificate:
+    """Return today's figures from a grid, with their differences from a coarser grid as standard errors."""
+    one, other = without_noise(solution), without_noise(coarser)
+    names = "value", "delta", "gamma"
+    pairs = ((getattr(one, name).mean, getattr(other, name).mean) for name in names)
+    figures = [Estimate(own, jnp.abs(own - rough)) for own, rough in pairs]
+    return Certificate(*figures, missed=one.missed, left=one.left)
+
+
 @stored_jit(quick_to_compile=True)
 def _certificate(
     solution: Solution,

@@ -1,6 +1,7 @@
 """Error bars of a solution: a certificate on as many paths as needed, a check, and an upper bound."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +12,8 @@ from jaxtyping import PRNGKeyArray
 from ..dynamics.driver_form import ErrorSources
 from ..solution import Solution
 from ..solve_limits import SolveLimits
-from .certificate import figures_on_paths, without_noise
+from .certificate import Certificate, figures_on_paths, on_two_grids, without_noise
+from .certificate_samples import cover
 from .early_exercise_bounds import upper_bound
 from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
 
@@ -27,10 +29,15 @@ def error_bars(
     tolerance: Tolerance,
     scale: np.ndarray,
     limits: SolveLimits,
+    coarser: Callable[[], Solution] | None = None,
 ) -> tuple[dict[str, Any], EntryErrors]:
     """Return the error bars of today's figures, as `stats` of the solution, and the errors of all entries.
 
-    second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim].
+    If a pilot shows that `max_paths` are too few, figures of a grid have the difference from a coarser grid as
+    their error where that is smaller, unless the pilot contradicts them.
+
+    second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
+    returns the solution on a coarser grid.
     """
     other = upper = None
     if sources.has_defects:
@@ -41,11 +48,18 @@ def error_bars(
         if limits.max_seconds is not None:  # compiles and times its program
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
-        paths, found = limits.certificate_paths(wanted, _PILOT_PATHS, affordable), pilot
+        paths = limits.certificate_paths(wanted, _PILOT_PATHS, affordable)
+        is_hidden = coarser is not None and wanted > limits.max_paths
+        grids = on_two_grids(solution, coarser()) if is_hidden else None
+        found, taken = _with_grids(pilot, grids, scale)
+        if is_hidden and excess(found, tolerance, scale) <= 1.0:
+            paths = _PILOT_PATHS
         if paths > _PILOT_PATHS:
             found = figures_on_paths(solution, keys.pop(0), paths)
+            found, taken = _with_grids(found, grids, scale)
         if second is not None:
             other = figures_on_paths(second, keys.pop(), paths)
+            other = _joined(taken, without_noise(second), other)
     else:
         found = without_noise(solution)
         other = None if second is None else without_noise(second)
@@ -60,3 +74,32 @@ def error_bars(
     worst, entries = jax.tree.map(jnp.asarray, (known.worst(), known))
     stats = {"certificate": found, "checked_by": other, "upper": upper}
     return stats | {"errors": worst, "entry_errors": entries}, known
+
+
+def _with_grids(
+    found: Certificate, grids: Certificate | None, scale: np.ndarray
+) -> tuple[Certificate, tuple[bool, ...]]:
+    """Return the figures of grids where they are more accurate than paths, and whether each is theirs.
+
+    No figure is theirs if the errors of grids and paths do not overlap.
+    """
+    none = (False,) * len(Tolerance._fields)
+    if grids is None:
+        return found, none
+    for name in Tolerance._fields:
+        one, other = getattr(grids, name), getattr(found, name)
+        widths = cover(one.mean.size) * (one.std_error + other.std_error)
+        if not bool(jnp.all(jnp.abs(one.mean - other.mean) <= widths)):
+            return found, none
+    pairs = zip(errors(grids, scale=scale).worst(), errors(found, scale=scale).worst(), strict=True)
+    taken = tuple(own < of_paths for own, of_paths in pairs)
+    return _joined(taken, grids, found), taken
+
+
+def _joined(taken: tuple[bool, ...], first: Certificate, second: Certificate) -> Certificate:
+    """Return a certificate with the figures of the first that are taken, and else of the second."""
+    chosen = {
+        name: getattr(first if is_taken else second, name)
+        for name, is_taken in zip(Tolerance._fields, taken, strict=True)
+    }
+    return Certificate(**chosen, missed=second.missed, left=second.left)

@@ -1,5 +1,6 @@
 """Backward induction by quadrature on a grid of states, to high accuracy in one or two dimensions."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -149,12 +150,25 @@ class GridQuadrature(AbstractSolver):
     def describe_stage(self, problem: Problem, stage: int) -> str:
         return f"date {problem.num_steps - 1 - stage}"
 
+    def coarser(self, problem: Problem) -> "GridQuadrature":
+        """Return the solver with about three quarters of the nodes and points of each coordinate."""
+        counts = self._nodes(problem), self._points(problem)
+        nodes, points = (1 + 2 * max(2, 3 * (count - 1) // 8) for count in counts)
+        return dataclasses.replace(self, num_nodes=nodes, num_points=points)
+
+    def _nodes(self, problem: Problem) -> int:
+        """Return the number of nodes of a coordinate."""
+        return self.num_nodes or _usual_nodes(problem)
+
+    def _points(self, problem: Problem) -> int:
+        """Return the number of quadrature points of a coordinate."""
+        least, for_all, most = _POINTS[problem.dim]
+        return self.num_points or min(most, max(least, math.ceil(for_all / problem.num_steps**0.5)))
+
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> GridState:
         check_shares(self.mesh)
-        dim = problem.dim
-        spacing = _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
-        enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / spacing)
-        count = self.num_nodes or min(_NODES[dim], enough)
+        dim, count = problem.dim, self._nodes(problem)
+        spacing = _spacing(problem) * max(1.0, (_usual_nodes(problem) - 1) / (count - 1))
         axes = Axes.around(
             simulate(problem, _PATHS, key=key, mesh=self.mesh).states, count, spacing
         )
@@ -243,10 +257,7 @@ class GridQuadrature(AbstractSolver):
 
     def _quadrature(self, problem: Problem) -> tuple[Array, Array, Array]:
         """Return normal increments [points, dim], their weights, and weights for every other point."""
-        dim, dtype = problem.dim, problem.x0.dtype
-        least, for_all, most = _POINTS[dim]
-        enough = math.ceil(for_all / problem.num_steps**0.5)
-        count = self.num_points or min(most, max(least, enough))
+        dim, dtype, count = problem.dim, problem.x0.dtype, self._points(problem)
         points = np.linspace(-_REACH[dim], _REACH[dim], count)
         weights = np.exp(-0.5 * points**2)
         halved = np.where(np.arange(count) % 2 == 0, weights, 0.0)
@@ -407,6 +418,17 @@ def _spline(values: Values) -> Values:
         system = Tridiagonal(side, 1.0 - 2.0 * side, side).factored()
         values = jnp.moveaxis(system.solve(flat).reshape(rows.shape), 0, axis)
     return values
+
+
+def _spacing(problem: Problem) -> float:
+    """Return the spacing of nodes at the first date, in standard deviations of a step."""
+    return _SPACING_OF_GAMMA if problem.reads_gamma else _SPACING
+
+
+def _usual_nodes(problem: Problem) -> int:
+    """Return the number of nodes of a coordinate if none is given."""
+    enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / _spacing(problem))
+    return min(_NODES[problem.dim], enough)
 
 
 def _one_axis(problem: Problem) -> Float[Array, " contracts"]:

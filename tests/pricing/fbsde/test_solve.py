@@ -14,8 +14,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from pricing.fbsde import (
     RESULTS,
     AbstractSolver,
+    Certificate,
     DeepBSDE,
+    Estimate,
     GradientRegression,
+    GridQuadrature,
     Hermite,
     MeanPolynomials,
     PayoffBasis,
@@ -25,6 +28,9 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.error_bars.relative_errors import as_tolerance
+from pricing.fbsde.error_bars.to_tolerance import (
+    _with_grids,  # pyright: ignore[reportPrivateUsage]
+)
 from pricing.fbsde.stages import StageCheckpoints
 
 from .backward_problems import single
@@ -230,6 +236,57 @@ def test_tensorboard_reads_a_folder_of_events(tmp_path):
     names = [path.name for path in tmp_path.iterdir()]
     assert "metrics.jsonl" in names
     assert any(name.startswith("events.out") for name in names)
+
+
+@pytest.mark.repeat
+def test_a_grid_states_its_own_error_where_paths_are_too_few():
+    """A put 4 standard deviations out of the money: three standard errors of paths are a multiple of Gamma."""
+    rate, vol = 0.02, 0.2
+
+    def exact(x):
+        d = (jnp.log(x / 45.0) + rate - 0.5 * vol**2) / vol
+        norm = jax.scipy.special.ndtr
+        return 45.0 * jnp.exp(-rate) * norm(-d) - x * norm(-d - vol)
+
+    problem = Problem(
+        1,
+        1.0,
+        100.0,
+        drift=lambda t, x: rate * x,
+        diffusion=lambda t, x: vol * x,
+        driver=lambda t, x, y, z: -rate * y,
+        terminal=lambda x: jnp.maximum(45.0 - x[0], 0.0),
+        num_steps=20,
+        step=lambda t, dt, x, dw: x * jnp.exp((rate - 0.5 * vol**2) * dt + vol * dw),
+    )
+    solution = solve(problem, key=jax.random.key(0), max_paths=8192)  # does not raise
+    found = solution.stats["certificate"]
+    trues = exact(100.0), jax.grad(exact)(100.0), jax.grad(jax.grad(exact))(100.0)
+    figures = found.value, found.delta, found.gamma
+    for figure, true, error in zip(figures, trues, solution.stats["errors"], strict=True):
+        assert abs(float(figure.mean.squeeze()) / float(true) - 1.0) < min(float(error), 0.01)
+
+
+def test_grids_that_paths_contradict_are_not_used():
+    shapes = (), (1,), (1, 1)
+
+    def of(mean, error):
+        estimates = (Estimate(jnp.full(shape, mean), jnp.full(shape, error)) for shape in shapes)
+        return Certificate(*estimates, missed=jnp.zeros(()), left=jnp.zeros(()))
+
+    taken = lambda mean: _with_grids(of(1.0, 0.1), of(mean, 0.001), np.ones(1))[1]
+    assert taken(1.2) == (True, True, True)
+    assert taken(1.5) == (False, False, False)
+
+
+def test_a_coarser_grid_covers_the_same_states():
+    problem, key = problems.max_call(1), jax.random.key(0)
+    fine = GridQuadrature()
+    first, other = (solver.init(problem, key=key) for solver in (fine, fine.coarser(problem)))
+    count, fewer = (state.coefficients.shape[-1] for state in (first, other))
+    assert fewer < 0.8 * count
+    widths = first.axes.step * (count - 1), other.axes.step * (fewer - 1)
+    np.testing.assert_allclose(*widths, rtol=0.02)
 
 
 @pytest.mark.repeat
