@@ -51,6 +51,7 @@ QUICK = {
     "fbsde_unseen": "--only call exchange --max-paths 65536",
     "deep_bsde": "--iterations 200 --seeds 1 --eager",
     "portfolio_fbsde": "--contracts 50 --paths 4096 --repeat 1 --fresh 4096 --fresh-each 1024",
+    "many_baskets": "--baskets 64 --assets 3",
     "book_gammas": "--contracts 50 --paths 65536 --training 4096",
     "xva": "--trades 12 --dates 12 --paths 4096 --outer 128 --inner 16 --repeat 1",
     "picard_check": "--levels 4",

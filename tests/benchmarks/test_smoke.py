@@ -290,6 +290,13 @@ def of_book_gammas(found):
     assert figures["contracts off by more that are not flagged"] == 0.0
 
 
+def of_many_baskets(found):
+    figures = {row["figure"]: row["found"] for row in found["rows"]}
+    for name in ("value", "delta", "gamma", "vega", "theta", "rho"):
+        assert figures[f"{name}, in tiles beside alone"] < 1e-9
+    assert figures["baskets a second"] > 0.0
+
+
 def of_xva(found):
     error = np.hypot(found["total_error"], found["nested_error"])
     assert abs(found["total"] - found["nested"]) < 5.0 * error + 0.01 * abs(found["nested"])
@@ -430,6 +437,10 @@ SMOKE: dict[str, Smoke] = {
     "book_gammas": (
         "--contracts 4 --paths 8192 --training 2048",
         of_book_gammas,
+    ),
+    "many_baskets": (
+        "--baskets 6 --assets 2 --paths 64 --block 64 --budget 1",
+        of_many_baskets,
     ),
     "xva": ("--trades 8 --dates 6 --paths 2048 --outer 64 --inner 8 --repeat 1", of_xva),
     "one_step_malliavin": (
