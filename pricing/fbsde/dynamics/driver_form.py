@@ -18,6 +18,7 @@ from jaxtape import stored_jit
 
 from ..problem import Problem, Real, State
 from .forward_paths import simulate
+from .step_density import moves_every_coordinate
 
 _PATHS = 8
 _ROUNDING = 1e-4  # rounding of f in single precision
@@ -95,7 +96,7 @@ def no_bounds_reason(problem: Problem, forms: DriverForms) -> str | None:
 class ErrorSources(NamedTuple):
     """The available error estimates of an equation's figures.
 
-    has_defects: a certificate sums defects; otherwise figures come from a grid; has_bound: an upper bound
+    has_defects: a certificate sums defects; otherwise figures come from grids; has_bound: an upper bound
     limits the value of a right to exercise; needs_check: a second solution reveals the remaining errors.
     """
 
@@ -111,17 +112,19 @@ def error_sources(problem: Problem, forms: DriverForms, max_grid_dimension: int)
         TypeError: There is no certificate, and there are too many dimensions for a grid.
     """
     has_bound = no_bounds_reason(problem, forms) is None
-    reason = no_certificate_reason(problem, forms)
-    if reason is not None and problem.dim > max_grid_dimension:
+    none = no_certificate_reason(problem, forms)
+    is_flat = not (problem.reads_gamma or moves_every_coordinate(problem))
+    reason = none or "the noise of the first step does not move every coordinate" * is_flat
+    if reason and problem.dim > max_grid_dimension:
         raise TypeError(
             f"{reason}; in more than {max_grid_dimension} dimensions the error of a solution "
             f"cannot be estimated: name a solver, and compare solutions with other functions and "
             f"on other dates"
         )
-    has_defects = reason is None
+    has_defects = not reason
     has_bound = has_defects and has_bound
     is_open = problem.exercise_value is not None and not has_bound
-    needs_check = not has_defects or problem.step is None or is_open or not forms.is_affine
+    needs_check = none is not None or problem.step is None or is_open or not forms.is_affine
     return ErrorSources(has_defects, has_bound, needs_check)
 
 

@@ -211,6 +211,16 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
     return NoiseForm(scale, jnp.asarray(factor))
 
 
+def moves_every_coordinate(problem: Problem) -> bool:
+    """Return True if the noise of the first step moves the coordinates in linearly independent directions."""
+    at_rest = jnp.zeros((1, problem.dim), problem.x0.dtype)
+    _, of_noise = _jacobians(problem, problem.times[0], problem.x0[None], at_rest)
+    rows = np.asarray(of_noise).reshape(problem.dim, problem.dim)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rank = np.linalg.matrix_rank(rows / np.where(lengths > 0.0, lengths, 1.0))
+    return bool(rank == problem.dim)
+
+
 @eqx.filter_jit
 def _jacobians(problem: Problem, t: Real, starts: Array, increments: Array) -> tuple[Array, Array]:
     move = lambda x, dw: problem.advance(t, x, dw)

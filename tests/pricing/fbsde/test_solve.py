@@ -267,6 +267,45 @@ def test_a_grid_states_its_own_error_where_paths_are_too_few():
         assert abs(float(figure.mean.squeeze()) / float(true) - 1.0) < min(float(error), 0.01)
 
 
+@pytest.mark.repeat
+def test_a_running_average_is_a_coordinate_without_noise_of_its_own():
+    """A call on a geometric mean of a few dates: no density of the first step, so two grids give the errors."""
+    rate, vol, count, strike = 0.03, 0.25, 4, 100.0
+
+    def step(t, dt, x, dw):
+        spot = x[0] * jnp.exp((rate - 0.5 * vol**2) * dt + vol * dw[0])
+        return jnp.stack([spot, x[1] + 0.5 * dt * jnp.log(x[0] * spot)])
+
+    problem = Problem(
+        2,
+        1.0,
+        [100.0, 0.0],
+        drift=lambda t, x: jnp.stack([rate * x[0], jnp.log(x[0])]),
+        diffusion=lambda t, x: jnp.stack([vol * x[0], 0.0 * x[0]]),
+        driver=lambda t, x, y, z: -rate * y,
+        terminal=lambda x: jnp.maximum(jnp.exp(x[1]) - strike, 0.0),
+        num_steps=count,
+        step=step,
+    )
+    weights, times = np.full(count + 1, 1.0 / count), np.arange(count + 1) / count
+    weights[[0, -1]] /= 2.0
+    variance = vol**2 * weights @ np.minimum(times[:, None], times) @ weights
+    growth = (rate - 0.5 * vol**2) * weights @ times
+
+    def exact(spot):
+        d = (jnp.log(spot / strike) + growth) / variance**0.5
+        forward = spot * jnp.exp(growth + 0.5 * variance)
+        norm = jax.scipy.special.ndtr
+        return jnp.exp(-rate) * (forward * norm(d + variance**0.5) - strike * norm(d))
+
+    solution = solve(problem, key=jax.random.key(0))  # does not raise
+    found, told = solution.stats["certificate"], solution.stats["errors"]
+    trues = exact(100.0), jax.grad(exact)(100.0), jax.grad(jax.grad(exact))(100.0)
+    means = found.value.mean, found.delta.mean[0], found.gamma.mean[0, 0]
+    for mean, true, error in zip(means, trues, told, strict=True):
+        assert abs(float(mean) / float(true) - 1.0) < min(float(error), 0.01)
+
+
 def test_grids_that_paths_contradict_are_not_used():
     shapes = (), (1,), (1, 1)
 
