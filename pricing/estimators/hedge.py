@@ -14,7 +14,10 @@ MOST_DATES = 8  # more of them cost as much as they save
 
 
 def hedge_gains(
-    value: Callable[[Steps, Steps], Steps], model: MeanVariance, walk: LogSpotSteps
+    value: Callable[[Steps, Steps], Steps],
+    model: MeanVariance,
+    walk: LogSpotSteps,
+    dates: Float[Array, " steps"],
 ) -> Float[Array, " paths"]:
     """Return the zero-mean gains of holding the derivatives of `value` from each date to the next.
 
@@ -23,19 +26,20 @@ def hedge_gains(
         path, plus the mean of all future steps. From each date to the next, the hedge holds dB/dm of m and
         dB/dw of the expectation of w. Both move with mean zero, so there is no bias; the closer B is to the
         value, the more variance the hedge removes. (Delta-based control variates: Glasserman 2003, sec. 4.1.2.)
+    dates: the ends of the steps of `walk`, in years.
     """
-    after = jnp.exp(jnp.cumsum(walk.mean + 0.5 * walk.variance, axis=0))
+    mean, variance = (jnp.cumsum(x, axis=0) for x in (walk.mean, walk.variance))
+    after = jnp.exp(mean + 0.5 * variance)
     before = jnp.concatenate([jnp.ones_like(after[:1]), after[:-1]])
     reached = model.initial_variance + jnp.cumsum(walk.variance_change, axis=0)
     left = reached - walk.variance_change
 
     length = walk.length[:, None]
-    ahead = jnp.cumsum(length[::-1], axis=0)[::-1]
+    ahead = (dates[-1] - dates + walk.length)[:, None]
     middle = ahead - 0.5 * length
     expected = model.mean_integral(model.mean_variance(left, length), middle)
     surprise = model.mean_integral(reached, middle) - expected
-    behind = jnp.cumsum(walk.variance, axis=0) - walk.variance
-    total = behind + model.mean_integral(left, ahead)
+    total = variance - walk.variance + model.mean_integral(left, ahead)
 
     moves = (before, total), (after - before, surprise)
     return jnp.sum(jax.jvp(value, *moves)[1], axis=0)

@@ -134,10 +134,8 @@ class StochasticVariance(MeanVariance, Diffusion):
     ) -> LogSpotSteps:
         if self.asset_correlation is not None:
             noise = mixed(jnp.linalg.cholesky(self.asset_correlation), noise)
-        lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
-        rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
-        lengths = jnp.where(lengths > rounding, lengths, 0.0)
-        moves = lengths > 0.0  # a repeated date is a step of length 0
+        lengths = _lengths(times)
+        moves = lengths > 0.0
         schemes = jax.vmap(self.variance_scheme)(jnp.where(moves, lengths, 1.0))
 
         def variance_walk(start, schemes, moves, noise):
@@ -154,7 +152,7 @@ class StochasticVariance(MeanVariance, Diffusion):
 
         walk = differentiable_once(variance_walk, _WHY_ONCE)
         steps = walk(self.initial_variance, schemes, moves, noise)
-        return LogSpotSteps(*steps, length=jnp.sum(lengths.reshape(-1, substeps), axis=1))
+        return LogSpotSteps(*steps, length=_lengths(times[substeps - 1 :: substeps]))
 
     @property
     def state0(self) -> State:
@@ -186,6 +184,13 @@ class StochasticVariance(MeanVariance, Diffusion):
     def observed(self, t: Scalar, x: State) -> MarketState:
         del t
         return MarketState(spot=x[0])
+
+
+def _lengths(times: Times) -> Times:
+    """Return the length of the step to each time; a repeated time is a step of length 0."""
+    lengths = jnp.diff(times, prepend=jnp.zeros_like(times[:1]))
+    rounding = 8.0 * float(jnp.finfo(times.dtype).eps) * times[-1]
+    return jnp.where(lengths > rounding, lengths, 0.0)
 
 
 def _beside_paths(parameter: Array) -> Array:
