@@ -97,7 +97,9 @@ class PseudoRandom(AbstractSampler):
 
     def noise(self, key, index, paths, normals, uniforms, dtype=None) -> Noise:
         drawn = self._half(paths) if self.antithetic else paths
-        *keys, last = jax.random.split(jax.random.fold_in(key, index), len(normals) + 1)
+        of_block = jax.random.fold_in(key, index)
+        folded = [jax.random.fold_in(of_block, i) for i in range(len(normals) + 1)]  # as `split`
+        *keys, last = jax.lax.optimization_barrier(folded)  # else a GPU draws in two kernels
         pairs = zip(keys, normals, strict=True)
         streams = [draw_normals(stream, (*shape, drawn), dtype) for stream, shape in pairs]
         u = draw_uniforms(last, (uniforms, drawn), dtype)

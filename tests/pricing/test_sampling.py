@@ -396,6 +396,15 @@ def test_blocks_depend_on_key_and_index(sampler):
     np.testing.assert_array_equal(draw(KEY, 1), draw(jax.random.key(2024), 1))
 
 
+def test_streams_have_the_keys_of_a_split():
+    key = jax.random.key(3)
+    noise = PseudoRandom().noise(key, 5, 8, ((2, 1), (3,)), 2)
+    first, second, last = jax.random.split(jax.random.fold_in(key, 5), 3)
+    np.testing.assert_array_equal(noise.normals[0], normals(first, (2, 1, 8)))
+    np.testing.assert_array_equal(noise.normals[1], normals(second, (3, 8)))
+    np.testing.assert_array_equal(noise.uniforms, uniforms(last, (2, 8)))
+
+
 @samplers
 @pytest.mark.parametrize("normals", [(), ((3,),), ((0,), (2, 4))])
 @pytest.mark.parametrize("uniforms", [0, 5])
