@@ -171,8 +171,8 @@ def risk(
         grid_errors: Whether to value trades on grids again with half the nodes and steps, and report the
             difference as their standard error, which is 0 otherwise.
         rounding_errors: Whether to value trades also in double precision, where devices compute in single
-            (`jaxtape.use_single_on_devices`): all trades of a kind, or four of its tiles. The rounding errors
-            of these trades are the differences; those of the others are twice the largest difference.
+            (`jaxtape.use_single_on_devices`): all trades of a kind, or some of its tiles. The rounding errors
+            of these trades are the differences; those of the others are four times the largest difference.
             `PseudoRandom` draws other numbers in double precision, so that the differences include its noise;
             `Sobol` draws the same.
         currency: The ISO code of the currency of the totals. None: the market's currency or, if the FX rates do

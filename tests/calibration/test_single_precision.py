@@ -186,6 +186,17 @@ def test_each_figure_states_its_rounding_error(monkeypatch, most_tiles):
     assert columns["rounding_error:vega"] == errors.vega
 
 
+@pytest.mark.parametrize(
+    ("shape", "count"), [((38, 4, 1), 8), ((38, 16, 256), 4), ((3, 4, 1), 3), ((3, 1, 256), 3)]
+)
+def test_small_tiles_are_sampled_until_they_hold_enough_trades(shape, count):
+    places = np.arange(np.prod(shape)).reshape(shape)
+    tiles = rounding_errors._sampled(places)
+    assert len(set(tiles)) == count
+    assert tiles[0] == 0
+    assert tiles[-1] == shape[0] - 1
+
+
 _CLOSED_FORM = "european", "digital"
 _FIGURES = (
     operator.attrgetter("value"),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Integer, PRNGKeyArray
 
 from jaxtape.jax_settings.single_on_devices import devices_are_single
 
@@ -18,8 +18,9 @@ from .memory_gate import MemoryGate
 from .tile_workers import run_tiles
 from .trade_risk import GroupRisk
 
-_MOST_TILES = 4  # largest number of tiles of a group on the host
-_MARGIN = 2.0  # factor for trades that are valued in single precision only
+_MOST_TILES = 4  # largest number of tiles of a group on the host, if they hold enough trades
+_ENOUGH_TRADES = 32  # the largest of fewer rounding errors says little of others
+_MARGIN = 4.0  # factor for trades that are valued in single precision only
 
 
 def with_rounding_errors(
@@ -33,8 +34,9 @@ def with_rounding_errors(
 ) -> list[GroupRisk]:
     """Return the results with the rounding error of each figure.
 
-    Up to four tiles of a group, evenly spread, are also computed in double precision. The errors of their
-    trades are the differences; the other trades get twice the largest of these.
+    Four tiles of a group, evenly spread, are also computed in double precision; more if they hold fewer than 32
+    trades. The errors of their trades are the differences; the others get four times the largest of these. So
+    no error of any figure of the sample book is understated.
     """
 
     def sweep(group: TradeGroup, tile: Tile) -> MeasureArrays:
@@ -52,11 +54,17 @@ def with_rounding_errors(
 
 def _on_host(group: TradeGroup) -> TradeGroup:
     """Return a few tiles of a group, evenly spread, for one device."""
-    count = min(len(group.places), _MOST_TILES)
-    tiles = np.linspace(0, len(group.places) - 1, count).round().astype(int)
+    tiles = _sampled(group.places)
     method: Any = group.method
     method = replace(method, mesh=None) if hasattr(method, "mesh") else method
     return replace(group, mesh=None, places=group.places[tiles], method=method)
+
+
+def _sampled(places: Integer[np.ndarray, "tiles rows trades"]) -> Integer[np.ndarray, " sampled"]:
+    """Return the indices of some tiles, evenly spread."""
+    enough = -(-_ENOUGH_TRADES // places[0].size)
+    count = min(len(places), max(_MOST_TILES, enough))
+    return np.linspace(0, len(places) - 1, count).round().astype(int)
 
 
 def _differences(
