@@ -1,10 +1,14 @@
-"""Equal shares of the paths, one for each device of a mesh or each micro-batch, and sums over them.
+"""Equal shares of the paths, one for each device of a mesh or each part within a budget, and sums over them.
 
 A stage of a solver runs once on every device, on the device's own paths (`per_device`). All that a device needs
-from the others' paths is a sum or a minimum: one all-reduce each.
+from the others' paths is a sum or a minimum: one all-reduce each. Within a memory budget it evaluates a part of
+its paths at a time (`PathShare.within`).
 """
 
+import bisect
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,11 +31,14 @@ class PathShare(NamedTuple):
     """One of `count` equal shares of the paths: equal parts of their first and second halves.
 
     Normals are drawn in pairs, one for each half (`sampling.normals`), so no pair is drawn twice.
+
+    at_once: the most paths to evaluate together; None for all.
     """
 
     index: Index = 0
     count: int = 1
     is_on_mesh: bool = False
+    at_once: int | None = None
 
     @property
     def part(self) -> tuple[Index, int] | None:
@@ -52,6 +59,71 @@ class PathShare(NamedTuple):
     def micro_batch(self, index: Index, count: int) -> "PathShare":
         """Return one of `count` equal parts of this share."""
         return PathShare(self.index * count + index, self.count * count, self.is_on_mesh)
+
+    def num_parts(self, num_paths: int) -> int:
+        """Return the number of parts, a power of two, in which this share of `num_paths` paths is evaluated."""
+        own = num_paths // self.count
+        if self.at_once is None or own <= self.at_once:
+            return 1
+        wanted = 2 ** math.ceil(math.log2(own / self.at_once))
+        return min(wanted, most_parts(own))
+
+    def within(
+        self,
+        budget: float | int | None,
+        function: Callable[..., PyTree],
+        num_paths: int,
+        *args: Any,
+        least: int = 2,
+    ) -> "PathShare | None":
+        """Return this share with as many paths at once as fit a budget; None if `least` do not fit.
+
+        Bytes are those of a program that holds each value from first to last use.
+
+        Args:
+            budget: The budget in bytes; None for no limit.
+            function: The program, function(share, *args).
+            num_paths: The number of paths of all shares.
+            *args: Arguments of the program.
+            least: The fewest paths at once.
+        """
+        if budget is None:
+            return self
+        own = num_paths // self.count
+        counts = [1]
+        while 2 * counts[-1] <= min(most_parts(own), own // least):
+            counts.append(2 * counts[-1])
+
+        def fits(count: int) -> bool:
+            program = partial(function, self._replace(at_once=own // count))
+            return live_bytes(jax.make_jaxpr(program)(*args).jaxpr) <= budget
+
+        place = bisect.bisect_left(counts, True, key=fits)
+        return None if place == len(counts) else self._replace(at_once=own // counts[place])
+
+    def by_parts(
+        self, function: Callable[["PathShare", PyTree[Array]], PyTree[Array]], rows: PyTree[Array]
+    ) -> PyTree[Array]:
+        """Return function(share, rows), arrays [paths, ...], evaluated for a part of the paths at a time."""
+        own = len(jax.tree.leaves(rows)[0])
+        count = self.num_parts(own * self.count)
+        if count == 1:
+            return function(self, rows)
+        halves = jax.tree.map(lambda x: x.reshape(2, count, -1, *x.shape[1:]), rows)
+
+        def of_part(index: Array) -> PyTree[Array]:
+            part = jax.tree.map(lambda x: x[:, index].reshape(-1, *x.shape[3:]), halves)
+            found = function(self.micro_batch(index, count), part)
+            return jax.tree.map(lambda x: x.reshape(2, -1, *x.shape[1:]), found)
+
+        def add(index: Array, kept: PyTree[Array]) -> PyTree[Array]:
+            set_part = lambda rows, part: rows.at[:, index].set(part)
+            return jax.tree.map(set_part, kept, of_part(index))
+
+        room = lambda x: jnp.zeros((2, count, *x.shape[1:]), x.dtype)
+        empty = jax.tree.map(room, jax.eval_shape(of_part, jnp.int32(0)))
+        kept = jax.lax.fori_loop(jnp.int32(0), jnp.int32(count), add, empty)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), kept)
 
     def total(self, tree: PyTree[Array]) -> PyTree[Array]:
         """Return the sum over all devices: one all-reduce."""
@@ -145,6 +217,49 @@ class PathShare(NamedTuple):
 ALL_PATHS = PathShare()
 
 
+def most_parts(num_paths: int) -> int:
+    """Return the largest power of two that divides the pairs of some paths; 1 if their number is odd."""
+    return 1 if num_paths % 2 else math.gcd(num_paths // 2, 2**30)
+
+
+def _unchanged(rows: PyTree[Array]) -> PyTree[Array]:
+    return rows
+
+
+@dataclass(frozen=True)
+class PathRows:
+    """A function of arrays [paths, ...] of a share, for sums over the paths of all devices.
+
+    It is computed once, or, if the share is evaluated in parts, a part at a time for each sum.
+    """
+
+    share: PathShare
+    rows: PyTree[Array]
+    function: Callable[[PyTree[Array]], PyTree[Array]] = _unchanged
+
+    def map(self, function: Callable[[PyTree[Array]], PyTree[Array]]) -> "PathRows":
+        """Return a function of this one."""
+        if self._num_parts == 1:
+            return replace(self, rows=function(self.rows))
+        return replace(self, function=lambda rows: function(self.function(rows)))
+
+    def sum(self, function: Callable[[PyTree[Array]], PyTree[Array]]) -> PyTree[Array]:
+        """Return the sum of a function of this one: one all-reduce."""
+        count = self._num_parts
+        if count == 1:
+            return self.share.total(function(self.rows))
+        of_part = lambda part: function(self.function(part))
+        parts = jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), self.rows)
+        like = jax.eval_shape(of_part, jax.tree.map(lambda x: x[0], parts))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+        add = lambda total, part: (jax.tree.map(jnp.add, total, of_part(part)), None)
+        return self.share.total(jax.lax.scan(add, zero, parts)[0])
+
+    @property
+    def _num_parts(self) -> int:
+        return self.share.num_parts(len(jax.tree.leaves(self.rows)[0]) * self.share.count)
+
+
 def on_axis(axis: int) -> Any:
     """Return the partition spec of arrays with paths on axis `axis`."""
     return PartitionSpec(*(None,) * axis, _AXIS)
@@ -221,25 +336,3 @@ def check_shares(mesh: Mesh | AbstractMesh | None, **sizes: int) -> None:
                 f"{name}={size} over {count} equal shares of paths: give a multiple of {2 * count}, "
                 "as normals are drawn in pairs."
             )
-
-
-def fewest_micro_batches(
-    gradient: Callable[[int], Callable[..., PyTree]], most: int, budget: float | int, *args: Any
-) -> int | None:
-    """Return the fewest micro-batches, a power of two, whose gradient fits the budget; None if `most` do not.
-
-    Bytes are those of a program that holds each value from first to last use.
-
-    Args:
-        gradient: gradient(count) is a function of `args` that computes one of `count` micro-batches.
-        most: Maximum number of micro-batches.
-        budget: Budget in bytes.
-        *args: Arguments of the gradient.
-    """
-    count = 1
-    while count <= most:
-        needed = live_bytes(jax.make_jaxpr(gradient(count))(*args).jaxpr)
-        if needed <= budget:
-            return count
-        count *= 2
-    return None

@@ -137,9 +137,10 @@ def _check_unlimited(
         ValueError: There is one.
     """
     name = type(solver).__name__
-    own = (
-        f"{name}(budget={budget})" if hasattr(solver, "budget") else f"{name} fewer paths or nodes"
-    )
+    sizes = [size for size in ("num_paths", "block", "num_nodes") if hasattr(solver, size)]
+    own = f"{name}, whose memory is that of its paths or nodes, a smaller {' or '.join(sizes)}"
+    if hasattr(solver, "budget"):
+        own = f"{name}(budget={budget})"
     for limit, given, remedy in (
         ("max_seconds", max_seconds, f"leave it out, and give {name} fewer paths or iterations"),
         ("budget", budget, f"leave it out, and give {own}"),

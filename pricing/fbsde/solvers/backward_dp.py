@@ -10,15 +10,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..dynamics.forward_paths import AntitheticSteps, over_steps
-from ..path_shares import PathShare
+from ..path_shares import PathRows
 from ..problem import Problem, State
 from ..solver import beyond_networks
 from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
+    Columns,
     CoordinateChange,
-    least_squares,
+    normal_equations,
     quadratic_features,
     value_at_step_end,
 )
@@ -121,35 +122,43 @@ class NetworkRegression(AbstractDateRegression):
         return jnp.sum(batch.weight * squares), jnp.sum(batch.weight)
 
     def linear_solver(
-        self, like: BackwardParameters, targets: Targets, share: PathShare
+        self, like: BackwardParameters, targets: PathRows
     ) -> Callable[[BackwardParameters], BackwardParameters]:
         """Return the solver of the linear parts; f_n, which depends on them, converges in a few rounds."""
-        x = jax.vmap(self.standardized)(targets.x)
-        dim, in_y = x.shape[1], quadratic_features(x)
-        weights = jnp.repeat(targets.weight, targets.odd.shape[1])
-        if like.z is None:
-            along_noise = jax.vmap(partial(self._along_noise, quadratic_features))
-            in_z = along_noise(targets.x, targets.increments) / self._root_step
-            in_y = jnp.concatenate([in_y, in_z.reshape(weights.size, -1)])
-            weights = jnp.concatenate([targets.weight, weights])
-            fit = least_squares(in_y, weights, self.active(1 + dim, dim), share=share)
-        else:
-            dw = targets.increments / jnp.sqrt(self.problem.dt)
-            each = jnp.concatenate(_features_by_coordinate(x), axis=1)[:, None]
-            in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
-            fit = least_squares(in_y, targets.weight, self.active(1 + dim, dim), share=share)
-            fit_z = least_squares(in_z, weights, self.active(dim, dim, dim), share=share)
+        rows = targets.map(lambda part: (part, self._columns(part, like.z is None)))
+        grams = rows.sum(lambda part: [columns.gram() for columns in part[1]])
+        dim = self.problem.dim
+        active = self.active(1 + dim, dim), self.active(dim, dim, dim)
+        fits = [normal_equations(*given) for given in zip(grams, active, strict=False)]
 
         def improve(_, parameters: BackwardParameters):
-            even, odd = jax.vmap(self.residuals, (None, 0))(parameters, targets)
-            odd = odd.reshape(-1, odd.shape[-1])
-            if parameters.z is None:
-                change = fit(jnp.concatenate([even, odd]))
-                return parameters._replace(y=parameters.y + change)
-            y, z = parameters.y + fit(even), parameters.z + fit_z(odd)
+            def right(part: tuple[Targets, list[Columns]]) -> list[Array]:
+                even, odd = jax.vmap(self.residuals, (None, 0))(parameters, part[0])
+                both = [even, odd.reshape(-1, odd.shape[-1])]
+                both = [jnp.concatenate(both)] if parameters.z is None else both
+                return [each.with_targets(left) for each, left in zip(part[1], both, strict=True)]
+
+            change = [fit(each) for fit, each in zip(fits, rows.sum(right), strict=True)]
+            y = parameters.y + change[0]
+            z = None if parameters.z is None else parameters.z + change[1]
             return parameters._replace(y=y, z=z)
 
         return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
+
+    def _columns(self, targets: Targets, of_y_alone: bool) -> list[Columns]:
+        """Return the columns of Y on some paths, and those of Z, or one of both if Z is the derivative of Y."""
+        x = jax.vmap(self.standardized)(targets.x)
+        in_y = quadratic_features(x)
+        weights = jnp.repeat(targets.weight, targets.odd.shape[1])
+        if of_y_alone:
+            along_noise = jax.vmap(partial(self._along_noise, quadratic_features))
+            in_z = along_noise(targets.x, targets.increments) / self._root_step
+            both = jnp.concatenate([in_y, in_z.reshape(weights.size, -1)])
+            return [Columns.of(both, jnp.concatenate([targets.weight, weights]))]
+        dw = targets.increments / jnp.sqrt(self.problem.dt)
+        each = jnp.concatenate(_features_by_coordinate(x), axis=1)[:, None]
+        in_z = (each * jnp.tile(dw, 3)).reshape(weights.size, -1)
+        return [Columns.of(in_y, targets.weight), Columns.of(in_z, weights)]
 
     def _y_and_z(self, parameters: BackwardParameters, x: State):
         y = parameters.value(self.standardized(x)) * self.scale

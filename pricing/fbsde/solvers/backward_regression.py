@@ -8,7 +8,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,8 +21,8 @@ from ...numerics.standardizer import Standardizer
 from ...sampling import normals
 from ..dynamics.forward_paths import AntitheticSteps, PathPool
 from ..path_shares import (
-    ALL_PATHS,
     ON_EVERY_DEVICE,
+    PathRows,
     PathShare,
     check_shares,
     on_axis,
@@ -120,20 +120,33 @@ class CoordinateChange(NamedTuple):
         return eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), network, changed)
 
 
-def least_squares(
-    features: Float[Array, "rows terms"],
-    weights: Float[Array, " rows"] | None = None,
-    active: Float[Array, " terms"] | None = None,
-    *,
-    share: PathShare = ALL_PATHS,
-) -> Callable[[Float[Array, "rows outputs"]], Float[Array, "terms outputs"]]:
-    """Return the map from targets to weighted least-squares coefficients.
+class Columns(NamedTuple):
+    """The features of a least-squares problem on some rows, and their products with the rows' weights."""
 
-    Coefficients are close to 0 for useless features. active: 1, or 0 for omitted features. The Gram matrix and
-    the products with targets are summed over the devices that share the rows.
+    features: Float[Array, "rows terms"]
+    weighted: Float[Array, "rows terms"]
+
+    @classmethod
+    def of(
+        cls, features: Float[Array, "rows terms"], weights: Float[Array, " rows"] | None = None
+    ) -> "Columns":
+        return cls(features, features if weights is None else features * weights[:, None])
+
+    def gram(self) -> Float[Array, "terms terms"]:
+        return self.weighted.T @ self.features
+
+    def with_targets(self, targets: Float[Array, "rows outputs"]) -> Float[Array, "terms outputs"]:
+        """Return the right-hand sides of the normal equations."""
+        return self.weighted.T @ targets
+
+
+def normal_equations(
+    gram: Float[Array, "terms terms"], active: Float[Array, " terms"] | None = None
+) -> Callable[[Float[Array, "terms outputs"]], Float[Array, "terms outputs"]]:
+    """Return the map from right-hand sides to coefficients, which are close to 0 for useless features.
+
+    active: 1, or 0 for omitted features.
     """
-    weighted = features if weights is None else features * weights[:, None]
-    gram = share.total(weighted.T @ features)
     if active is not None:
         gram = gram * jnp.outer(active, active)
     limits = jnp.finfo(gram.dtype)
@@ -145,7 +158,7 @@ def least_squares(
         jax.lax.linalg.cholesky(gram + ridge * one), one, left_side=True, lower=True
     )  # from the inverse: one product instead of two solves per target
     factor = factor if active is None else factor * active[None]
-    return lambda targets: factor.T @ (factor @ share.total(weighted.T @ targets))
+    return lambda right: factor.T @ (factor @ right)
 
 
 _computed_once = jax.lax.optimization_barrier  # not recomputed in every loop that reads it
@@ -190,19 +203,12 @@ class AbstractDateRegression(eqx.Module):
     ) -> PyTree[Array]:
         """Return the targets of the fit, by path, from the regression and parameters of the next date."""
 
-    def training_set(self, parameters: PyTree, targets: PyTree) -> PyTree[Array]:
-        """Return the training data: the targets, and all that is constant during training."""
-        del parameters
-        return targets
-
     @abc.abstractmethod
     def loss(self, parameters: PyTree, batch: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the sum of squared residuals of a batch, and the total weight of its paths."""
 
     @abc.abstractmethod
-    def linear_solver(
-        self, like: PyTree, targets: PyTree, share: PathShare
-    ) -> Callable[[PyTree], PyTree]:
+    def linear_solver(self, like: PyTree, targets: PathRows) -> Callable[[PyTree], PyTree]:
         """Return the map from parameters like `like` to those with optimal linear parts, given the networks."""
 
     def at(self, date: Index) -> "AbstractDateRegression":
@@ -307,6 +313,11 @@ class AbstractBackwardSolver(AbstractSolver):
         architecture: Architecture of the networks.
         optimizer: Any optax optimizer in place of Adam; it is initialized again at every stage.
         mesh: The devices that share the paths (axis "paths"), or None.
+        budget: Memory budget of a date's fit on a device, in bytes, beside the stored paths: parts of the paths
+            are evaluated one after another, and gradients are accumulated. None: all paths at once.
+
+    Raises:
+        ValueError: The budget does not hold the targets of all paths.
     """
 
     date_regression: eqx.AbstractClassVar[type[AbstractDateRegression]]
@@ -323,6 +334,7 @@ class AbstractBackwardSolver(AbstractSolver):
     )
     optimizer: optax.GradientTransformation | None = _setting(default=None)
     mesh: Mesh | None = _setting(default=None)
+    budget: float | int | None = _setting(default=None)
 
     def __check_init__(self):
         for name in ("num_iterations", "first_stages", "batch_size", "num_paths", "num_pairs"):
@@ -350,11 +362,27 @@ class AbstractBackwardSolver(AbstractSolver):
     def stage(self, problem: Problem, state: BackwardState, index: Array, *, key: PRNGKeyArray):
         (pool, found), date = state, self._date(problem, index)
         regression = self.date_regression(problem, date, pool.standardizer, pool.scale)
-        fit = eqx.Partial(self._fitted, regression, index, found, key)
+        fit = eqx.Partial(self._within_budget, regression, index, found, key)
         paths = on_axis(0)
         on_devices = per_device(fit, self.mesh, (paths, paths), ON_EVERY_DEVICE)
         parameters, losses = on_devices(pool.states[date], pool.alive[date])
         return (pool, parameters), parameters, losses
+
+    def _within_budget(self, *given: Any) -> tuple[PyTree, Float[Array, " iterations"]]:
+        """Return `_fitted`, with as many paths at once as the budget allows.
+
+        Raises:
+            ValueError: Two paths at once do not fit.
+        """
+        *fixed, share, x, alive = given
+        fitted = partial(self._fitted, *fixed)
+        found = share.within(self.budget, fitted, self.num_paths, x, alive)
+        if found is None:
+            raise ValueError(
+                f"budget={self.budget:g} bytes do not hold the targets of {len(x)} paths, a device's, and the "
+                "gradient of two: give more, or fewer paths or pairs, or narrower layers."
+            )
+        return fitted(found, x, alive)
 
     def _fitted(
         self,
@@ -370,24 +398,28 @@ class AbstractBackwardSolver(AbstractSolver):
         problem, date = regression.problem, regression.date
         after = jnp.minimum(date + 1, problem.num_steps - 1)
         noise, batches = jax.random.split(key)
-        steps = _computed_once(self._steps(problem, date, x, alive, share, key=noise))
-        targets = regression.targets(steps, regression.at(after), found)
-        targets = _computed_once(targets)
+
+        def targets_of(share: PathShare, rows: tuple[Array, Array]) -> PyTree[Array]:
+            steps = _computed_once(self._steps(problem, date, *rows, share, key=noise))
+            return _computed_once(regression.targets(steps, regression.at(after), found))
+
+        targets = share.by_parts(targets_of, (x, alive))
         change = CoordinateChange.between(regression.standardizer, after, date)
         start = found.in_coordinates(change)
-        with_best_linear_parts = regression.linear_solver(start, targets, share)
+        with_best_linear_parts = regression.linear_solver(start, PathRows(share, targets))
         start = with_best_linear_parts(start)
         networks, linear = eqx.partition(start, _is_network, is_leaf=_is_network)
         with_networks = partial(eqx.combine, linear, is_leaf=_is_network)
         sizes = self.num_paths, self.batch_size, self.num_iterations
-        batch = share.batches(regression.training_set(start, targets), *sizes, key=batches)
+        batch = share.batches(targets, *sizes, key=batches)
 
         def loss(networks, iteration: Array, share: PathShare):
             return regression.loss(with_networks(networks), batch(iteration, share))
 
         optimizer = self._optimizer(index, problem.x0.dtype)
         first = OptimizerState.init(optimizer, networks)
-        last, losses = minimize(loss, optimizer, first, self.num_iterations, share)
+        micro_batches = share.num_parts(self.batch_size)
+        last, losses = minimize(loss, optimizer, first, self.num_iterations, share, micro_batches)
         trained = lambda new, old: jnp.where(date > 0, new, old)  # today has a single state
         networks = jax.tree.map(trained, last.parameters, networks)
         return with_best_linear_parts(with_networks(networks)), losses

@@ -1,6 +1,5 @@
 """Deep BSDE: today's value and a network for Z, trained so that the forward Y matches the terminal value."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from ..path_shares import (
     ON_EVERY_DEVICE,
     PathShare,
     check_shares,
-    fewest_micro_batches,
+    most_parts,
     per_device,
 )
 from ..problem import Problem, State
@@ -69,13 +68,6 @@ class _Normalization(NamedTuple):
     def value_today(self, y0: Float[Array, "*contracts"]) -> Float[Array, "*contracts"]:
         """Return today's value, which may be many standard deviations away from the mean payoff."""
         return self.mean + (self.scale + jnp.abs(self.mean)) * y0
-
-
-class _Division(NamedTuple):
-    """The micro-batches of an iteration, and whether their networks are rematerialized."""
-
-    micro_batches: int = 1
-    rematerialize: bool = False
 
 
 _State = tuple[OptimizerState, _Normalization]
@@ -175,38 +167,35 @@ class DeepBSDE(AbstractSolver):
             squares = (residuals / normalization.scale[None]) ** 2
             return jnp.sum(squares), jnp.asarray(squares.size, squares.dtype)
 
-        division = self._division(loss, training.parameters, share)
-        loss = partial(loss, rematerialize=division.rematerialize)
-        sizes = self.iterations_per_stage, share, division.micro_batches
+        share, rematerialize = self._within_budget(loss, training.parameters, share)
+        loss = partial(loss, rematerialize=rematerialize)
+        sizes = self.iterations_per_stage, share, share.num_parts(self.batch_size)
         return minimize(loss, self._optimizer, training, *sizes)
 
-    def _division(
+    def _within_budget(
         self, loss: Callable, parameters: ForwardParameters, share: PathShare
-    ) -> _Division:
-        """Return the micro-batches of an iteration that fit the budget, rematerialized only if they are small.
+    ) -> tuple[PathShare, bool]:
+        """Return the share with as many paths at once as fit, and whether the network is rematerialized.
+
+        It is only if less than a few hundred paths would fit without.
 
         Raises:
-            ValueError: The smallest micro-batch does not fit.
+            ValueError: Two paths do not fit.
         """
-        if self.budget is None:
-            return _Division()
-        pairs, odd = divmod(self.batch_size, 2 * share.count)
-        most = 1 if odd else math.gcd(pairs, 2**30)  # a power of two
-        large = max(1, min(most, self.batch_size // (_LARGE * share.count)))
-        for rematerialize, limit in ((False, large), (True, most)):
+        for rematerialize, least in ((False, _LARGE), (True, 2)):
 
-            def gradient(count: int, rematerialize: bool = rematerialize) -> Callable:
-                of_part = share.micro_batch(0, count)
+            def gradient(share: PathShare, parameters, rematerialize: bool = rematerialize):
+                of_part = share.micro_batch(0, share.num_parts(self.batch_size))
                 function = lambda p: loss(p, jnp.int32(0), of_part, rematerialize)
-                return jax.value_and_grad(function, has_aux=True)
+                return jax.value_and_grad(function, has_aux=True)(parameters)
 
-            count = fewest_micro_batches(gradient, limit, self.budget, parameters)
-            if count is not None:
-                return _Division(count, rematerialize)
-        paths = self.batch_size // (most * share.count)
+            found = share.within(self.budget, gradient, self.batch_size, parameters, least=least)
+            if found is not None:
+                return found, rematerialize
+        own = self.batch_size // share.count
         raise ValueError(
-            f"budget={self.budget:g} bytes do not hold the gradient of {paths} paths, a device's smallest "
-            "micro-batch: give more, or fewer steps, or narrower layers."
+            f"budget={self.budget:g} bytes do not hold the gradient of {own // most_parts(own)} paths, a "
+            "device's smallest micro-batch: give more, or fewer steps, or narrower layers."
         )
 
     def postprocess(self, problem: Problem, state: _State, outputs: Any) -> "PathwiseApproximation":

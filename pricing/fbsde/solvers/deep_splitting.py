@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..path_shares import PathShare
+from ..path_shares import PathRows
 from ..problem import Problem
 from ..solver import beyond_networks
 from .backward_dp import (
@@ -20,7 +20,8 @@ from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
-    least_squares,
+    Columns,
+    normal_equations,
     quadratic_features,
 )
 
@@ -35,17 +36,24 @@ class SplittingRegression(NetworkRegression):
         return jnp.sum(batch.weight * jnp.mean(even**2, axis=1)), jnp.sum(batch.weight)
 
     def linear_solver(
-        self, like: BackwardParameters, targets: Targets, share: PathShare
+        self, like: BackwardParameters, targets: PathRows
     ) -> Callable[[BackwardParameters], BackwardParameters]:
-        x = jax.vmap(self.standardized)(targets.x)
-        active = self.active(1, 2 * x.shape[1])
-        fit = least_squares(quadratic_features(x), targets.weight, active, share=share)
+        rows = targets.map(lambda part: (part, self._columns_of_y(part)))
+        active = self.active(1, 2 * self.problem.dim)
+        fit = normal_equations(rows.sum(lambda part: part[1].gram()), active)
 
         def improve(_, parameters: BackwardParameters):
-            even, _ = jax.vmap(self.residuals, (None, 0))(parameters, targets)
-            return parameters._replace(y=parameters.y + fit(even))
+            def right(part: tuple[Targets, Columns]) -> Array:
+                even, _ = jax.vmap(self.residuals, (None, 0))(parameters, part[0])
+                return part[1].with_targets(even)
+
+            return parameters._replace(y=parameters.y + fit(rows.sum(right)))
 
         return lambda start: jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, start)
+
+    def _columns_of_y(self, targets: Targets) -> Columns:
+        x = jax.vmap(self.standardized)(targets.x)
+        return Columns.of(quadratic_features(x), targets.weight)
 
 
 class DeepSplitting(AbstractBackwardSolver):

@@ -11,16 +11,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...fields import word
 from ..dynamics.forward_paths import AntitheticSteps, over_steps
-from ..path_shares import PathShare
+from ..path_shares import PathRows
 from ..problem import Problem, State
 from ..solver import beyond_networks
 from .backward_regression import (
     FIXED_POINT_ITERATIONS,
     AbstractBackwardSolver,
     AbstractDateRegression,
+    Columns,
     CoordinateChange,
     Index,
-    least_squares,
+    normal_equations,
     quadratic_features,
     value_at_step_end,
 )
@@ -106,9 +107,6 @@ class _Targets(NamedTuple):
     gamma_dw: Float[Array, "paths pairs contracts dim"]  # the change of Z along the increments
 
 
-_TrainingSet = tuple[_Targets, _LinearEstimate]
-
-
 class MalliavinRegression(AbstractDateRegression):
     """The regressions of Y, Z and Gamma at one date."""
 
@@ -162,49 +160,63 @@ class MalliavinRegression(AbstractDateRegression):
         y = jnp.mean(y, axis=(0, 2)) / self.scale[None]
         return _Targets(steps.starts, steps.increments, y, even, odd)
 
-    def training_set(self, parameters: MalliavinParameters, targets: _Targets) -> _TrainingSet:
-        return targets, self._linear_estimates(parameters, targets)
-
     def loss(
-        self, parameters: MalliavinParameters, batch: _TrainingSet
+        self, parameters: MalliavinParameters, batch: _Targets
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        targets, linear = batch
-        found = jax.vmap(partial(self._network_estimate, parameters))(targets.x)
-        residuals = self._all_residuals(parameters, linear, found, targets)
+        linear = self._linear_estimates(parameters, batch)
+        found = jax.vmap(partial(self._network_estimate, parameters))(batch.x)
+        residuals = self._all_residuals(parameters, linear, found, batch)
         y, z, gamma_dw = (jnp.mean(part**2) for part in residuals)
-        count = jnp.asarray(len(targets.x), targets.x.dtype)
+        count = jnp.asarray(len(batch.x), batch.x.dtype)
         return (y + z + gamma_dw) * count, count
 
     def linear_solver(
-        self, like: MalliavinParameters, targets: _Targets, share: PathShare
+        self, like: MalliavinParameters, targets: PathRows
     ) -> Callable[[MalliavinParameters], MalliavinParameters]:
         """Return the solver of the linear parts of Gamma, then Y and Z; f_n converges in a few rounds."""
         dim = like.gamma.shape[0]
-        x = jax.vmap(self.standardized)(targets.x)
-        terms = quadratic_features(x)
-        dw = (targets.increments / jnp.sqrt(self.problem.dt)).reshape(-1, dim)
-        fit = least_squares(terms, active=self.active(1 + dim, dim), share=share)
-        fit_gamma = least_squares(dw, share=share)
+        rows = targets.map(lambda part: (part, self._columns(part)))
+        of_x, of_dw = rows.sum(lambda part: [columns.gram() for columns in part[1]])
+        fit, fit_gamma = normal_equations(of_x, self.active(1 + dim, dim)), normal_equations(of_dw)
 
         def solve(parameters: MalliavinParameters) -> MalliavinParameters:
-            found = jax.vmap(parameters.network_estimate)(x)
-            linear = self._linear_estimates(parameters, targets)
-            *_, gamma_dw = self._all_residuals(parameters, linear, found, targets)
-            change = fit_gamma(gamma_dw.reshape(dw.shape[0], -1))
+            estimate = jax.vmap(partial(self._network_estimate, parameters))
+            with_networks = rows.map(lambda part: (*part, estimate(part[0].x)))
+
+            def right_of_gamma(part: tuple[_Targets, list[Columns], _NetworkEstimate]) -> Array:
+                targets, (_, of_dw), found = part
+                linear = self._linear_estimates(parameters, targets)
+                *_, gamma_dw = self._all_residuals(parameters, linear, found, targets)
+                return of_dw.with_targets(gamma_dw.reshape(len(of_dw.features), -1))
+
+            change = fit_gamma(with_networks.sum(right_of_gamma))
             parameters = parameters._replace(gamma=parameters.gamma + change)
-            linear = self._linear_estimates(parameters, targets)
+            with_linear = with_networks.map(
+                lambda part: (*part, self._linear_estimates(parameters, part[0]))
+            )
 
             def improve(_, parameters: MalliavinParameters):
-                value, slopes = parameters.linear_y_and_z(terms)
-                here = linear._replace(value=value, slopes=slopes)
-                y, z, _ = self._all_residuals(parameters, here, found, targets)
-                change = fit(jnp.concatenate([y, z.reshape(len(z), -1)], axis=1))  # one product
+                def right(part: tuple) -> Array:
+                    targets, (of_x, _), found, linear = part
+                    value, slopes = parameters.linear_y_and_z(of_x.features)
+                    here = linear._replace(value=value, slopes=slopes)
+                    y, z, _ = self._all_residuals(parameters, here, found, targets)
+                    # one product
+                    return of_x.with_targets(jnp.concatenate([y, z.reshape(len(z), -1)], axis=1))
+
+                change = fit(with_linear.sum(right))
                 y, z = jnp.split(change, [parameters.y.shape[1]], axis=1)
                 return parameters._replace(y=parameters.y + y, z=parameters.z + z)
 
             return jax.lax.fori_loop(0, FIXED_POINT_ITERATIONS, improve, parameters)
 
         return solve
+
+    def _columns(self, targets: _Targets) -> list[Columns]:
+        """Return the columns of Y and Z on some paths, and those of Gamma dW."""
+        dw = targets.increments / jnp.sqrt(self.problem.dt)
+        terms = quadratic_features(jax.vmap(self.standardized)(targets.x))
+        return [Columns.of(terms), Columns.of(dw.reshape(-1, dw.shape[-1]))]
 
     def _network_estimate(self, parameters: MalliavinParameters, x: State) -> _NetworkEstimate:
         return parameters.network_estimate(self.standardized(x))

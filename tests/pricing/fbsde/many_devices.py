@@ -1,6 +1,6 @@
 """Compile and run the programs of solvers on one device and on eight, and print what was found as JSON.
 
-Run `python -m tests.pricing.fbsde.many_devices SOLVER ...`.
+Run `python -m tests.pricing.fbsde.many_devices SOLVER[=BUDGET] ...`. A budget is for the eight devices only.
 """
 
 import dataclasses
@@ -48,12 +48,14 @@ def work_of(programs: list[CompiledWork], stages: int) -> float:
 
 def compared(name: str) -> dict[str, object]:
     """Return a device's share of the operations, what devices send, and the largest difference of a result."""
+    name, _, budget = name.partition("=")
     solver = solver_of(name)
     problem = problem_of(solver)
+    limit = {"budget": float(budget)} if budget else {}
     stages = solver.num_stages(problem)
     alone, arrays = compiled(problem, solver)
     mesh = jax.make_mesh((8,), ("paths",))  # of explicit axes
-    of_one, shared = compiled(problem, dataclasses.replace(solver, mesh=mesh))
+    of_one, shared = compiled(problem, dataclasses.replace(solver, mesh=mesh, **limit))
     scales = [np.max(np.abs(x), initial=1e-12) for x in arrays]
     errors = [
         float(np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) / scale)

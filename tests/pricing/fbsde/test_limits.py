@@ -124,9 +124,9 @@ def test_a_limit_that_nothing_fits_is_named():
 def test_a_limit_of_the_selection_is_refused_beside_a_solver():
     with pytest.raises(ValueError, match=r"budget=1000 .* give DeepBSDE\(budget=1000\)"):
         solve(problems.allen_cahn(2), DeepBSDE(), key=KEY, budget=1000)
-    with pytest.raises(
-        ValueError, match=r"budget=1000 .* give GridQuadrature fewer paths or nodes"
-    ):
+    with pytest.raises(ValueError, match=r"give GridQuadrature, .* a smaller num_nodes$"):
         solve(problems.allen_cahn(2), GridQuadrature(), key=KEY, budget=1000)
+    with pytest.raises(ValueError, match=r"give GradientRegression, .* num_paths or block$"):
+        solve(problems.allen_cahn(2), GradientRegression(), key=KEY, budget=1000)
     with pytest.raises(ValueError, match=r"max_seconds=1.0 .* fewer paths or iterations"):
         solve(problems.allen_cahn(2), DeepBSDE(), key=KEY, max_seconds=1.0)
