@@ -1,7 +1,10 @@
 """Locate points between sorted pillars, for curves and surfaces."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, ArrayLike, Float, Num
 
 import jaxtape
@@ -21,12 +24,57 @@ def as_leaf(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]
     return array.astype(array.dtype) if array.weak_type else array
 
 
-@jaxtape.no_inline
 def interpolate(
     x: Num[ArrayLike, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:
     """Return the values at `x`: linear between the pillars, and flat outside."""
+    return _interpolated(as_floats(x), pillars, values)
+
+
+@jax.custom_jvp
+@jaxtape.no_inline
+def _interpolated(
+    x: Float[Array, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
+) -> Float[Array, "..."]:
     return jnp.tensordot(pillar_weights(x, pillars), values, 1, precision="highest")
+
+
+@functools.partial(_interpolated.defjvp, symbolic_zeros=True)
+def _interpolated_jvp(primals, tangents):
+    """Differentiate; a move of the pillars acts like the opposite move of x, by its interpolated size."""
+    (x, pillars, values), (dx, dpillars, dvalues) = primals, tangents
+    is_known = lambda tangent: not isinstance(tangent, SymbolicZero)
+    moves = [dx] if is_known(dx) else []
+    if is_known(dpillars):
+        moves.append(-_interpolated(x, pillars, dpillars))
+    parts = [_interpolated(x, pillars, dvalues)] if is_known(dvalues) else []
+    if moves:
+        move = sum(moves[1:], moves[0]).reshape(*x.shape, *(1,) * (values.ndim - 1))
+        parts.append(_slope(x, pillars, values) * move)
+    return _interpolated(*primals), sum(parts[1:], parts[0])
+
+
+@jaxtape.no_inline
+def _slope(
+    x: Float[Array, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
+) -> Float[Array, "..."]:
+    """Return the derivative to `x`: that to the right at an inner pillar, half of that inside at an end."""
+    x = x[..., None]
+    left, end = _broadcast(x, pillars[:-1], _ends(pillars))
+    weight = jnp.where((pillars[0] < x) & (x < pillars[-1]), 1.0, 0.5).astype(x.dtype)
+    weight = jnp.where((left <= x) & (x < end) & (x <= pillars[-1]), weight, 0.0)
+    widths = jnp.diff(pillars).reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.tensordot(weight, jnp.diff(values, axis=0) / widths, 1, precision="highest")
+
+
+def _broadcast(x: Float[Array, "..."], *parts: Float[Array, " n"]) -> list[Float[Array, "..."]]:
+    """Return vectors with as many axes as x, theirs the last."""
+    return [jnp.expand_dims(part, tuple(range(x.ndim - 1))) for part in parts]
+
+
+def _ends(pillars: Float[Array, " n"]) -> Float[Array, " intervals"]:
+    """Return the end of each interval between pillars; infinity for the last."""
+    return jnp.append(pillars[1:-1], jnp.inf)[: pillars.size - 1]
 
 
 @jax.jit
@@ -38,11 +86,7 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
     instead of `x` would halve it.
     """
     x = jnp.clip(as_floats(x), pillars[0], pillars[-1])[..., None]
-    passed_at = jnp.append(pillars[1:-1], jnp.inf)[: pillars.size - 1]
-    left, right, end = (
-        jnp.expand_dims(part, tuple(range(x.ndim - 1)))
-        for part in (pillars[:-1], pillars[1:], passed_at)
-    )
+    left, right, end = _broadcast(x, pillars[:-1], pillars[1:], _ends(pillars))
     share = jnp.where(x < left, 0.0, jnp.where(x < end, (x - left) / (right - left), 1.0))
     passed = jnp.concatenate([jnp.ones_like(x), share, jnp.zeros_like(x)], axis=-1)
     return passed[..., :-1] - passed[..., 1:]

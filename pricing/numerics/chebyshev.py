@@ -1,12 +1,14 @@
 """Chebyshev interpolation as a matrix product, smooth everywhere."""
 
 import functools
-import math
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+import jaxtape
 
 
 @functools.cache
@@ -24,36 +26,43 @@ def _to_coefficients(count: int) -> np.ndarray:
     return matrix
 
 
+@functools.cache
+def _to_derivative(count: int) -> np.ndarray:
+    """Return the matrix from the coefficients of a series to those of its derivative."""
+    row, column = np.arange(count)[:, None], np.arange(count)[None, :]
+    matrix = np.where((column > row) & ((column - row) % 2 == 1), 2.0 * column, 0.0)
+    matrix[0] *= 0.5
+    return matrix
+
+
 def interpolate(
     values: Float[Array, " values"], x: Float[Array, " points"]
 ) -> Float[Array, " points"]:
-    """Return the polynomial through `values` on `chebyshev_points`, at x in [-1, 1].
-
-    With j = i b + r, 0 <= r < b: T_j = T_ib T_r - (1 - x^2) U_{ib-1} U_{r-1}, so b + count / b polynomials
-    suffice.
-    """
+    """Return the polynomial through `values` on `chebyshev_points`, at x in [-1, 1]."""
     chex.assert_rank([values, x], 1)
-    count, block = values.size, math.isqrt(values.size)
-    blocks = -(-count // block)
-    matrix = jnp.asarray(_to_coefficients(count), values.dtype)
-    coefficients = jnp.pad(matrix @ values, (0, blocks * block - count)).reshape(blocks, block)
-    first, second = _both_kinds(x, block)
-    coarse_first, coarse_second = _both_kinds(first[-1], blocks)  # T_ib = T_i(T_b)
-    even = coarse_first[:-1] * (coefficients @ first[:-1])
-    odd = coarse_second[:-1] * (coefficients @ second[:-1])
-    return jnp.sum(even, axis=0) - (1.0 - x * x) * second[-1] * jnp.sum(odd, axis=0)
+    basis = polynomials(jax.lax.stop_gradient(x), values.size)
+    return _series(coefficients(values[:, None]), x, basis)[:, 0]
 
 
-def _both_kinds(
-    x: Float[Array, " points"], count: int
-) -> tuple[Float[Array, "orders points"], Float[Array, "orders points"]]:
-    """Return T_0 ... T_count and U_{-1} ... U_{count-1}, the polynomials of the first and the second kind."""
-    one, none = jnp.ones_like(x), jnp.zeros_like(x)
-    orders, twice = [jnp.stack([one, none]), jnp.stack([x, one])], jnp.stack([2.0 * x, 2.0 * x])
-    while len(orders) <= count:
-        orders.append(twice * orders[-1] - orders[-2])
-    first, second = jnp.stack(orders[: count + 1], axis=1)
-    return first, second
+@jax.custom_jvp
+def _series(
+    series: Float[Array, "orders columns"],
+    x: Float[Array, " points"],
+    basis: Float[Array, "orders points"],
+) -> Float[Array, "points columns"]:
+    """Return sum_j c_j T_j(x) for columns c, given `basis`, T_j(x), which all derivatives share."""
+    del x
+    return basis.T @ series
+
+
+@_series.defjvp
+def _series_jvp(primals, tangents):
+    (series, x, basis), (moved, dx, _) = primals, tangents
+    slopes = jnp.asarray(_to_derivative(len(series)), series.dtype) @ series
+    both = jnp.concatenate([series, slopes], axis=1)
+    out, slope = jnp.split(_series(both, x, basis), 2, axis=1)
+    # apart from the sums above: linear in the tangents, hence transposable
+    return out, _series(moved, x, basis) + slope * dx[:, None]
 
 
 def coefficients(
@@ -63,6 +72,7 @@ def coefficients(
     return jnp.asarray(_to_coefficients(values.shape[-2]), values.dtype) @ values
 
 
+@jaxtape.no_inline(static_argnames="count")
 def polynomials(x: Float[Array, " points"], count: int) -> Float[Array, "count points"]:
     """Return T_0 ... T_{count-1} at x in [-1, 1], doubling by T_{m+j} = 2 T_m T_j - T_{m-j}."""
     orders = jnp.stack([jnp.ones_like(x), x])
