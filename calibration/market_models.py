@@ -3,7 +3,7 @@
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
@@ -151,11 +151,13 @@ def calibrate_market(
             return _calibrated(market, name, file, settings)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        results = {name: pool.submit(found, name) for name in names}
-        for count, (name, result) in enumerate(results.items()):
+        results = {
+            name: pool.submit(found, name) for name in _one_of_each_kind_first(names, market)
+        }
+        for count, name in enumerate(names):
             if progress is not None:
                 progress(count, len(names), name)
-            calibration, error, seconds[name] = result.result()
+            calibration, error, seconds[name] = results[name].result()
             if calibration is not None:
                 calibrations[name] = calibration
             if error is not None:
@@ -164,6 +166,12 @@ def calibrate_market(
         progress(len(names), len(names), "")
     served = served_market(market, underlyings_of(market, book, in_rates=False), failed)
     return MarketModels(served, calibrations, failed, model, seconds)
+
+
+def _one_of_each_kind_first(names: Sequence[str], market: Market) -> list[str]:
+    """Return the names with the first equity and the first curve first: two equities share their programs."""
+    first = {name in market.equities: name for name in reversed(names)}
+    return sorted(names, key=lambda name: name not in first.values())
 
 
 class _Found(NamedTuple):

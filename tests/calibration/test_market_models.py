@@ -106,3 +106,9 @@ def test_black_scholes_reads_the_surfaces_and_calibrates_nothing():
     up = market().with_quotes({"EQUITY/PRICE/DAX": 4500.0})
     change = explain(book, models.market, models.restrict(up), models.fit)
     assert change.trades == 2 and abs(change.residual) < 0.01 * abs(change.change)
+
+
+def test_the_first_equity_and_the_first_curve_are_calibrated_first():
+    names = market_models.calibrated_names(market(), None, "heston")
+    assert names == ("DAX", "SX5E", "EUR")
+    assert market_models._one_of_each_kind_first(names, market()) == ["DAX", "EUR", "SX5E"]
