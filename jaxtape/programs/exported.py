@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from jax.core import Tracer
 
 from ..jax_private import uncommitted, without_names
 from ..jax_settings.platform import current_platform, traced_for
-from ..jax_settings.xla_flags import quick_options
+from ..jax_settings.xla_flags import compiler_options
 from .loaded import LOADED
 from .pytree_json import PytreeSpec, from_json
 from .rewritten import rewritten_for
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
+KINDS = ("quick_to_compile", "runs_briefly")
+"""The arguments of `compiler_options`, entries of the header."""
 _MAX_BYTES = 2**30  # a larger file is not a program of this library
 
 
@@ -129,8 +131,8 @@ class Program:
         LOADED.used(self)
         found = self._compiled.get(places)
         if found is None:
-            is_quick = self._header.get("quick_to_compile", False)  # older files lack the entry
-            options = quick_options() if is_quick else None
+            kind = {name: bool(self._header.get(name)) for name in KINDS}  # older files lack some
+            options = compiler_options(**kind) if any(kind.values()) else None
             lowered = without_names(jax.jit(self._exported.call).lower(*arrays))
             found = self._compiled[places] = lowered.compile(compiler_options=options)
             LOADED.make_room()
@@ -175,9 +177,11 @@ def exported(
     kwargs: dict[str, Any],
     platforms: Sequence[str] | None = None,
     name: str = "",
-    quick_to_compile: bool = False,
+    compiled_as: Mapping[str, bool] | None = None,
 ) -> bytes:
     """Return the program of a function for arguments like these.
+
+    compiled_as: The arguments of `compiler_options`, if any.
 
     Raises:
         TypeError: If the results hold an object that cannot be rebuilt from its description, such as a
@@ -196,7 +200,8 @@ def exported(
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
     header = {
         "name": name,
-        "quick_to_compile": quick_to_compile,
+        **dict.fromkeys(KINDS, False),
+        **(compiled_as or {}),
         "signature": _signature(args, kwargs),
         "inputs": PytreeSpec((args, kwargs), shape_of).json,
         "outputs": PytreeSpec(results).json,

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from ..jax_private import every_program_kept, is_tracing
 from ..jax_settings.platform import current_platform
-from ..jax_settings.xla_flags import quick_options
+from ..jax_settings.xla_flags import compiler_options
 from ..output_folder import local_path
 from .code_fingerprint import describe_user_code
 from .default_store import default_store, follow_user, take_back_folder
@@ -109,10 +109,14 @@ def stored_jit(function: Function) -> Function: ...
 
 
 @overload
-def stored_jit(*, quick_to_compile: bool) -> Callable[[Function], Function]: ...
+def stored_jit(
+    *, quick_to_compile: bool = False, runs_briefly: bool = False
+) -> Callable[[Function], Function]: ...
 
 
-def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
+def stored_jit(
+    function: Any = None, *, quick_to_compile: bool = False, runs_briefly: bool = False
+) -> Any:
     """Return `equinox.filter_jit(function)`, with programs from the store (`set_program_store`).
 
     Like that of `equinox.filter_jit`, the function has a method `lower`, whose program is not stored.
@@ -122,6 +126,8 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
             dictionaries, lists and plain data. Without it, a decorator.
         quick_to_compile: Whether programs for CPUs are compiled without XLA's fusion emitters (jaxlib 0.10),
             which halves the time for a program of hundreds of kernels, some of which may run slower.
+        runs_briefly: Whether a run is so short that programs for CPUs are compiled without LLVM's
+            optimizations, in a third of the time; they run two to three times as long.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -132,8 +138,9 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         >>> int(total({"a": jnp.ones(()), "b": jnp.ones(())}))
         2
     """
+    kind = {"quick_to_compile": quick_to_compile, "runs_briefly": runs_briefly}
     if function is None:
-        return functools.partial(stored_jit, quick_to_compile=quick_to_compile)
+        return functools.partial(stored_jit, **kind)
     usual, rewritten = eqx.filter_jit(function), eqx.filter_jit(_rewritten(function))
     programs: dict[Hashable, Program | None] = {}
     tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
@@ -146,7 +153,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
     def jitted_here() -> Any:
         if current_platform() != "cpu" and not is_tracing():
             return rewritten
-        options = quick_options() if quick_to_compile and not is_tracing() else {}
+        options = compiler_options(**kind) if any(kind.values()) and not is_tracing() else {}
         return quick(tuple(options.items())) if options else usual
 
     @functools.wraps(function)
@@ -163,9 +170,7 @@ def stored_jit(function: Any = None, *, quick_to_compile: bool = False) -> Any:
         with tracing[signature]:
             if signature not in programs:
                 known_as = call if has_name(call) else function
-                programs[signature] = _program(
-                    store, function, known_as, args, kwargs, quick_to_compile
-                )
+                programs[signature] = _program(store, function, known_as, args, kwargs, kind)
         program = programs[signature]
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
@@ -222,21 +227,21 @@ def _program(
     known_as: Callable,
     args: tuple,
     kwargs: dict,
-    quick_to_compile: bool,
+    compiled_as: Mapping[str, bool],
 ) -> Program | None:
     """Return the program of a call, from the store or new; None if none can be made."""
     try:
         described = PytreeSpec((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
         code = describe_user_code([function, *described.objects])
-        words = json.dumps([described.json, code, made_of], sort_keys=True)
+        words = json.dumps([described.json, code, made_of, compiled_as], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
         arrays = arrays_of((args, kwargs))
         with report_status(f"reading {function.__name__}"):
             if found := store.find(name, arrays):
                 return found
         with report_status(f"tracing {function.__name__}"):
-            content = exported(function, args, kwargs, name=name, quick_to_compile=quick_to_compile)
+            content = exported(function, args, kwargs, name=name, compiled_as=compiled_as)
         made = Program(content)
         with report_status(f"compiling {function.__name__}"), every_program_kept():
             made.compiled(arrays)

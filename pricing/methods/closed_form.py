@@ -59,6 +59,10 @@ class ClosedForm(AbstractMethod):
 
     is_random: ClassVar[bool] = False
 
+    @property
+    def runs_briefly(self) -> bool:
+        return True
+
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):
             return missing_ability("closed form", product)

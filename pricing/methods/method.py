@@ -95,6 +95,11 @@ class AbstractMethod(eqx.Module):
     # --- batches of contracts ---------------------------------------------------------------------------
 
     @property
+    def runs_briefly(self) -> bool:
+        """Whether a tile of contracts takes milliseconds, much less than the optimization of its program."""
+        return False
+
+    @property
     def tiling(self) -> Tiling:
         """The memory of a trade, the best number of trades in parallel, and the rows of a tile."""
         return Tiling()

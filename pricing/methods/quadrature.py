@@ -31,6 +31,7 @@ from ..results import RESULTS
 from .method import AbstractMethod, Tiling, at_least, missing_ability
 
 _ROOM = 1.15  # margin over the nodes for equally spaced dates
+_FEW_NODES = 128  # those of a dozen dates
 _MOST_VARIANCE = 4.0  # above it, values at Chebyshev points lose too many digits
 
 
@@ -70,6 +71,10 @@ class Quadrature(AbstractMethod):
         at_least(1, self, "num_nodes")
         if self.num_dates < COARSEST or self.num_dates % COARSEST:
             raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
+
+    @property
+    def runs_briefly(self) -> bool:
+        return self.num_nodes is not None and self.num_nodes <= _FEW_NODES
 
     @property
     def tiling(self) -> Tiling:

@@ -135,8 +135,8 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
     """They are asked for at the top alone: JAX refuses them within another function's program."""
     asked = []
     for module in (stored_jit, program):
-        options = lambda: asked.append("top") or {"xla_embed_ir_in_executable": True}
-        monkeypatch.setattr(module, "quick_options", options)
+        options = lambda **_: asked.append("top") or {"xla_embed_ir_in_executable": True}
+        monkeypatch.setattr(module, "compiler_options", options)
     jt.set_program_store(folder if is_kept else None)
     quick, key = jt.stored_jit(quick_to_compile=True)(swapped), jax.random.key(1)
     expected = eqx.filter_jit(swapped)(a_leg(), key=key)
@@ -146,6 +146,15 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
     inside = eqx.filter_jit(lambda leg: quick(leg, key=key).left.rate)(a_leg())
     assert np.array_equal(inside, expected.left.rate)
     assert not asked
+
+
+def test_a_function_has_a_program_of_its_own_where_it_runs_briefly(folder):
+    asked, key = [{}, {"runs_briefly": True}], jax.random.key(1)
+    usual, brief = (jt.stored_jit(**how)(swapped)(a_leg(), key=key) for how in asked)
+    assert equal(usual, brief)
+    contents = [path.read_bytes() for path in folder.glob("*.jaxtape")]
+    headers = [json.loads(x[44 : 44 + int.from_bytes(x[40:44], "big")]) for x in contents]
+    assert sorted(header["runs_briefly"] for header in headers) == [False, True]
 
 
 def test_what_the_last_job_used_is_read_ahead(folder):

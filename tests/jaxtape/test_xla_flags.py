@@ -46,23 +46,30 @@ def test_a_flag_is_added_where_it_is_known_and_not_given(monkeypatch, flags, ver
     assert xla_flags.os.environ["XLA_FLAGS"] == expected
 
 
+_EMITTERS, _LEVEL = "xla_cpu_use_fusion_emitters", "xla_backend_optimization_level"
+
+
 @pytest.mark.parametrize(
-    ("flags", "backend", "expected"),
+    ("flags", "backend", "kinds", "expected"),
     [
-        ("", "cpu", {"xla_cpu_use_fusion_emitters": False}),
-        ("", "gpu", {}),
-        ("--xla_cpu_use_fusion_emitters=true", "cpu", {}),
+        ("", "cpu", (True, False), {_EMITTERS: False}),
+        ("", "cpu", (False, True), {_LEVEL: 0}),
+        ("", "cpu", (True, True), {_EMITTERS: False, _LEVEL: 0}),
+        ("", "gpu", (True, True), {}),
+        (f"--{_EMITTERS}=true", "cpu", (True, True), {_LEVEL: 0}),
+        (f"--{_LEVEL}=1", "cpu", (False, True), {}),
     ],
-    ids=["missing", "another backend", "the user's own"],
+    ids=["quick", "brief", "both", "another backend", "the user's emitters", "the user's level"],
 )
-def test_one_program_is_compiled_quickly_where_no_flag_says_how(
-    monkeypatch, flags, backend, expected
+def test_one_program_is_compiled_as_it_asks_where_no_flag_says_how(
+    monkeypatch, flags, backend, kinds, expected
 ):
     monkeypatch.delenv("JAXTAPE_XLA_FLAGS", raising=False)
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setattr(xla_flags, "JAXLIB_VERSION", (0, 10, 2))
     monkeypatch.setattr(xla_flags.jax, "default_backend", lambda: backend)
-    assert xla_flags.quick_options() == expected
+    quick, brief = kinds
+    assert xla_flags.compiler_options(quick_to_compile=quick, runs_briefly=brief) == expected
 
 
 @pytest.mark.parametrize(("switch", "expected"), [("", True), ("1", True), ("0", False)])

@@ -12,9 +12,12 @@ from pricing import (
     BlackScholes,
     Book,
     ClosedForm,
+    European,
     FiniteDifference,
     Fourier,
     Measures,
+    MonteCarlo,
+    Quadrature,
     RiskResult,
     greeks,
     price,
@@ -173,13 +176,18 @@ def test_the_size_of_a_tile_changes_nothing(found):
 def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     """Tiles, and so programs and the order of sums, depend on the budget and the methods alone."""
     answers, tiles = [], []
-    swept = fitted_models.tile_sweep
 
-    def recorded(tile, model, method, *tangents, key):
-        tiles[-1].append((type(method).__name__, *map(np.shape, jax.tree.leaves(tile))))
-        return swept(tile, model, method, *tangents, key=key)
+    def recorded(name):
+        swept = getattr(fitted_models, name)
 
-    monkeypatch.setattr(fitted_models, "tile_sweep", recorded)
+        def sweep(tile, model, method, *tangents, key):
+            tiles[-1].append((name, type(method).__name__, *map(np.shape, jax.tree.leaves(tile))))
+            return swept(tile, model, method, *tangents, key=key)
+
+        return sweep
+
+    for name in ("tile_sweep", "brief_tile_sweep"):
+        monkeypatch.setattr(fitted_models, name, recorded(name))
     for count in (1, 2, 7):
         monkeypatch.setattr(tile_workers, "NUM_WORKERS", count)
         tiles.append([])
@@ -189,6 +197,23 @@ def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     assert len(tiles[0]) > 6
     assert tiles[0] == tiles[1] == tiles[2]
     chex.assert_trees_all_equal(*answers)
+
+
+@pytest.mark.parametrize(
+    ("method", "tiles", "expected"),
+    [
+        (ClosedForm(), 1, True),
+        (ClosedForm(), 2, False),
+        (Quadrature(num_nodes=64), 1, True),
+        (Quadrature(num_nodes=512), 1, False),
+        (MonteCarlo(), 1, False),
+    ],
+    ids=["closed form", "tiles", "few nodes", "many nodes", "paths"],
+)
+def test_a_kind_in_one_short_tile_is_brief(method, tiles, expected):
+    places = np.zeros((tiles, 1, 4), int)
+    group = TradeGroup(("DAX",), (), European(100.0, 1.0), method, places, None)
+    assert group.is_brief == expected
 
 
 @pytest.mark.repeat

@@ -19,7 +19,7 @@ from ...models.surface_models import of_surface
 from ...results import RESULTS
 from ..book import Book
 from .groups import Tile, TradeGroup
-from .tile_sweep import tile_sweep, tile_values
+from .tile_sweep import brief_tile_sweep, tile_sweep, tile_values
 
 Fit = Callable[[Market], Mapping[str, AbstractModel]]
 Models = dict[tuple[str, ...], AbstractModel]
@@ -52,7 +52,8 @@ class FittedModels(NamedTuple):
         of_tile = tile, self.models[names], group.method
         if self.vol is None or self.rate is None:
             return (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
-        program = tile_sweep if on_host else device_program(tile_sweep)
+        swept = brief_tile_sweep if group.is_brief else tile_sweep
+        program = swept if on_host else device_program(swept)
         return program(*of_tile, self.vol[names], self.rate[names], key=key)
 
 

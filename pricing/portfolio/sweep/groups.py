@@ -63,6 +63,11 @@ class TradeGroup:
         return self.places.shape[2] * self.method.tiling.trade_bytes
 
     @property
+    def is_brief(self) -> bool:
+        """Whether the whole group runs for less time than the optimization of its program takes."""
+        return len(self.places) == 1 and self.method.runs_briefly
+
+    @property
     def counts(self) -> Integer[np.ndarray, " tiles"]:
         """The number of trades in each tile."""
         return np.sum(self.places >= 0, axis=(1, 2))

@@ -44,6 +44,10 @@ def tile_sweep(
     return figures, errors, _results(tile, model, method), bar
 
 
+brief_tile_sweep = stored_jit(runs_briefly=True)(tile_sweep.__wrapped__)  # pyright: ignore[reportFunctionMemberAccess]
+"""`tile_sweep` of a group that is brief."""
+
+
 @stored_jit
 def tile_values(
     tile: Tile, model: AbstractModel, method: AbstractMethod, *, key: PRNGKeyArray
