@@ -202,7 +202,8 @@ class RiskEngine:
     """Values books repeatedly, and computes only what has changed since the last call.
 
     After a new quote, the models are fitted again, and the tiles whose model has moved are valued again; after
-    a new trade, only its own tile. The figures are bitwise equal to those of `risk`.
+    a new trade, only its own tile, and that of its kind if it had one. The figures are bitwise equal to those
+    of `risk`.
 
     Args:
         fit: The map from a market to models, as in `risk`. All settings are fixed.

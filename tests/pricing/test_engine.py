@@ -94,6 +94,16 @@ def test_a_new_trade_and_a_dropped_one_value_their_own_tiles(engine):
     same(engine, more.without("S4"), market())
 
 
+def test_a_kind_that_outgrows_one_tile_is_valued_again(engine):
+    """One tile has a program compiled without optimizations, whose figures differ in their last bits."""
+    engine, swept = engine
+    engine(book().without("C1"), market())
+    swept.clear()
+    engine(book(), market())
+    assert swept == 2 * [("DAX",)]
+    same(engine, book(), market())
+
+
 def test_settings_are_those_of_risk(engine):
     del engine
     values = RiskEngine(black_scholes, greeks=False)(book(), market())

@@ -38,7 +38,7 @@ def sweep_book(
     def sweep(group: TradeGroup, tile: Tile):
         seen = (tree and tree[group.model_names] for tree in fitted[:3])
         computed = functools.partial(fitted.sweep, group, tile, key=key)
-        return memory.recall(computed, (tile, group.method, *seen, key))
+        return memory.recall(computed, (tile, group.method, group.is_brief, *seen, key))
 
     for group, results in run_tiles(groups, sweep, budget, gate):
         names, tiles = group.model_names, []
