@@ -468,7 +468,7 @@ CASES = {
         (-0.2885466, -0.1016807),
         (0.008976522, 0.00731029, -0.001110599),
     ),
-    "coupled wave": posed(wave, 0.1200794822, 0.3965382, -0.0372182),
+    "coupled wave": posed(wave, 0.1200794822, 0.3965382, -0.0372182, amounts=0.6),
     "put under Heston at 90": posed(heston_put_in_the_money, 11.3210936, -0.6349964, 0.0445450),
     "payer under two factors": posed(
         payer_under_two_factors,

@@ -206,7 +206,7 @@ def mean_and_error(samples: Array, method: AbstractMethod) -> tuple[Array, Array
     mean = _sum(samples) / count
     # near the mean, but known before it, so that one pass over the samples takes both sums
     near = jax.lax.stop_gradient(jnp.mean(samples[:_AT_ONCE], axis=0))
-    squares = _sum((samples - near) ** 2) - count * (mean - near) ** 2
+    squares = _sum((samples - near[None]) ** 2) - count * (mean - near) ** 2
     variance = jnp.maximum(squares, 0.0) / (count - 1)
     return mean, jnp.sqrt(variance / count)
 

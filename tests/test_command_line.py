@@ -408,8 +408,12 @@ def test_a_report_that_cannot_be_written_leaves_the_last_run_whole(
 def test_a_rename_that_fails_says_which_files_are_of_an_earlier_run(
     tmp_path, small_market, monkeypatch
 ):
-    inputs = ("--market", small_market, "--underlying", "EUR", "--out", tmp_path)
-    assert run("calibrate", *inputs).exit_code == 0
+    out, later = tmp_path / "out", tmp_path / "later.json"
+    market = json.loads(small_market.read_text())
+    market["swaption_vols"]["vols_by_expiry"][0][0] += 0.001
+    later.write_text(json.dumps(market))  # the same market in as short a time has the same page
+    of_curve = ("--underlying", "EUR", "--out", out)
+    assert run("calibrate", "--market", small_market, *of_curve).exit_code == 0
     replace = pathlib.Path.replace
 
     def refused(path, target):
@@ -418,11 +422,11 @@ def test_a_rename_that_fails_says_which_files_are_of_an_earlier_run(
         return replace(path, target)
 
     monkeypatch.setattr(pathlib.Path, "replace", refused)
-    outcome = run("calibrate", *inputs)
+    outcome = run("calibrate", "--market", later, *of_curve)
     assert outcome.exit_code == 2
-    place, mixed = tmp_path / "report.html", "report.html is not of the last run"
+    place, mixed = out / "report.html", "report.html is not of the last run"
     assert f"{place}: cannot be written: Permission denied" in outcome.stderr
-    assert mixed in outcome.stderr and mismatched_files(tmp_path) == ["report.html"]
+    assert mixed in outcome.stderr and mismatched_files(out) == ["report.html"]
 
 
 def test_a_calibration_that_stops_early_exits_with_1(tmp_path, small_market):
