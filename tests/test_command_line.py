@@ -135,6 +135,7 @@ def test_positions_are_those_of_the_library_to_the_last_digit(valued, expected):
         }
 
 
+@pytest.mark.repeat
 def test_scaled_columns_state_their_shift(valued):
     spot = 4468.17
     factors = {
@@ -149,6 +150,7 @@ def test_scaled_columns_state_their_shift(valued):
             np.testing.assert_allclose(float(row[column]), float(row[raw]) * factor, rtol=1e-6)
 
 
+@pytest.mark.repeat
 def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
     folder, _ = valued
     rows = rows_of(folder / "out" / "sensitivity.csv")
@@ -165,6 +167,7 @@ def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
     assert units == {f"EUR per 1 {shift}" for shift in shifts}
 
 
+@pytest.mark.repeat
 def test_the_report_opens_without_a_network(valued):
     page = (valued[0] / "out" / "report.html").read_text()
     assert page.lstrip().startswith("<!doctype html>")
