@@ -5,8 +5,10 @@ differ from run to run, or the process hangs or dies (jax-ml/jax issues 39257 an
 them off. `JAXTAPE_XLA_FLAGS=0` leaves XLA_FLAGS as it is.
 """
 
+import json
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -20,6 +22,9 @@ WITHOUT_FUSION_EMITTERS = ("--xla_cpu_use_fusion_emitters", "false", ((0, 10, 0)
 
 WITHOUT_OPTIMIZATION = ("--xla_backend_optimization_level", "0", ((0, 10, 0), (0, 13)))
 """As above, for one program: it compiles in a third of the time, and runs two to three times as long."""
+
+KINDS = {"quick_to_compile": WITHOUT_FUSION_EMITTERS, "runs_briefly": WITHOUT_OPTIMIZATION}
+"""The arguments of `stored_jit` that say how a program for CPUs is compiled, and their flags."""
 
 WITHOUT_COSTLY_PASSES = (
     "--xla_backend_extra_options",
@@ -51,22 +56,19 @@ def add_flag(name: str, value: str, known: tuple[Version, Version]) -> bool:
     return True
 
 
-def compiler_options(*, quick_to_compile: bool, runs_briefly: bool) -> dict[str, str | bool | int]:
-    """Return the compiler options of a program for CPUs, less those that XLA_FLAGS already has.
+def compiler_options(kinds: Iterable[str]) -> dict[str, bool | int]:
+    """Return the compiler options of a program of some of the KINDS, less those that XLA_FLAGS already has.
 
-    - **quick_to_compile**: WITHOUT_FUSION_EMITTERS.
-    - **runs_briefly**: no optimization by LLVM, whose code runs two to three times as long.
+    There are none if the backend is not a CPU.
     """
     if jax.default_backend() != "cpu":
         return {}
-    options: dict[str, str | bool | int] = {}
-    name, value, known = WITHOUT_FUSION_EMITTERS
-    if quick_to_compile and is_missing(name, known):
-        options[name.removeprefix("--")] = value == "true"
-    name, level, known = WITHOUT_OPTIMIZATION
-    if runs_briefly and is_missing(name, known):
-        options[name.removeprefix("--")] = int(level)
-    return options
+    flags = [KINDS[kind] for kind in kinds]
+    return {
+        name.removeprefix("--"): json.loads(value)
+        for name, value, known in flags
+        if is_missing(name, known)
+    }
 
 
 def is_missing(name: str, known: tuple[Version, Version]) -> bool:

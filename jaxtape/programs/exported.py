@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ from jax.core import Tracer
 
 from ..jax_private import uncommitted, without_names
 from ..jax_settings.platform import current_platform, traced_for
-from ..jax_settings.xla_flags import compiler_options
+from ..jax_settings.xla_flags import KINDS, compiler_options
 from .loaded import LOADED
 from .pytree_json import PytreeSpec, from_json
 from .rewritten import rewritten_for
 
 _MARK, _DIGEST, _LENGTH = b"jaxtape\x01", 32, 4
-KINDS = ("quick_to_compile", "runs_briefly")
-"""The arguments of `compiler_options`, entries of the header."""
 _MAX_BYTES = 2**30  # a larger file is not a program of this library
 
 
@@ -131,8 +129,10 @@ class Program:
         LOADED.used(self)
         found = self._compiled.get(places)
         if found is None:
-            kind = {name: bool(self._header.get(name)) for name in KINDS}  # older files lack some
-            options = compiler_options(**kind) if any(kind.values()) else None
+            kinds = [
+                kind for kind in KINDS if self._header.get(kind)
+            ]  # older files lack some entries
+            options = compiler_options(kinds) if kinds else None
             lowered = without_names(jax.jit(self._exported.call).lower(*arrays))
             found = self._compiled[places] = lowered.compile(compiler_options=options)
             LOADED.make_room()
@@ -177,11 +177,11 @@ def exported(
     kwargs: dict[str, Any],
     platforms: Sequence[str] | None = None,
     name: str = "",
-    compiled_as: Mapping[str, bool] | None = None,
+    kinds: Collection[str] = (),
 ) -> bytes:
     """Return the program of a function for arguments like these.
 
-    compiled_as: The arguments of `compiler_options`, if any.
+    kinds: The argument of `compiler_options`.
 
     Raises:
         TypeError: If the results hold an object that cannot be rebuilt from its description, such as a
@@ -200,8 +200,7 @@ def exported(
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)
     header = {
         "name": name,
-        **dict.fromkeys(KINDS, False),
-        **(compiled_as or {}),
+        **{kind: kind in kinds for kind in KINDS},
         "signature": _signature(args, kwargs),
         "inputs": PytreeSpec((args, kwargs), shape_of).json,
         "outputs": PytreeSpec(results).json,

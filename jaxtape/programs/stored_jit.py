@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -138,9 +138,10 @@ def stored_jit(
         >>> int(total({"a": jnp.ones(()), "b": jnp.ones(())}))
         2
     """
-    kind = {"quick_to_compile": quick_to_compile, "runs_briefly": runs_briefly}
+    asked = {"quick_to_compile": quick_to_compile, "runs_briefly": runs_briefly}
     if function is None:
-        return functools.partial(stored_jit, **kind)
+        return functools.partial(stored_jit, **asked)
+    kinds = [kind for kind, is_asked in asked.items() if is_asked]
     usual, rewritten = eqx.filter_jit(function), eqx.filter_jit(_rewritten(function))
     programs: dict[Hashable, Program | None] = {}
     tracing: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
@@ -153,7 +154,7 @@ def stored_jit(
     def jitted_here() -> Any:
         if current_platform() != "cpu" and not is_tracing():
             return rewritten
-        options = compiler_options(**kind) if any(kind.values()) and not is_tracing() else {}
+        options = compiler_options(kinds) if kinds and not is_tracing() else {}
         return quick(tuple(options.items())) if options else usual
 
     @functools.wraps(function)
@@ -170,7 +171,7 @@ def stored_jit(
         with tracing[signature]:
             if signature not in programs:
                 known_as = call if has_name(call) else function
-                programs[signature] = _program(store, function, known_as, args, kwargs, kind)
+                programs[signature] = _program(store, function, known_as, args, kwargs, kinds)
         program = programs[signature]
         return jitted(*args, **kwargs) if program is None else program.run(arrays)
 
@@ -227,21 +228,21 @@ def _program(
     known_as: Callable,
     args: tuple,
     kwargs: dict,
-    compiled_as: Mapping[str, bool],
+    kinds: Collection[str],
 ) -> Program | None:
     """Return the program of a call, from the store or new; None if none can be made."""
     try:
         described = PytreeSpec((known_as, args, kwargs), _words_of)
         made_of = fingerprint({*described.packages, __name__.partition(".")[0]})
         code = describe_user_code([function, *described.objects])
-        words = json.dumps([described.json, code, made_of, compiled_as], sort_keys=True)
+        words = json.dumps([described.json, code, made_of, kinds], sort_keys=True)
         name = hashlib.sha256(words.encode()).hexdigest()
         arrays = arrays_of((args, kwargs))
         with report_status(f"reading {function.__name__}"):
             if found := store.find(name, arrays):
                 return found
         with report_status(f"tracing {function.__name__}"):
-            content = exported(function, args, kwargs, name=name, compiled_as=compiled_as)
+            content = exported(function, args, kwargs, name=name, kinds=kinds)
         made = Program(content)
         with report_status(f"compiling {function.__name__}"), every_program_kept():
             made.compiled(arrays)

@@ -116,13 +116,13 @@ class PathShare(NamedTuple):
             found = function(self.micro_batch(index, count), part)
             return jax.tree.map(lambda x: x.reshape(2, -1, *x.shape[1:]), found)
 
-        def add(index: Array, kept: PyTree[Array]) -> PyTree[Array]:
+        def keep(index: Array, kept: PyTree[Array]) -> PyTree[Array]:
             set_part = lambda rows, part: rows.at[:, index].set(part)
             return jax.tree.map(set_part, kept, of_part(index))
 
         room = lambda x: jnp.zeros((2, count, *x.shape[1:]), x.dtype)
         empty = jax.tree.map(room, jax.eval_shape(of_part, jnp.int32(0)))
-        kept = jax.lax.fori_loop(jnp.int32(0), jnp.int32(count), add, empty)
+        kept = jax.lax.fori_loop(jnp.int32(0), jnp.int32(count), keep, empty)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[3:]), kept)
 
     def total(self, tree: PyTree[Array]) -> PyTree[Array]:
@@ -228,9 +228,9 @@ def _unchanged(rows: PyTree[Array]) -> PyTree[Array]:
 
 @dataclass(frozen=True)
 class PathRows:
-    """A function of arrays [paths, ...] of a share, for sums over the paths of all devices.
+    """A function of a share's arrays [paths, ...], for sums over the paths of all devices.
 
-    It is computed once, or, if the share is evaluated in parts, a part at a time for each sum.
+    It is computed once; or, if the share is evaluated in parts, again for each sum, a part at a time.
     """
 
     share: PathShare
@@ -238,13 +238,13 @@ class PathRows:
     function: Callable[[PyTree[Array]], PyTree[Array]] = _unchanged
 
     def map(self, function: Callable[[PyTree[Array]], PyTree[Array]]) -> "PathRows":
-        """Return a function of this one."""
+        """Return the rows of a function of these."""
         if self._num_parts == 1:
             return replace(self, rows=function(self.rows))
         return replace(self, function=lambda rows: function(self.function(rows)))
 
     def sum(self, function: Callable[[PyTree[Array]], PyTree[Array]]) -> PyTree[Array]:
-        """Return the sum of a function of this one: one all-reduce."""
+        """Return the sum of a function of these rows: one all-reduce."""
         count = self._num_parts
         if count == 1:
             return self.share.total(function(self.rows))

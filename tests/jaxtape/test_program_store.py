@@ -135,7 +135,7 @@ def test_a_function_that_is_quick_to_compile_has_options(folder, monkeypatch, is
     """They are asked for at the top alone: JAX refuses them within another function's program."""
     asked = []
     for module in (stored_jit, program):
-        options = lambda **_: asked.append("top") or {"xla_embed_ir_in_executable": True}
+        options = lambda _: asked.append("top") or {"xla_embed_ir_in_executable": True}
         monkeypatch.setattr(module, "compiler_options", options)
     jt.set_program_store(folder if is_kept else None)
     quick, key = jt.stored_jit(quick_to_compile=True)(swapped), jax.random.key(1)

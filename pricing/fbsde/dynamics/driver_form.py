@@ -112,19 +112,19 @@ def error_sources(problem: Problem, forms: DriverForms, max_grid_dimension: int)
         TypeError: There is no certificate, and there are too many dimensions for a grid.
     """
     has_bound = no_bounds_reason(problem, forms) is None
-    none = no_certificate_reason(problem, forms)
-    is_flat = not (problem.reads_gamma or moves_every_coordinate(problem))
-    reason = none or "the noise of the first step does not move every coordinate" * is_flat
-    if reason and problem.dim > max_grid_dimension:
+    of_driver = reason = no_certificate_reason(problem, forms)
+    if reason is None and not problem.reads_gamma and not moves_every_coordinate(problem):
+        reason = "the noise of the first step does not move every coordinate"
+    if reason is not None and problem.dim > max_grid_dimension:
         raise TypeError(
             f"{reason}; in more than {max_grid_dimension} dimensions the error of a solution "
             f"cannot be estimated: name a solver, and compare solutions with other functions and "
             f"on other dates"
         )
-    has_defects = not reason
+    has_defects = reason is None
     has_bound = has_defects and has_bound
     is_open = problem.exercise_value is not None and not has_bound
-    needs_check = none is not None or problem.step is None or is_open or not forms.is_affine
+    needs_check = of_driver is not None or problem.step is None or is_open or not forms.is_affine
     return ErrorSources(has_defects, has_bound, needs_check)
 
 

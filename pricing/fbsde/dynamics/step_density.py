@@ -188,11 +188,7 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
     """
     t = problem.times[0] if t is None else t
     states: Array = problem.x0[None] if starts is None else starts
-    probes = jax.random.normal(jax.random.key(0), (_PROBES, problem.dim), problem.x0.dtype)
-    at_rest = jnp.zeros_like(probes[:1])
-    noise = jnp.sqrt(problem.dt) * jnp.concatenate([at_rest, probes])
-    both = (np.asarray(a) for a in _jacobians(problem, t, states, noise))
-    of_states, of_noise = (a.reshape(-1, problem.dim, problem.dim) for a in both)
+    of_states, of_noise = _at_probes(problem, t, states)
     all_lengths = np.linalg.norm(of_noise, axis=2)
     lengths = all_lengths[0]
     scale = jnp.asarray(np.where(lengths > 0.0, lengths, 1.0))
@@ -213,12 +209,19 @@ def noise_form(problem: Problem, t: Real | None = None, starts: Array | None = N
 
 def moves_every_coordinate(problem: Problem) -> bool:
     """Return True if the noise of the first step moves the coordinates in linearly independent directions."""
-    at_rest = jnp.zeros((1, problem.dim), problem.x0.dtype)
-    _, of_noise = _jacobians(problem, problem.times[0], problem.x0[None], at_rest)
-    rows = np.asarray(of_noise).reshape(problem.dim, problem.dim)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    rank = np.linalg.matrix_rank(rows / np.where(lengths > 0.0, lengths, 1.0))
+    _, (at_rest, *_) = _at_probes(problem, problem.times[0], problem.x0[None])
+    lengths = np.linalg.norm(at_rest, axis=1, keepdims=True)
+    rank = np.linalg.matrix_rank(at_rest / np.where(lengths > 0.0, lengths, 1.0))
     return bool(rank == problem.dim)
+
+
+def _at_probes(problem: Problem, t: Real, states: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Jacobians of a step to its states and noise, [-1, dim, dim], at no noise and at some."""
+    probes = jax.random.normal(jax.random.key(0), (_PROBES, problem.dim), problem.x0.dtype)
+    noise = jnp.sqrt(problem.dt) * jnp.concatenate([jnp.zeros_like(probes[:1]), probes])
+    of_states, of_noise = _jacobians(problem, t, states, noise)
+    shape = -1, problem.dim, problem.dim
+    return np.asarray(of_states).reshape(shape), np.asarray(of_noise).reshape(shape)
 
 
 @eqx.filter_jit

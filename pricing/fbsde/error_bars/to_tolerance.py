@@ -33,14 +33,14 @@ def error_bars(
 ) -> tuple[dict[str, Any], EntryErrors]:
     """Return the error bars of today's figures, as `stats` of the solution, and the errors of all entries.
 
-    If a pilot shows that `max_paths` are too few, figures of a grid have the difference from a coarser grid as
-    their error where that is smaller, unless the pilot contradicts them. Figures without a certificate do, too.
+    If a pilot shows that `max_paths` are too few, the error of a grid's figure is its difference from a coarser
+    grid where that is smaller, unless the pilot contradicts the grid. Where neither paths nor a second solution
+    give errors, it always is.
 
     second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
     returns the solution on a coarser grid.
     """
-    other = upper = None
-    has_errors = sources.has_defects
+    other = upper = grids = None
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -50,7 +50,6 @@ def error_bars(
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths = limits.certificate_paths(wanted, _PILOT_PATHS, affordable)
-        grids = None
         if coarser is not None and wanted > limits.max_paths:
             grids = on_two_grids(solution, coarser())
         found, taken = _with_grids(pilot, grids, scale)
@@ -63,15 +62,16 @@ def error_bars(
             other = figures_on_paths(second, keys.pop(), paths)
             other = _joined(taken, without_noise(second), other)
     else:
-        found = without_noise(solution)
         if coarser is not None and not sources.needs_check:
-            found, has_errors = on_two_grids(solution, coarser()), True
+            grids = on_two_grids(solution, coarser())
+        found = without_noise(solution) if grids is None else grids
         other = None if second is None else without_noise(second)
     if sources.has_bound:
         upper = upper_bound(
             solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
         )
     known = errors(found, other, upper, scale=scale)
+    has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):
         known = unknown_errors(known)
     # as arrays: Python numbers would recompile every program that takes the solution

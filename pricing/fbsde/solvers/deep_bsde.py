@@ -177,7 +177,7 @@ class DeepBSDE(AbstractSolver):
     ) -> tuple[PathShare, bool]:
         """Return the share with as many paths at once as fit, and whether the network is rematerialized.
 
-        It is only if less than a few hundred paths would fit without.
+        It is rematerialized only where fewer than `_LARGE` paths would fit otherwise.
 
         Raises:
             ValueError: Two paths do not fit.

@@ -299,10 +299,10 @@ def test_a_running_average_is_a_coordinate_without_noise_of_its_own():
         return jnp.exp(-rate) * (forward * norm(d + variance**0.5) - strike * norm(d))
 
     solution = solve(problem, key=jax.random.key(0))  # does not raise
-    found, told = solution.stats["certificate"], solution.stats["errors"]
+    found, stated = solution.stats["certificate"], solution.stats["errors"]
     trues = exact(100.0), jax.grad(exact)(100.0), jax.grad(jax.grad(exact))(100.0)
     means = found.value.mean, found.delta.mean[0], found.gamma.mean[0, 0]
-    for mean, true, error in zip(means, trues, told, strict=True):
+    for mean, true, error in zip(means, trues, stated, strict=True):
         assert abs(float(mean) / float(true) - 1.0) < min(float(error), 0.01)
 
 
