@@ -88,6 +88,7 @@ def test_the_value_is_that_of_the_contracts(found, recalibrated):
     assert abs(found.value - recalibrated(dax())) < 1e-9 * abs(found.value)
 
 
+@pytest.mark.repeat
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_risk_to_all_115_quotes_is_that_of_bump_and_recalibrate(found, recalibrated, stride):
     """Every fifth of them, or all, to 1e-4.
@@ -106,6 +107,7 @@ def test_risk_to_all_115_quotes_is_that_of_bump_and_recalibrate(found, recalibra
     np.testing.assert_allclose(sensitivities, bumped, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.repeat
 def test_vega_and_rho_of_the_trades_add_up_to_the_quotes(found):
     for measure, family in (("vega", "EQUITY_OPTION/"), ("rho", "ZERO/")):
         trades = sum(getattr(trade.position, measure) for trade in found.trades)
@@ -113,6 +115,7 @@ def test_vega_and_rho_of_the_trades_add_up_to_the_quotes(found):
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 
 
+@pytest.mark.repeat
 def test_delta_holds_the_parameters_and_the_spot_quote_does_not(found):
     delta = sum(trade.position.delta["DAX"] for trade in found.trades)
     assert abs(delta - found.sensitivities["EQUITY/PRICE/DAX"]) > 1.0

@@ -123,6 +123,7 @@ def columns(result) -> np.ndarray:
     return np.stack(rows)[:, np.argsort(result.ids)]
 
 
+@pytest.mark.repeat
 def test_a_fit_has_the_same_bits_in_any_company():
     backwards = calibrate_many(jobs()[::-1], num_slots=4)
     np.testing.assert_array_equal(columns(backwards), columns(found()))

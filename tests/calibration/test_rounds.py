@@ -286,6 +286,7 @@ class CallsBack(AtTheMoney):
         return super().residuals(model, quotes) + jax.lax.stop_gradient(vols)
 
 
+@pytest.mark.repeat
 def test_columns_are_the_table_of_all():
     again = Calibrations.of_columns(found().columns)
     assert replace(again, num_quotes=found().num_quotes).ids == found().ids

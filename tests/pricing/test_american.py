@@ -325,6 +325,7 @@ def test_what_is_never_exercised_early_is_european(option, rate, q):
         np.testing.assert_allclose(getattr(found, name), getattr(held, name), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.repeat
 def test_exercised_now_is_intrinsic():
     model = BlackScholes(STRIKE, 0.05, 0.2, 0.06)
     found = greeks(American([160.0, 45.0, 170.0, 40.0], 1.0, 2 * ["put", "call"]), model)

@@ -74,6 +74,7 @@ def test_the_value():
     assert value_at() == pytest.approx(12.9258599208, rel=1e-8)
 
 
+@pytest.mark.repeat
 def test_sensitivities_to_vol_and_mean_reversion():
     _, (_, mean_reversion, vol) = value_and_gradient()
     assert vol == pytest.approx(2201.30581, rel=1e-6)
