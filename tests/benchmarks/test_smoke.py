@@ -407,7 +407,7 @@ SMOKE: dict[str, Smoke] = {
     ),
     "live_session": ("--trades 8 --repeat 1 --model heston", of_live_session),
     "simulated_calibration": (
-        "--paths 1024 --steps 32 --megabytes 32 --repeat 1 --eager",
+        "--paths 256 --steps 32 --megabytes 32 --repeat 1 --eager",
         of_simulated_calibration,
     ),
     "neural_sde": (
