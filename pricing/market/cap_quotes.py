@@ -37,8 +37,10 @@ class CapQuotes(eqx.Module):
         starts: The starts of the periods in years (ACT/365), above 0, non-decreasing, of shape (caps, periods).
         ends: The ends of the periods, when they pay, of the same shape.
         accruals: The year fraction of each period, 0 for padding, of the same shape.
-        strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,).
-        quotes: Flat vols, or premiums per 1 of notional, above 0, of shape (caps, strikes).
+        strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,). None if each
+            cap is quoted at the money only: its strike is the swap rate of its periods, whatever the curves.
+        quotes: Flat vols, or premiums per 1 of notional, above 0, of shape (caps, strikes); (caps, 1) at the
+            money.
         shift: The shift of lognormal vols, a rate.
         kind: "lognormal" (Black) or "normal" (Bachelier): the type of the quoted or stripped vols.
         unit: The type of quotes: "vols", "cap premiums" or "floor premiums".
@@ -60,7 +62,7 @@ class CapQuotes(eqx.Module):
     starts: Converted[Periods] = dates("starts", repeated=True)
     ends: Converted[Periods] = dates("ends", repeated=True)
     accruals: Converted[Periods] = accruals()
-    strikes: Converted[Float[Array, " strikes"]] = real_vector("strikes")
+    strikes: Converted[Float[Array, " strikes"] | None] = real_vector("strikes", optional=True)
     quotes: Converted[Float[Array, "caps strikes"]] = positive("quotes")
     shift: Converted[Float[Array, ""]] = non_negative("shift", default=0.0)
     kind: str = word("kind", VOL_KINDS, default="lognormal")
@@ -68,11 +70,12 @@ class CapQuotes(eqx.Module):
 
     def __check_init__(self):
         shapes = {x.shape for x in (self.starts, self.ends, self.accruals)}
-        quoted = (*self.starts.shape[:-1], *self.strikes.shape)
+        columns = (1,) if self.strikes is None else self.strikes.shape
+        quoted = (*self.starts.shape[:-1], *columns)
         if self.starts.ndim != 2 or len(shapes) > 1 or self.quotes.shape != quoted:
             raise ValueError(
                 f"starts, ends and accruals of shapes {self.starts.shape}, {self.ends.shape} and "
-                f"{self.accruals.shape}, {self.strikes.size} strikes and quotes of shape {self.quotes.shape}: "
+                f"{self.accruals.shape}, strikes of shape {columns} and quotes of shape {self.quotes.shape}: "
                 "give a row of periods and a row of quotes for each cap, and a column for each strike"
             )
         check_strikes(self.strikes, self.shift, self.kind)
@@ -87,6 +90,17 @@ class CapQuotes(eqx.Module):
     def times(self) -> Float[Array, " caps"]:
         """The last fixing of each cap in years: the times of the caplet vols."""
         return self.starts[:, -1]
+
+    def strikes_of_caps(
+        self, curve: ZeroCurve, forward_curve: ZeroCurve
+    ) -> Float[Array, "caps strikes"]:
+        """Return the strikes of each cap; at the money, the swap rate of its periods."""
+        if self.strikes is not None:
+            return jnp.broadcast_to(self.strikes, self.quotes.shape)
+        growth = forward_curve.discount(self.starts) / forward_curve.discount(self.ends)
+        paid = jnp.where(self.accruals > 0.0, curve.discount(self.ends), 0.0)
+        floating, annuity = (jnp.sum(paid * x, axis=1) for x in (growth - 1.0, self.accruals))
+        return (floating / annuity)[:, None]
 
 
 @full_matmul_precision
@@ -112,7 +126,8 @@ def strip_caps(
             ones at its strike are NaN.
 
     Returns:
-        The vols, a row for each cap and a column for each strike.
+        The vols, a row for each cap and a column for each strike. Of caps at the money, one column: these vols
+        do not depend on the strike.
 
     Raises:
         RuntimeError: No vol reprices a quote: it is below the value at zero volatility or that of the cap
@@ -125,14 +140,14 @@ def strip_caps(
         >>> [f"{1e4 * vol:.1f}" for vol in strip_caps(quotes, ZeroCurve([1.0], [0.03])).vols[:, 0]]
         ['54.3', '60.1']
     """
-    vols = _stripped(quotes, curve, curve if forward_curve is None else forward_curve)
-    found = CapletVols(quotes.times, quotes.strikes, vols, quotes.shift, quotes.kind)
+    forward_curve = curve if forward_curve is None else forward_curve
+    strikes, vols = _stripped(quotes, curve, forward_curve)
+    found = CapletVols(quotes.times, strikes[-1], vols, quotes.shift, quotes.kind)
     if throw and (unmet := first_unmet(found)) is not None:
         cap, strike = unmet
         raise RuntimeError(
             f"no caplet vol gives cap {cap + 1} its quote {quotes.quotes[cap, strike]:g} at the "
-            f"strike "
-            f"{quotes.strikes[strike]:g} after those before it: correct it, or a quote before it"
+            f"strike {strikes[cap, strike]:g} after those before it: correct it, or a quote before it"
         )
     return found
 
@@ -146,8 +161,9 @@ def first_unmet(vols: CapletVols) -> tuple[int, int] | None:
 
 
 @stored_jit
-def _stripped(quotes: CapQuotes, curve: ZeroCurve, forward_curve: ZeroCurve) -> Array:
-    """Return the caplet vols, [caps, strikes], cap by cap."""
+def _stripped(quotes: CapQuotes, curve: ZeroCurve, forward_curve: ZeroCurve) -> tuple[Array, Array]:
+    """Return the strikes of each cap and the caplet vols, [caps, strikes], cap by cap."""
+    strikes = quotes.strikes_of_caps(curve, forward_curve)
 
     def strip(vols: Array, row: tuple) -> tuple[Array, None]:
         place, own, of_cap = row
@@ -163,19 +179,19 @@ def _stripped(quotes: CapQuotes, curve: ZeroCurve, forward_curve: ZeroCurve) -> 
         return jnp.where(is_here, found, vols), None
 
     caps = jnp.arange(quotes.quotes.shape[0])
-    of_caps = quotes.starts, quotes.ends, quotes.accruals
+    of_caps = strikes, quotes.starts, quotes.ends, quotes.accruals
     rows = caps, quotes.quotes, of_caps
-    return jax.lax.scan(strip, jnp.zeros_like(quotes.quotes), rows)[0]
+    return strikes, jax.lax.scan(strip, jnp.zeros_like(quotes.quotes), rows)[0]
 
 
 class _Caplets:
     """The caplets of one cap, at every strike: [periods, strikes]."""
 
-    def __init__(self, quotes: CapQuotes, curve, forward_curve, starts, ends, accruals):
+    def __init__(self, quotes: CapQuotes, curve, forward_curve, strikes, starts, ends, accruals):
         accrues = accruals > 0.0
         accrual = jnp.where(accrues, accruals, 1.0)
         growth = forward_curve.discount(starts) / forward_curve.discount(ends)
-        forward, strike = ((growth - 1.0) / accrual)[:, None], quotes.strikes[None, :]
+        forward, strike = ((growth - 1.0) / accrual)[:, None], strikes[None, :]
         self.quotes, self.starts = quotes, starts
         self.weights = jnp.where(accrues, accruals * curve.discount(ends), 0.0)
         self.sides = jnp.where(strike >= forward, 1.0, -1.0)

@@ -23,18 +23,22 @@ Premium = Annotated[float, number("premium", above=0.0, most=1.0)]
 CapStrike = Annotated[float, number("strike", least=-1.0, most=1.0)]
 Shift = Annotated[float, number("shift", least=0.0, most=1.0)]
 
+_QUOTES = "at_the_money", "vols_by_maturity", "premiums_by_maturity"
+
 
 class CapVolsRecord(Record):
     """Caps on the rates of a curve: flat vols or premiums, one row per maturity, one column per strike.
 
-    A cap begins `lag` business days after the as-of date. Its first rate is fixed then and is excluded.
+    Or caps at the money: one flat vol per maturity. A cap begins `lag` business days after the as-of date. Its
+    first rate is fixed then and is excluded.
     """
 
     type: Annotated[str, choice(*VOL_KINDS)] = "lognormal"
     shift: Shift = 0.0
     frequency: Frequency = Field(description="a frequency of the periods, such as quarterly")
     maturities: list[MonthPeriod] = Field(description="maturities, a list such as 2Y, 5Y")
-    strikes: list[CapStrike] = Field(description="strikes, a list of rates as decimals")
+    at_the_money: list[Positive] | None = None
+    strikes: list[CapStrike] | None = None
     vols_by_maturity: list[list[Positive]] | None = None
     premiums_by_maturity: list[list[Premium]] | None = None
     option: Annotated[str, choice("cap", "floor")] | None = None
@@ -44,18 +48,18 @@ class CapVolsRecord(Record):
 
     @model_validator(mode="after")
     def _check(self, info):
-        if (self.vols_by_maturity is None) == (self.premiums_by_maturity is None):
-            remedy = "give one of vols_by_maturity and premiums_by_maturity"
+        given = [label for label in _QUOTES if getattr(self, label) is not None]
+        if len(given) != 1:
+            remedy = f"give one of {', '.join(_QUOTES[:-1])} and {_QUOTES[-1]}"
             raise problem("needs either flat vols or premiums", remedy)
         self._check_words()
-        increasing(self.strikes, "strikes")
         if not self.maturities:
             raise problem("the list is empty", "give at least one of maturities", "maturities")
-        check_matrix(self.matrix, self.maturities, self.strikes, "strike", self.label)
-        if self.vols_by_maturity is not None:
-            check_vol_unit(self.type, self.vols_by_maturity, self.label)
-            check_outlier(self.vols_by_maturity, self.label)
-        if self.type == "lognormal" and self.strikes[0] <= -self.shift:
+        self._check_strikes()
+        if self.option is None:
+            check_vol_unit(self.type, getattr(self, self.label), self.label)
+            check_outlier(getattr(self, self.label), self.label)
+        if self.type == "lognormal" and self.strikes and self.strikes[0] <= -self.shift:
             message = f"{self.strikes[0]:g} is not above -shift, {0.0 - self.shift:g}"
             raise problem(message, "give a larger shift, or normal vols", "strikes", 0)
         ends = []
@@ -81,15 +85,35 @@ class CapVolsRecord(Record):
         if self.option is None and self.premiums_by_maturity is not None:
             raise problem("is missing", "give cap or floor, whose premiums they are", "option")
 
+    def _check_strikes(self) -> None:
+        """Check the strikes, and the shape of the quotes.
+
+        Raises:
+            problem: They are wrong.
+        """
+        if self.at_the_money is not None:
+            if self.strikes is not None:
+                remedy = "leave them out: caps at the money have their own"
+                raise problem("strikes are given together with at_the_money", remedy, "strikes")
+            if len(self.at_the_money) != len(self.maturities):
+                message = f"{len(self.at_the_money)} vols for {len(self.maturities)} maturities"
+                raise problem(message, "give one vol for each maturity", self.label)
+            return
+        if self.strikes is None:
+            raise problem("is missing", "give strikes, a list of rates as decimals", "strikes")
+        increasing(self.strikes, "strikes")
+        check_matrix(self.matrix, self.maturities, self.strikes, "strike", self.label)
+
     @property
     def label(self) -> str:
         """The field of the quotes."""
-        return "premiums_by_maturity" if self.vols_by_maturity is None else "vols_by_maturity"
+        return next(label for label in _QUOTES if getattr(self, label) is not None)
 
     @property
     def matrix(self) -> list[list[float]]:
         """The quotes, one row per maturity, one column per strike."""
-        return getattr(self, self.label)
+        quotes = getattr(self, self.label)
+        return quotes if self.at_the_money is None else [[vol] for vol in quotes]
 
     def _legs(self, asof: date) -> list[Leg]:
         start = advance(asof, business_days=self.lag, calendar=self.calendar)
@@ -102,7 +126,7 @@ class CapVolsRecord(Record):
         legs = self._legs(asof)
         starts = [found.payment_dates[:-1] for found in legs]
         firsts = [float(own[0]) for own in starts]
-        unit = "vols" if self.vols_by_maturity is not None else f"{self.option} premiums"
+        unit = "vols" if self.option is None else f"{self.option} premiums"
         terms: dict[str, Any] = {
             "starts": filled_in_front(starts, firsts),
             "ends": filled_in_front([found.payment_dates[1:] for found in legs], firsts),
@@ -126,11 +150,13 @@ class CapVolsRecord(Record):
             f"no caplet vol gives {self.matrix[found[0]][found[1]]:g} after the caps before it"
         )
         remedy = "correct it, or a quote before it; with lognormal vols, check the shift"
-        return ValidationIssue((self.label, *found), "", message, remedy)
+        place = found if self.at_the_money is None else found[:1]
+        return ValidationIssue((self.label, *place), "", message, remedy)
 
     def ids(self, name: str) -> tuple[str, ...]:
         """Return the quote ids, in row-major order."""
-        if self.vols_by_maturity is None:
+        strikes = ["ATM"] if self.strikes is None else [f"{k:.12g}" for k in self.strikes]
+        if self.option is not None:
             kind = "PRICE"
         elif self.type == "normal":
             kind = "RATE_NVOL"
@@ -138,7 +164,7 @@ class CapVolsRecord(Record):
             kind = "RATE_SLNVOL" if self.shift else "RATE_LNVOL"
         option = f"/{self.option}" if kind == "PRICE" else ""
         return tuple(
-            f"CAPFLOOR/{kind}/{name}/{maturity}/{strike:.12g}{option}"
+            f"CAPFLOOR/{kind}/{name}/{maturity}/{strike}{option}"
             for maturity in self.maturities
-            for strike in self.strikes
+            for strike in strikes
         )

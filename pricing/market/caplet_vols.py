@@ -81,7 +81,9 @@ def row_of(t: Float[Array, "..."], times: Float[Array, " caps"]) -> Bool[Array, 
     return after & ~jnp.concatenate([passed, ~ends], axis=-1)
 
 
-def check_strikes(strikes: Float[Array, " strikes"], shift: Float[Array, ""], kind: str) -> None:
+def check_strikes(
+    strikes: Float[Array, " strikes"] | None, shift: Float[Array, ""], kind: str
+) -> None:
     """Check that strikes increase, and that only lognormal vols have a shift.
 
     Raises:
@@ -89,7 +91,7 @@ def check_strikes(strikes: Float[Array, " strikes"], shift: Float[Array, ""], ki
     """
     if is_traced((strikes, shift)):
         return
-    if np.any(np.diff(np.asarray(strikes)) <= 0.0):
+    if strikes is not None and np.any(np.diff(np.asarray(strikes)) <= 0.0):
         raise ValueError(
             f"strikes must increase, each once, got {strikes}: sort them, with the vols"
         )

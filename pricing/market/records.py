@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from pricing.ingestion.field_types import (
@@ -192,10 +193,10 @@ class SwaptionVolsRecord(Record):
 
     @model_validator(mode="after")
     def _check(self):
-        check_vol_unit(self.type, self.vols_by_expiry, "vols_by_expiry")
         increasing(self.expiries_years, "expiries_years")
         increasing(self.tenors_years, "tenors_years")
         check_matrix(self.vols_by_expiry, self.expiries_years, self.tenors_years, "tenor")
+        check_vol_unit(self.type, self.vols_by_expiry, "vols_by_expiry")
         check_outlier(self.vols_by_expiry, "vols_by_expiry")
         return self
 
@@ -209,18 +210,20 @@ class SwaptionVolsRecord(Record):
         )
 
 
-def check_vol_unit(kind: str, matrix: list[list[float]], label: str) -> None:
+def check_vol_unit(kind: str, vols: Sequence[Any], label: str) -> None:
     """Check that normal vols are decimals, and lognormal vols are neither percentages nor normal vols.
+
+    vols: a list, or a list of rows of equal length; label: its field.
 
     Raises:
         problem: They are not.
     """
+    numbers = np.array(vols, float)
     if kind == "lognormal":
-        for index, row in enumerate(matrix):
-            for place, vol in enumerate(row):
-                if wrong := wrong_number("vol", vol, **BOUNDS["vol"]):
-                    raise problem(*wrong, label, index, place)
-    check_slip(rate_vol_slip(kind, [vol for row in matrix for vol in row]), label)
+        for place, vol in np.ndenumerate(numbers):
+            if wrong := wrong_number("vol", float(vol), **BOUNDS["vol"]):
+                raise problem(*wrong, label, *place)
+    check_slip(rate_vol_slip(kind, numbers.ravel()), label)
 
 
 def check_slip(slip: Slip | None, *path: str) -> None:

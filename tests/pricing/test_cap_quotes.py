@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import QuantLib as ql
 
-from benchmarks.quantlib_rates_tables import document
+from benchmarks.quantlib_rates_tables import Peer, document, schedule
 from pricing import (
     Book,
     Cap,
@@ -362,3 +363,93 @@ def test_premiums_give_the_vols_that_they_were_made_of():
     assert not again.errors
     np.testing.assert_allclose(again.caplet_vols("EUR6M").vols, vols.vols, rtol=1e-9)
     assert "CAPFLOOR/PRICE/EUR6M/5Y/0.02/floor" in dict(again.flat_quotes())
+
+
+# --- caps at the money --------------------------------------------------------------------------------
+
+AT_THE_MONEY = {
+    key: value for key, value in NORMAL.items() if key not in ("strikes", "vols_by_maturity")
+}
+AT_THE_MONEY |= {"at_the_money": [0.0055, 0.0064, 0.0073, 0.0078]}
+
+
+@pytest.mark.repeat
+@double
+@pytest.mark.parametrize(("law", "shift"), VOLS)
+def test_caplet_vols_reprice_caps_at_the_money(law, shift):
+    """A cap at the money is worth as much as the floor, on its quote and on the caplet vols."""
+    values = VOLS[law, shift]
+    own = dataclasses.replace(quotes(law, shift), strikes=None, quotes=np.array(values)[:, 1:2])
+    vols = strip_caps(own, CURVE, FORWARD)
+    assert vols.vols.shape == (3, 1) and vols.vol(2.0, 0.01) == vols.vol(2.0, 0.09)
+    paid = []
+    for cap, strike in enumerate(own.strikes_of_caps(CURVE, FORWARD)[:, 0]):
+        terms = strike, own.starts[cap], own.ends[cap], own.accruals[cap]
+        flat = ForwardRates(CURVE, own.quotes[cap, 0], FORWARD, law=law, shift=shift)
+        models = flat, ForwardRates(CURVE, vols, FORWARD)
+        found = [float(price(Cap(*terms, o), m).value) for o in ("cap", "floor") for m in models]
+        np.testing.assert_allclose(found, found[0], rtol=1e-12)
+        paid.append([found[0]])
+    again = dataclasses.replace(own, quotes=paid, unit="floor premiums")
+    np.testing.assert_allclose(strip_caps(again, CURVE, FORWARD).vols, vols.vols, rtol=1e-10)
+
+
+@double
+def test_caps_at_the_money_in_a_file_have_the_rates_of_quantlib():
+    own = market(cap_vols={"EUR6M": AT_THE_MONEY})
+    assert not own.errors
+    curves = own.curve("EUR"), own.curve("EUR6M")
+    peer = Peer("rising")
+    rules = ql.TARGET(), ql.ModifiedFollowing, False, ql.Actual360()
+    index = ql.IborIndex("rate", ql.Period(6, ql.Months), 0, ql.EURCurrency(), *rules, peer.forward)
+    start = ql.TARGET().advance(peer.today, 2, ql.Days)
+    for years, (rate,) in zip(
+        (1, 2, 5, 10), own.cap_vols["EUR6M"].strikes_of_caps(*curves), strict=True
+    ):
+        days = schedule(start, start + ql.Period(years, ql.Years), 6)
+        leg = ql.IborLeg([100.0], days, index, ql.Actual360(), fixingDays=[0])
+        wanted = ql.Cap(leg[1:], [0.0]).atmRate(peer.discount.currentLink())
+        assert float(rate) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.repeat
+@double
+def test_risk_to_caps_at_the_money_is_that_of_bumping():
+    """Also to the quotes of both curves, with which the strikes move."""
+    own = market(cap_vols={"EUR6M": AT_THE_MONEY})
+    product = Cap(0.02, np.arange(0.5, 8.0, 0.5), np.arange(1.0, 8.5, 0.5), [0.5] * 15, "floor")
+
+    @eqx.filter_jit
+    def value(m):
+        model = ForwardRates(m.curve("EUR"), m.caplet_vols("EUR6M", throw=False), m.curve("EUR6M"))
+        return price(product, model).value
+
+    slopes = dict(eqx.filter_grad(value)(own).flat_quotes())
+    known = dict(own.flat_quotes())
+    large = [quote for quote, slope in slopes.items() if abs(slope) > 1e-3]
+    assert sum(quote.endswith("/ATM") for quote in large) == 4 and len(large) > 10
+    for quote in large:
+        up, down = (value(own.with_quotes({quote: known[quote] + h})) for h in (2e-6, -2e-6))
+        np.testing.assert_allclose(slopes[quote], (up - down) / 4e-6, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"strikes": [0.02]}, "strikes", "together with at_the_money"),
+        ({"at_the_money": [0.006] * 3}, "at_the_money", "3 vols for 4 maturities"),
+        ({"at_the_money": [0.006, 0.007, 0.007, 60.0]}, "at_the_money", "is a normal vol of"),
+        ({"at_the_money": [0.006, 0.0015, 0.007, 0.008]}, "at_the_money.1", "no caplet vol"),
+        ({"vols_by_maturity": [[0.01]] * 4}, "", "either flat vols or premiums"),
+        ({"at_the_money": None}, "", "either flat vols or premiums"),
+    ],
+)
+def test_a_mistake_in_caps_at_the_money_is_reported_at_its_place(change, field, message):
+    (error, *_) = market(cap_vols={"EUR6M": AT_THE_MONEY | change}).errors
+    assert error.field == ".".join(["cap_vols.EUR6M", field]).rstrip(".") and message in f"{error}"
+
+
+def test_caps_without_strikes_are_reported():
+    caps = {key: value for key, value in NORMAL.items() if key != "strikes"}
+    (error,) = market(cap_vols={"EUR6M": caps}).errors
+    assert error.field == "cap_vols.EUR6M.strikes" and "is missing" in str(error)
