@@ -30,33 +30,44 @@ class Case(NamedTuple):
     amounts: Any = None
 
 
-def on_assets(
-    dim: int,
-    maturity: float,
-    terminal: Callable,
-    driver: Callable,
+def lognormal(
+    spots: Any,
+    vols: Any,
+    payoff: Callable,
     *,
-    drift: float = 0.05,
-    vols: Any = 0.2,
+    rate: float = 0.0,
+    yields: Any = 0.0,
+    correlation: float = 0.0,
+    maturity: float = 1.0,
     num_steps: int = 20,
-) -> Problem:
-    """Return a problem on independent lognormal assets that start at 100."""
-    vols = jnp.broadcast_to(jnp.asarray(vols, float), (dim,))
-    return Problem(
-        dim,
-        maturity,
-        100.0,
-        drift=lambda t, x: drift * x,
-        diffusion=lambda t, x: vols * x,
-        driver=driver,
-        terminal=terminal,
-        num_steps=num_steps,
-        step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.5 * vols**2) * dt + vols * dw),
-    )
+    driver: Callable | None = None,
+    **rights: Any,
+) -> Callable[[], Problem]:
+    """Return a problem on lognormal assets with exact steps; the default driver discounts at the rate."""
 
+    def make() -> Problem:
+        x0 = jnp.atleast_1d(jnp.asarray(spots, float))
+        vol = jnp.broadcast_to(jnp.asarray(vols, float), x0.shape)
+        drift = rate - jnp.asarray(yields, float)
+        noise = vol  # of each asset its own
+        if correlation:
+            own = (1.0 - correlation) * np.eye(x0.size)
+            noise = vol[:, None] * np.linalg.cholesky(correlation + own)
+        moved = lambda dw: noise @ dw if correlation else noise * dw
+        return Problem(
+            x0.size,
+            maturity,
+            x0,
+            drift=lambda t, x: drift * x,
+            diffusion=lambda t, x: (noise.T * x).T,
+            driver=driver or (lambda t, x, y, z: -rate * y),
+            terminal=payoff,
+            num_steps=num_steps,
+            step=lambda t, dt, x, dw: x * jnp.exp((drift - 0.5 * vol**2) * dt + moved(dw)),
+            **rights,
+        )
 
-def discounting(t, x, y, z):
-    return -0.05 * y
+    return make
 
 
 def positive(x):
@@ -76,10 +87,11 @@ def barrier(level: float, kind: str) -> Case:
     return on_one_asset(lambda: Barrier(100.0, 1.0, level, kind, dates=FIFTY))  # pyright: ignore
 
 
-def closed(dim: int, maturity: float, payoff: Callable, value: Callable, **options: Any) -> Case:
-    """Return a case with a closed form, discounted at .05."""
-    make = lambda: on_assets(dim, maturity, payoff, discounting, **options)
-    return Case(make, lambda: known.of_function(value, np.full(dim, 100.0)))
+def closed(dim: int, maturity: float, payoff: Callable, value: Callable, vols: Any = 0.2) -> Case:
+    """Return a case with a closed form, on assets at 100, discounted at .05."""
+    x0 = np.full(dim, 100.0)
+    make = lognormal(x0, vols, payoff, rate=0.05, maturity=maturity)
+    return Case(make, lambda: known.of_function(value, x0))
 
 
 def call(x: Any, strike: float, expiry: float) -> Any:
@@ -122,7 +134,9 @@ def spread_at_two_rates(dim: int = 1) -> Case:
         one = known.of_recursion(Lognormal(drift, own), 0.25, 100.0, paid, on_grid)
         return known.of_geometric(one, 100.0, dim, 100.0)
 
-    return Case(lambda: on_assets(dim, 0.25, terminal, driver, drift=borrow), reference)
+    x0 = np.full(dim, 100.0)
+    make = lognormal(x0, vol, terminal, rate=borrow, maturity=0.25, driver=driver)
+    return Case(make, reference)
 
 
 def defaultable() -> Case:
@@ -139,16 +153,14 @@ def defaultable() -> Case:
         one = known.of_recursion(Lognormal(drift, own), 1.0, 100.0, lambda x: x, driver)
         return known.of_geometric(one, 100.0, dim, 100.0)
 
-    return Case(
-        lambda: on_assets(
-            dim,
-            1.0,
-            lambda x: jnp.exp(jnp.mean(jnp.log(x))),
-            lambda t, x, y, z: -(loss(y, jnp) / 3.0 + 0.02) * y,
-            drift=0.02,
-        ),
-        reference,
+    make = lognormal(
+        np.full(dim, 100.0),
+        vol,
+        lambda x: jnp.exp(jnp.mean(jnp.log(x))),
+        rate=0.02,
+        driver=lambda t, x, y, z: -(loss(y, jnp) / 3.0 + 0.02) * y,
     )
+    return Case(make, reference)
 
 
 def shifted_hjb() -> Case:
@@ -211,43 +223,6 @@ def posed(
     matrix[np.triu_indices(len(delta))] = gamma
     whole = matrix + np.triu(matrix, 1).T
     return Case(problem, lambda: Reference(value, delta, whole), amounts)
-
-
-def lognormal(
-    spots: Any,
-    vols: Any,
-    payoff: Callable,
-    *,
-    rate: float = 0.0,
-    yields: Any = 0.0,
-    correlation: float = 0.0,
-    maturity: float = 1.0,
-    num_steps: int = 20,
-    **rights: Any,
-) -> Callable[[], Problem]:
-    """Return a problem on correlated lognormal assets with exact steps, discounted at the rate."""
-
-    def make() -> Problem:
-        x0 = jnp.atleast_1d(jnp.asarray(spots, float))
-        dim = x0.size
-        root = np.linalg.cholesky(correlation + (1.0 - correlation) * np.eye(dim))
-        noise = jnp.broadcast_to(jnp.asarray(vols, float), (dim,))[:, None] * root
-        drift = rate - jnp.asarray(yields, float)
-        half = 0.5 * jnp.sum(noise**2, axis=1)
-        return Problem(
-            dim,
-            maturity,
-            x0,
-            drift=lambda t, x: drift * x,
-            diffusion=lambda t, x: x[:, None] * noise,
-            driver=lambda t, x, y, z: -rate * y,
-            terminal=payoff,
-            num_steps=num_steps,
-            step=lambda t, dt, x, dw: x * jnp.exp((drift - half) * dt + noise @ dw),
-            **rights,
-        )
-
-    return make
 
 
 def call_at_100(x: Any) -> Any:
