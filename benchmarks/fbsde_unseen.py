@@ -1,6 +1,7 @@
 """Equations for which nothing was tuned: `solve(problem)`, its standard errors and its actual errors.
 
-Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [--repeat 1] [--seed 0]`.
+Run `python -m benchmarks.fbsde_unseen [--only CASE ...] [--max-paths 262144] [--repeat 1] [--seed 0]
+[--precision float64] [--out FILE]`.
 
 Each problem (`fbsde_unseen_problems`) is solved without naming a solver. References are closed forms,
 quadrature and grids (`fbsde_references`); some are numbers, good to 1e-4 or better. "Off" is relative to the
@@ -76,12 +77,13 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
 def parser() -> argparse.ArgumentParser:
     found = parser_of(__doc__, max_paths=2**18, repeat=1)
     found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--precision", choices=("float32", "float64"), default="float64")
     found.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    run = Run("fbsde_unseen", parser(), argv)
+    run = Run("fbsde_unseen", parser(), argv, parser().parse_args(argv).precision)
     rows = []
     names = "value off", "Delta off", "Gamma off", "z", "s", "s of all threads", "verdicts"
     table = table_of("solve(problem), nothing named", "problem", *names)
