@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from .dynamics.exercise_floor import exercise_floor
@@ -63,6 +64,7 @@ class Hedging(eqx.Module):
 
 
 @full_matmul_precision
+@single_blas_thread
 def hedging(
     solution: Solution, *, key: PRNGKeyArray, num_paths: int = 4096, gamma: bool = True
 ) -> Hedging:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
@@ -43,6 +44,7 @@ from .stages import Keys, train, with_note
 
 
 @full_matmul_precision
+@single_blas_thread
 def solve(
     problem: Problem,
     solver: AbstractSolver | None = None,
@@ -151,6 +153,7 @@ def _check_unlimited(
             )
 
 
+@single_blas_thread
 def solver_by_pilots(problem: Problem, *, key: PRNGKeyArray) -> AbstractSolver:
     """Return the solver that `solve` without a solver would select, without limits of time and memory."""
     limits, problem = SolveLimits(2**18), with_traced_functions(problem)

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
-from threadpoolctl import threadpool_limits
 
 from jaxtape import stored_jit
 from jaxtape.output_folder import AtomicOutput, local_path, read_json
@@ -73,7 +72,7 @@ def train(
     if checkpoints is not None:
         training = checkpoints.latest(training)
 
-    with _single_blas_thread(), metrics_file(metrics) as write_metrics:
+    with metrics_file(metrics) as write_metrics:
         start = done = int(np.max(training.stage))
         is_watched = progress is not None or write_metrics is not None
         pace = 1 if is_watched else count if checkpoints is None else every
@@ -158,17 +157,6 @@ def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingStat
 @stored_jit
 def _latest_metrics(solver: AbstractSolver, training: TrainingState) -> dict[str, Array]:
     return {"loss": training.losses[training.stage - 1, -1], **solver.metrics(training.state)}
-
-
-def _single_blas_thread() -> threadpool_limits:
-    """Limit BLAS to one thread: after a call, OpenBLAS threads spin on cores that XLA needs.
-
-    CPU programs call SciPy's BLAS for factorizations and triangular solves; XLA computes matrix products
-    itself.
-    """
-    import scipy.linalg.cython_lapack  # noqa: F401, jaxlib loads it too, but when it compiles
-
-    return threadpool_limits(1, user_api="blas")
 
 
 def _non_finite_loss(problem: Problem, solver: AbstractSolver, losses: np.ndarray) -> str | None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...fields import Number
@@ -80,6 +81,7 @@ class Certificate(eqx.Module):
 
 
 @full_matmul_precision
+@single_blas_thread
 def certify(
     solution: Solution,
     *,

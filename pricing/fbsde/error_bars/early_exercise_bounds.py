@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxtape import stored_jit
+from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...results import Between, Bounds
@@ -31,6 +32,7 @@ Samples = Float[Array, "*contracts paths"]
 
 
 @full_matmul_precision
+@single_blas_thread
 def bounds(
     solution: Solution,
     *,

@@ -24,6 +24,7 @@ from pricing.fbsde import (
     PayoffBasis,
     Problem,
     Tolerance,
+    certify,
     problems,
     solve,
 )
@@ -95,10 +96,18 @@ def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
         meanwhile.append(threads())
         keep(self, training)
 
+    def stopped(*given):
+        meanwhile.append(threads())
+        raise InterruptedError
+
     monkeypatch.setattr(StageCheckpoints, "save", recorded)
     with threadpool_limits(2, user_api="blas"):
-        solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), resume=tmp_path)
-        assert set(threads().values()) == {2}
+        before = threads()
+        solution = solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), resume=tmp_path)
+        assert set(before.values()) == {2} and before.items() <= threads().items()
+        monkeypatch.setattr("pricing.fbsde.error_bars.certificate.figures_on_paths", stopped)
+        with pytest.raises(InterruptedError):
+            certify(solution, key=jax.random.key(0))
     assert all(set(seen.values()) == {1} for seen in meanwhile)
     jnp.linalg.cholesky(jnp.eye(3))
     assert set(threads()) == set(meanwhile[0])
