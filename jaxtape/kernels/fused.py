@@ -9,7 +9,7 @@ from ..jax_private import JaxprEqn, Literal, Var
 from .leaf import Leaf
 from .pallas import Tile, barrier, number_of_tile, numbers_of_paths
 from .paths import Value
-from .run import cut, run_kernel
+from .run import KernelRun, cut, run_kernel
 from .sweeps import KernelSweeps
 from .walk import Walk
 
@@ -20,14 +20,16 @@ class Operation(NamedTuple):
     """An operation in a kernel.
 
     Attributes:
-        apply: The function of a walk, the values so far, and references to what it reads and to its scratch,
-            which adds its results to the values.
+        apply: The function of a walk, the values so far, and references to what it reads, to what it writes and
+            to its scratch, which adds its results to the values.
         reads: The leaves that it reads from memory, with their stacks.
+        writes: The leaves whose stacks it writes to memory, by their variables.
         scratch: The leaves that it writes for itself.
     """
 
-    apply: Callable[[Walk, Values, list, list], None]
+    apply: Callable[[Walk, Values, list, list, list], None]
     reads: tuple[tuple[Leaf, Any], ...] = ()
+    writes: tuple[tuple[Var, Leaf], ...] = ()
     scratch: tuple[Leaf, ...] = ()
 
 
@@ -43,26 +45,29 @@ def of_equation(eqn: JaxprEqn) -> Operation:
 
 
 def first_sweep(
-    sweeps: KernelSweeps, arrays: tuple[list, list], init: Sequence, found: Sequence[Var]
+    sweeps: KernelRun, arrays: tuple[list, list], init: Sequence, found: Sequence[Var]
 ) -> Operation:
-    """Return the first sweep of a chain without ys.
+    """Return the first sweep of a chain, or its run without a sweep back.
 
     Args:
         sweeps: The sweeps of the chain.
         arrays: Its consts and xs.
         init: The variables of the first state.
-        found: The variables of the last state and of the slots: references, which `reverse_sweep` reads.
+        found: The variables of the last state, of ys, and of the slots: references, which `reverse_sweep`
+            reads.
     """
     of = sweeps.layout
     leaves, stacks = sweeps.read_forward(*map(tuple, arrays))
+    of_state, of_ys, of_slots = cut(found, (of.state, of.ys, of.slots))
 
-    def apply(walk: Walk, known: Values, refs: list, scratch: list) -> None:
+    def apply(walk: Walk, known: Values, refs: list, ys: list, scratch: list) -> None:
         first = _tiles(walk, known, of.state, init)
-        last = sweeps.advance(cut(refs, leaves), [], scratch, first, walk.interpret)
+        last = sweeps.advance(cut(refs, leaves), ys, scratch, first, walk.interpret)
         barrier(walk.tile, walk.interpret)
-        known |= zip(found, [*_valued(of.state, last), *scratch], strict=True)
+        known |= zip([*of_state, *of_slots], [*_valued(of.state, last), *scratch], strict=True)
 
-    return Operation(apply, _paired(leaves, stacks), of.slots)
+    ys = tuple(zip(of_ys, of.ys, strict=True))
+    return Operation(apply, _paired(leaves, stacks), ys, of.slots)
 
 
 def reverse_sweep(
@@ -79,7 +84,7 @@ def reverse_sweep(
     of, (init, kept, bars) = sweeps.layout, given
     leaves, stacks = sweeps.read_second(*map(tuple, arrays))
 
-    def apply(walk: Walk, known: Values, refs: list, scratch: list) -> None:
+    def apply(walk: Walk, known: Values, refs: list, _: list, scratch: list) -> None:
         first = _tiles(walk, known, of.state, init)
         bar = _tiles(walk, known, of.bars[1], bars)
         memory = [known[v] for v in kept], [], [], scratch
@@ -87,7 +92,7 @@ def reverse_sweep(
         values = _valued(of.bars[0] + of.bars[1], [*total, *bar])
         known |= zip(found, values, strict=True)
 
-    return Operation(apply, _paired(leaves, stacks), sweeps.scratch)
+    return Operation(apply, _paired(leaves, stacks), (), sweeps.scratch)
 
 
 def run_fused(
@@ -97,20 +102,21 @@ def run_fused(
     inputs: dict[Var, jax.Array],
     outputs: Sequence[Var],
     interpret: bool,
-) -> list[jax.Array]:
-    """Run operations in one kernel, from arrays to the arrays of some variables."""
+) -> dict[Var, jax.Array]:
+    """Run operations in one kernel, from arrays to those of some variables and to what operations write."""
     taken = [Leaf.of(v.aval, tile, paths) for v in inputs]
     results = [_result(v, tile, paths) for v in outputs]
-    reads, scratch = [each.reads for each in operations], [each.scratch for each in operations]
+    reads, writes, scratch = zip(*(each[1:] for each in operations), strict=True)
 
     def kernel(*refs):
-        found = cut(refs, (taken, *reads, results, *scratch))
-        of_taken, of_results = found[0], found[1 + len(reads)]
+        found = cut(refs, (taken, *reads, results, *writes, *scratch))
+        count = len(operations)
+        of_taken, of_results = found[0], found[1 + count]
+        parts = found[1 : 1 + count], found[2 + count : 2 + 2 * count], found[2 + 2 * count :]
         walk = Walk(tile, paths, numbers_of_paths(tile), interpret)
         tiles = [leaf.load(ref, 0, tile) for leaf, ref in zip(taken, of_taken, strict=True)]
         known: Values = dict(zip(inputs, _valued(taken, tiles), strict=True))
-        memory = zip(found[1 : 1 + len(reads)], found[2 + len(reads) :], strict=True)
-        for operation, own in zip(operations, memory, strict=True):
+        for operation, *own in zip(operations, *parts, strict=True):
             operation.apply(walk, known, *own)
         for v, leaf, ref in zip(outputs, results, of_results, strict=True):
             value = walk.summed(known[v]) if leaf.is_sum else known[v]
@@ -118,8 +124,11 @@ def run_fused(
 
     pairs = [(leaf, x[None]) for leaf, x in zip(taken, inputs.values(), strict=True)]
     pairs += [pair for part in reads for pair in part]
-    found = run_kernel("fused", kernel, tile, paths, pairs, results, sum(scratch, ()), interpret)
-    return [x[0] for x in found]
+    stacks = dict(sum(writes, ()))
+    leaves = [*results, *stacks.values()]
+    found = run_kernel("fused", kernel, tile, paths, pairs, leaves, sum(scratch, ()), interpret)
+    one, whole = cut(found, (outputs, [*stacks]))
+    return dict(zip((*outputs, *stacks), (*(x[0] for x in one), *whole), strict=True))
 
 
 def _result(v: Var, tile: Tile, paths: int) -> Leaf:

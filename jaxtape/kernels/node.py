@@ -7,8 +7,17 @@ from typing import NamedTuple
 
 import jax
 import jax.core
+from jax import lax
 
-from ..jax_private import ClosedJaxpr, Jaxpr, Literal, Var, dce_jaxpr, outputs_of
+from ..jax_private import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    Var,
+    counts_of_scan,
+    dce_jaxpr,
+    outputs_of,
+)
 from ..jax_private import primitives as p
 from .leaf import Leaf
 from .operations import count_operations
@@ -232,7 +241,7 @@ def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:
 
 
 def flat(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a jaxpr with the functions that it calls inlined."""
+    """Return a jaxpr with the functions that it calls, and loops of one turn, inlined."""
     types = [v.aval for v in closed.jaxpr.invars]
     return jax.make_jaxpr(lambda *args: _called(closed.jaxpr, closed.consts, args))(*types)
 
@@ -253,6 +262,11 @@ def _called(jaxpr: Jaxpr, consts, args) -> list:
             held = () if isinstance(called, Jaxpr) else called.consts
             called = called if isinstance(called, Jaxpr) else called.jaxpr
             out = _called(called, held, inputs)
+        elif eqn.primitive is p.scan_p and eqn.params["length"] == 1:
+            closed, (before, count) = eqn.params["jaxpr"], counts_of_scan(eqn.params)
+            first = [lax.squeeze(x, (0,)) for x in inputs[before + count :]]
+            out = _called(closed.jaxpr, closed.consts, [*inputs[: before + count], *first])
+            out[count:] = [lax.expand_dims(y, (0,)) for y in out[count:]]
         else:
             out = outputs_of(jaxpr, eqn, inputs)
         known |= zip(eqn.outvars, out, strict=True)

@@ -1,5 +1,7 @@
 """The dual chain, whose state carries its tangent, and the tangents of a chain along several directions."""
 
+from collections.abc import Callable
+
 import jax
 from jax import lax
 
@@ -66,6 +68,7 @@ def along_directions(
     arrays: tuple,
     dots: tuple,
     with_values: bool = False,
+    run: Callable = Chain.run,
 ) -> tuple[tuple, tuple]:
     """Return the outputs of a chain, and their tangents along all directions of a batch, from one dual chain.
 
@@ -77,6 +80,7 @@ def along_directions(
         arrays: The arrays of the batch.
         dots: The tangents of the active leaves, all with that axis.
         with_values: Whether the ys of the chain are wanted; otherwise the outputs have none.
+        run: The function that runs a chain on arrays.
     """
     parts = zip(arrays, spread.inputs, PLACES, strict=True)
     arrays = tuple(
@@ -91,7 +95,7 @@ def along_directions(
     parts = zip(arrays, dots, PLACES, strict=True)
     dims = tuple((None,) * len(part) + (place,) * len(dot) for part, dot, place in parts)
     dual, joined, batched = batch_chain(dual, axis, joined, dims)
-    state, ys = dual.run(joined)
+    state, ys = run(dual, joined)
     count, of_ys = chain.num_state, len(chain.y_avals) if with_values else 0
     tangents = (), state[count:], ys[of_ys:]
     masks = (), batched.state[count:], batched.ys[of_ys:]

@@ -8,6 +8,7 @@ to the traced function, after differentiation.
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,15 +31,16 @@ from ..kernels import fused as kernels
 from ..kernels.leaf import Leaf
 from ..kernels.node import flat, variables
 from ..kernels.pallas import TILES, full
-from ..kernels.paths import NoKernelError, Value
-from ..kernels.sweeps import KernelSweeps
+from ..kernels.paths import Kind, NoKernelError, Value
+from ..kernels.run import KernelRun
 from ..kernels.walk import Walk
+from . import kernel_executor
+from .chain import Arrays
 from .joined import joined
-from .kernel_executor import kernels_are_interpreted, kernels_or_reason
-from .rule import FirstSweep, ReverseSweep
+from .rule import FirstSweep, ReverseSweep, Sweep
 
 _TILE = TILES["gpu"]
-_SWEEPS = FirstSweep, ReverseSweep
+_SWEEPS = Sweep, FirstSweep, ReverseSweep
 _MOST = 512  # entries of all results beside the sweeps: a compiler takes long for more
 _MOST_SHARED = 16  # entries of a value that all paths share and each tile computes again
 _MOST_OF_ONE = 64  # entries of the results of one operation; a larger one has a kernel of its own
@@ -76,15 +78,17 @@ class _Program:
         sweeps: The kernels of the sweeps, by the numbers of their equations.
         places: The turn of each equation, and whether the kernel of that turn has it.
         within: The turn of each variable that a kernel computes.
+        shared: The variables that paths share, which every kernel that reads them computes again.
         ready: The turn from which a variable is at hand outside; 0 for those that are not here.
     """
 
     jaxpr: Jaxpr
     consts: Sequence
     paths: int
-    sweeps: dict[int, KernelSweeps]
+    sweeps: dict[int, KernelRun]
     places: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
     within: dict[Var, int] = dataclasses.field(default_factory=dict)
+    shared: dict[Var, None] = dataclasses.field(default_factory=dict)
     ready: dict[Var, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -99,7 +103,8 @@ class _Program:
         closed = flat(closed)
         jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
         prims = enumerate(map(hi_primitive_of, jaxpr.eqns))
-        sweeps = {i: _sweeps_of(prim) for i, prim in prims if isinstance(prim, _SWEEPS)}
+        kernels = {i: _sweeps_of(prim) for i, prim in prims if isinstance(prim, _SWEEPS)}
+        sweeps = {i: each for i, each in kernels.items() if each is not None}
         paths = {each.layout.paths for each in sweeps.values()}
         if len(paths) != 1:
             raise NoKernelError("there are no sweeps of one number of paths")
@@ -113,54 +118,50 @@ class _Program:
         Raises:
             NoKernelError: If the sweeps of a chain would be in two kernels, or too much lies around them.
         """
-        walk, known, count = Walk(_TILE, self.paths, full(_TILE, 0, "uint32")), {}, 0
-        in_memory = self._read_in_memory()
+        walk, known = Walk(_TILE, self.paths, full(_TILE, 0, "uint32")), {}
+        in_memory, counts = self._read_in_memory(), Counter()
+        turns, last = set(), max(self.sweeps)
         for i, eqn in enumerate(self.jaxpr.eqns):
             inputs = variables(eqn.invars)
             turn = max((self.within.get(v, self.ready.get(v, 0)) for v in inputs), default=0)
-            here = {v: known[v] for v in inputs if self.within.get(v) == turn}
+            own = {v for v in inputs if self.within.get(v) == turn}
+            here = {v: known[v] for v in inputs if v in own or v in self.shared}
             if i in self.sweeps:
-                found = self._of_sweep(walk, eqn, self.sweeps[i], here)
-            else:
-                is_free = in_memory.isdisjoint(eqn.outvars)
-                found = self._elementwise(walk, eqn, here) if is_free else None
-                count += sum(value.entries.size for value in found or ())
-            if found is None:
+                found, turns = self._of_sweep(walk, eqn, self.sweeps[i], own, here), {*turns, turn}
+            elif turn in turns or i < last:
+                found = self._elementwise(walk, eqn, own, here)
+            else:  # no kernel will have a sweep for it
+                found = None
+            is_sweep = i in self.sweeps
+            is_free = is_sweep or in_memory.isdisjoint(eqn.outvars)
+            is_shared = found is not None and not own and not is_sweep and _are_shared(found)
+            is_within = found is not None and is_free and not is_shared
+            if not is_within:
                 turn = max((self.ready.get(v, 0) for v in inputs), default=0)
-                self.ready |= dict.fromkeys(eqn.outvars, turn)
-            else:
-                known |= zip(eqn.outvars, found, strict=True)
-                self.within |= dict.fromkeys(eqn.outvars, turn)
-                self.ready |= dict.fromkeys(eqn.outvars, turn + 1)
-            self.places.append((turn, found is not None))
-        if count > _MOST:
+            of_values = [*zip(eqn.outvars, found or (), strict=False)]  # ys have none
+            known |= of_values
+            self.shared |= dict.fromkeys(eqn.outvars if is_shared else ())
+            self.within |= {v: turn for v, _ in of_values if is_within}
+            self.ready |= dict.fromkeys(eqn.outvars, turn + is_within)
+            self.places.append((turn, is_within))
+            if is_within and not is_sweep:
+                counts[turn] += sum(value.entries.size for _, value in of_values)
+        self.places = [(turn, within and turn in turns) for turn, within in self.places]
+        self.within = {v: turn for v, turn in self.within.items() if turn in turns}
+        if (count := sum(counts[turn] for turn in turns)) > _MOST:
             raise NoKernelError(f"a path computes {count:,} entries beside the sweeps")
-        self._take_in_shared(walk, in_memory)
 
-    def _take_in_shared(self, walk: Walk, in_memory: set[Var]) -> None:
-        """Have a kernel compute the small shared values that it alone reads, rather than a kernel before it."""
-        readers: dict[Var, set[int | None]] = {v: {None} for v in variables(self.jaxpr.outvars)}
-        for i, eqn in reversed([*enumerate(self.jaxpr.eqns)]):
-            turn, is_within = self.places[i]
-            found = [*set().union(*(readers.get(v, ()) for v in eqn.outvars))]
-            kernel = found[0] if len(found) == 1 and not is_within else None
-            is_free = in_memory.isdisjoint(eqn.outvars)
-            if kernel is not None and is_free and self._is_small(walk, eqn):
-                turn, is_within = self.places[i] = kernel, True
-                self.within |= dict.fromkeys(eqn.outvars, turn)
-            for v in variables(eqn.invars):
-                readers.setdefault(v, set()).add(turn if is_within else None)
-
-    def _is_small(self, walk: Walk, eqn: JaxprEqn) -> bool:
-        """Return True for an operation on few values that all paths share, of which a kernel has the rule."""
-        avals: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
-        if any(self.paths in x.shape or x.size > _MOST_SHARED for x in avals):
-            return False
-        try:
-            walk.applied(eqn, [self._value(walk, v, {}) for v in eqn.invars])
-        except NoKernelError:
-            return False
-        return True
+    def _read_outside(self) -> set[Var]:
+        """Return the variables that are computed outside of kernels, or before the program, and read."""
+        asked, again = {*variables(self.jaxpr.outvars)}, set()
+        for eqn, (_, is_within) in zip(self.jaxpr.eqns[::-1], self.places[::-1], strict=True):
+            read, tiles = ({*variables(part)} for part in (eqn.invars, _read_as_tiles(eqn)))
+            computed = tiles & self.shared.keys()
+            if not is_within and not asked.isdisjoint(eqn.outvars):
+                asked |= read
+            if is_within or not again.isdisjoint(eqn.outvars):
+                again, asked = again | computed, asked | (read - computed)
+        return asked
 
     def _read_in_memory(self) -> set[Var]:
         """Return the variables that chains read from memory, as consts and xs, and the ancestors of these."""
@@ -179,10 +180,15 @@ class _Program:
             return _zeros(Leaf.of(v.aval, _TILE, self.paths))
         return kernels.read(walk, here, v)
 
-    def _elementwise(self, walk: Walk, eqn: JaxprEqn, here: dict) -> list | None:
-        """Return the values of an equation that concerns paths; None if no kernel has a place for it."""
+    def _elementwise(self, walk: Walk, eqn: JaxprEqn, own: set[Var], here: dict) -> list | None:
+        """Return the values of an equation that concerns paths, or of few values that they share.
+
+        It is None if no kernel has a place for it.
+        """
         avals: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
-        if not here and not any(self.paths in aval.shape for aval in avals):
+        of_paths = own or any(self.paths in aval.shape for aval in avals)
+        entries = [aval.size // (self.paths if self.paths in aval.shape else 1) for aval in avals]
+        if max(entries) > (_MOST if of_paths else _MOST_SHARED):
             return None
         try:
             found = walk.applied(eqn, [self._value(walk, v, here) for v in eqn.invars])
@@ -190,16 +196,18 @@ class _Program:
             return None
         return found if sum(value.entries.size for value in found) <= _MOST_OF_ONE else None
 
-    def _of_sweep(self, walk: Walk, eqn: JaxprEqn, sweeps: KernelSweeps, here: dict) -> list:
-        """Return the values of the outputs of a sweep.
+    def _of_sweep(
+        self, walk: Walk, eqn: JaxprEqn, sweeps: KernelRun, own: set[Var], here: dict
+    ) -> list:
+        """Return the values of the outputs of a sweep, without ys.
 
         Raises:
             NoKernelError: If it reads in memory what its kernel computes, or slots of another kernel.
         """
         of, (arrays, kept, bars) = sweeps.layout, _arguments(eqn)
-        if any(v in here for v in variables((*arrays.consts, *arrays.xs))):
+        if not own.isdisjoint(variables((*arrays.consts, *arrays.xs))):
             raise NoKernelError("a chain has consts or xs that paths have computed")
-        if any(v not in here for v in kept):
+        if not own.issuperset(kept):
             raise NoKernelError("the sweeps of a chain are in two kernels")
         leaves = *of.state, *(of.bars[1] if bars else ())
         for leaf, v in zip(leaves, (*arrays.init, *bars), strict=True):
@@ -209,11 +217,12 @@ class _Program:
 
     def run(self, arrays: Sequence) -> list:
         """Return the outputs."""
-        jaxpr, eqns = self.jaxpr, self.jaxpr.eqns
-        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*self.consts, *arrays), strict=True))
+        jaxpr, eqns, asked = self.jaxpr, self.jaxpr.eqns, self._read_outside()
+        given = *map(jnp.asarray, self.consts), *arrays
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
         for turn in range(max(turn for turn, _ in self.places) + 1):
             for eqn, place in zip(eqns, self.places, strict=True):
-                if place == (turn, False):
+                if place == (turn, False) and not asked.isdisjoint(eqn.outvars):
                     out = outputs_of(jaxpr, eqn, _values(eqn.invars, known))
                     known |= zip(eqn.outvars, out, strict=True)
             chosen = [i for i, place in enumerate(self.places) if place == (turn, True)]
@@ -225,21 +234,20 @@ class _Program:
         """Run the kernel of a turn, and return those of its variables that others read."""
         eqns = self.jaxpr.eqns
         operations, inputs, asked = [], {}, {}
-        for i, eqn in enumerate(eqns):
+        for i, eqn in reversed([*enumerate(eqns)]):
             if i not in chosen:
                 asked |= dict.fromkeys(variables(eqn.invars))
-                continue
-            operations.append(_operation(eqn, self.sweeps.get(i), known))
-            read = _read_as_tiles(eqn) if i in self.sweeps else eqn.invars
-            inputs |= {v: known[v] for v in variables(read) if v in known}
+            if i in chosen or not inputs.keys().isdisjoint(self.shared.keys() & {*eqn.outvars}):
+                inputs = {v: x for v, x in inputs.items() if v not in eqn.outvars}
+                operations.insert(0, _operation(eqn, self.sweeps.get(i), known))
+                inputs |= {v: known.get(v) for v in variables(_read_as_tiles(eqn))}
         asked |= dict.fromkeys(variables(self.jaxpr.outvars))
         outputs = [v for v in asked if self.within.get(v) == turn]
-        interpret = kernels_are_interpreted()
-        found = kernels.run_fused(_TILE, self.paths, operations, inputs, outputs, interpret)
-        return dict(zip(outputs, found, strict=True))
+        interpret = kernel_executor.kernels_are_interpreted()
+        return kernels.run_fused(_TILE, self.paths, operations, inputs, outputs, interpret)
 
 
-def _operation(eqn: JaxprEqn, sweeps: KernelSweeps | None, known: dict) -> kernels.Operation:
+def _operation(eqn: JaxprEqn, sweeps: Any, known: dict) -> kernels.Operation:
     """Return an equation as an operation in a kernel."""
     if sweeps is None:
         return kernels.of_equation(eqn)
@@ -256,6 +264,11 @@ def _values(of: Sequence, known: dict) -> list:
     return [array(v) if isinstance(v, Literal) else known[v] for v in of]
 
 
+def _are_shared(values: Sequence[Value]) -> bool:
+    """Return True if all values are the same for all paths."""
+    return all(value.kind is Kind.SHARED for value in values)
+
+
 def _zeros(leaf: Leaf) -> Value:
     return leaf.value([full(_TILE, 0, leaf.held)] * leaf.rows)
 
@@ -265,9 +278,9 @@ def _is_reverse(eqn: JaxprEqn) -> bool:
 
 
 def _has_sweeps(jaxpr: Jaxpr) -> bool:
-    """Return True if a jaxpr, or one that it calls, has a sweep of a gradient."""
+    """Return True if a jaxpr, or one that it calls, has a sweep."""
     return any(
-        isinstance(hi_primitive_of(eqn), FirstSweep)
+        isinstance(hi_primitive_of(eqn), _SWEEPS)
         or any(map(_has_sweeps, jaxprs_in_params(eqn.params)))
         for eqn in jaxpr.eqns
     )
@@ -275,28 +288,40 @@ def _has_sweeps(jaxpr: Jaxpr) -> bool:
 
 def _arguments(eqn: JaxprEqn) -> tuple:
     """Return the variables of a sweep's arrays, of its slots, and of the last state's cotangents."""
-    types = hi_primitive_of(eqn).in_avals
-    arrays, *rest = jax.tree.unflatten(jax.tree.structure(types), eqn.invars)
+    prim = hi_primitive_of(eqn)
+    arrays, *rest = jax.tree.unflatten(jax.tree.structure(prim.in_avals), eqn.invars)
+    if isinstance(prim, Sweep):
+        return Arrays(arrays, *rest), (), ()
     kept, bars = rest or ((), ((), ()))
     return arrays, jax.tree.leaves(kept), [*bars[0]]
 
 
 def _read_as_tiles(eqn: JaxprEqn) -> list:
-    """Return the variables that a sweep reads as tiles of its kernel."""
+    """Return the variables that an equation reads as tiles of its kernel."""
+    if not isinstance(hi_primitive_of(eqn), _SWEEPS):
+        return eqn.invars
     arrays, _, bars = _arguments(eqn)
     return [*arrays.init, *bars]
 
 
-def _sweeps_of(prim: FirstSweep | ReverseSweep) -> KernelSweeps:
-    """Return the kernels of a sweep.
+def _sweeps_of(prim: Sweep | FirstSweep | ReverseSweep) -> KernelRun | None:
+    """Return the kernels of a sweep; None for a run that has none.
 
     Raises:
-        NoKernelError: If it has none, or has ys or cotangents of xs.
+        NoKernelError: If a sweep of a gradient has none, or has ys or cotangents of xs.
     """
+    if isinstance(prim, Sweep):
+        has_kernels = getattr(prim.chain.executor, "kernels", False)
+        found = (
+            kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, "gpu")
+            if has_kernels
+            else ""
+        )
+        return None if isinstance(found, str) else found
     first = prim if isinstance(prim, FirstSweep) else prim.first
     if not first.in_kernels:
         raise NoKernelError("a chain has no kernel")
-    found = kernels_or_reason(first.to_reverse, tuple(first.in_avals[0]), "gpu")
+    found = kernel_executor.kernels_or_reason(first.to_reverse, tuple(first.in_avals[0]), "gpu")
     if found.layout.ys or found.layout.bars[2]:
         raise NoKernelError("a chain has ys, or its xs have cotangents")
     return found

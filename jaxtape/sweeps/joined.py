@@ -147,9 +147,8 @@ def _run_once(prim: Tangent, inputs: list) -> tuple[list, list]:
     """Return the outputs of a chain and their tangents."""
     arrays, dots = jax.tree.unflatten(jax.tree.structure(prim.in_avals), inputs)
     if isinstance(prim, TangentsOfOne):
-        values, tangents = along_directions(
-            prim.one, prim.active, prim.axis, prim.spread, arrays, dots, with_values=True
-        )
+        of_batch = prim.one, prim.active, prim.axis, prim.spread, arrays, dots
+        values, tangents = along_directions(*of_batch, with_values=True, run=run)
         return jax.tree.leaves(values), jax.tree.leaves(tangents)
     chain = prim.chain
     state, ys = run(*dual_chain(chain, prim.active, arrays, dots, with_ys=True))

@@ -131,6 +131,68 @@ def test_a_kernel_computes_small_values_that_paths_share(interpreted):
     assert "pallas_call" in outside and "exp" not in outside
 
 
+def along_directions(scan, p):
+    """A block of paths whose chain has ys, and their tangents, as Greeks have them."""
+
+    dtype = p.initial_variance.dtype
+
+    def outputs(p):
+        def node(state, z):
+            x, v = heston_step(p, 0.01, state, z)
+            return (x, v), (jnp.exp(x), v * v)
+
+        def block(noise):
+            start = jnp.sqrt(p.initial_variance) ** 2
+            init = jnp.zeros(PATHS, dtype), jnp.broadcast_to(start, (PATHS,))
+            (x, v), ys = scan(node, init, noise)
+            return jnp.exp(x) * v, x * jnp.log1p(p.initial_variance), ys
+
+        return lax.map(block, NOISE[None].astype(dtype))
+
+    def along(direction):
+        return jax.jvp(outputs, (p,), (jax.tree.map(lambda _: direction, p),))
+
+    return jax.vmap(along, out_axes=(None, 0))(jnp.array([1.0, -0.5, 0.25], dtype))
+
+
+def run_alone(scan, p):
+    """A chain without derivatives, beside one whose number of paths no kernel has."""
+    dtype = p.initial_variance.dtype
+    few, noise = p.initial_variance * jnp.ones(7, dtype), NOISE.astype(dtype)
+    sines = scan(lambda s, x: (jnp.sin(s + x), s), few, jnp.arange(3, dtype=dtype))
+    node = lambda state, z: (heston_step(p, 0.01, state, z), state[1])
+    init = jnp.zeros(PATHS, dtype), jnp.broadcast_to(p.initial_variance, (PATHS,))
+    return scan(node, init, noise), sines
+
+
+@pytest.mark.repeat
+@pytest.mark.parametrize("function", [along_directions, run_alone])
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_run_in_one_kernel(function, dtype, interpreted):
+    """The kernel computes the first state, which no array holds, and writes ys."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: jnp.asarray(x, dtype), heston))
+
+    def of(scan):
+        return lambda *leaves: jax.tree.leaves(
+            function(scan, jax.tree.unflatten(structure, leaves))
+        )
+
+    expected = jax.jit(of(lax.scan))(*leaves)
+    interpreted()
+    rewritten = rewritten_for("cuda", of(functools.partial(jt.scan, schedule=jt.Revolve(2))))
+    found = jax.jit(rewritten)(*leaves)
+    tolerance = 1e-12 if dtype == jnp.float64 else 2e-5
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    (kernel,) = (
+        eqn
+        for eqn in jax.make_jaxpr(rewritten)(*leaves).jaxpr.eqns
+        if eqn.primitive.name == "pallas_call"
+    )
+    assert str(kernel.params["name"]) == "fused"
+    assert [v.aval.size for v in kernel.invars if v.aval.size >= PATHS] == [NOISE.size]
+
+
 @pytest.mark.parametrize("loss", [of_two_chains, weighted, variance])
 def test_sweeps_with_kernels_of_their_own(loss, interpreted):
     """Where the way back needs another kernel, or a chain reads what paths computed, nothing is fused."""
