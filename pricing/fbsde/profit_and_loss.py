@@ -83,6 +83,8 @@ def hedging(
     Makhlouf, Math. Finance 22 (2012)). P&L is discounted by exp(integral of df/dy): at the rate r for a driver
     -r y.
 
+    While it runs, BLAS is limited to one thread in the whole process.
+
     Args:
         solution: The solution whose values and derivatives the seller uses.
         key: The key of the random numbers.

@@ -118,6 +118,8 @@ def certify(
     In the value, the driver over the first step is the mean of both ends. In Delta and Gamma, it is taken only
     at the end if it reads z or Gamma.
 
+    While it runs, BLAS is limited to one thread in the whole process.
+
     Args:
         solution: A solution from `solve`, with u at all dates and states.
         key: Key of the paths, which must differ from the training paths.

@@ -54,6 +54,8 @@ def bounds(
     dates: at the second date it is worth at most the payoff there plus interest and dividends over the step
     (Jensen's inequality). The gap therefore includes the interest and dividends of a step.
 
+    While it runs, BLAS is limited to one thread in the whole process.
+
     Args:
         solution: The solution, of a problem whose driver discounts: f = -r(t, x) y.
         key: The key of the random numbers.
