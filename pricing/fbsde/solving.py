@@ -69,7 +69,7 @@ def solve(
        functions on few paths, and use the set that explains most of the variance. For 32 or more contracts
        whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
        Gamma on fresh paths, with standard errors (`certify`). If `max_paths` are too few for the tolerance,
-       figures of a grid have the difference from a coarser grid as their standard error where it is smaller,
+       figures of a grid have the difference from coarser grids as their standard error where it is smaller,
        unless the paths contradict it. 4. If standard errors do not show every error (a nonlinear driver,
        inexact steps), compare with a second solution on fewer dates or with other functions. For a right to
        exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a
@@ -199,7 +199,8 @@ def _solve_to_tolerance(
         if check is not None:
             second = train(check[1], check[0], keys.pop())
         if isinstance(solver, GridQuadrature):
-            coarser = partial(train, problem, solver.coarser(problem), keys.pop())
+            own = keys.pop()
+            coarser = lambda: [train(problem, one, own) for one in solver.coarser(problem)]
     if sources.needs_check:
         report(check[0] if check else solver)
 

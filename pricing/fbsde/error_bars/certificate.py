@@ -1,6 +1,7 @@
 """Certificates of today's value, Delta and Gamma: estimates from fresh paths, with standard errors."""
 
 import math
+from collections.abc import Iterable
 
 import equinox as eqx
 import jax
@@ -213,12 +214,16 @@ def without_noise(solution: Solution) -> Certificate:
     return Certificate(*figures, missed=jnp.zeros_like(own[0]), left=jnp.zeros_like(own[0]))
 
 
-def on_two_grids(solution: Solution, coarser: Solution) -> Certificate:
-    """Return today's figures from a grid, with their differences from a coarser grid as standard errors."""
-    one, other = without_noise(solution), without_noise(coarser)
-    names = "value", "delta", "gamma"
-    pairs = ((getattr(one, name).mean, getattr(other, name).mean) for name in names)
-    figures = [Estimate(own, jnp.abs(own - rough)) for own, rough in pairs]
+def on_grids(solution: Solution, coarser: Iterable[Solution]) -> Certificate:
+    """Return today's figures from a grid, with the sum of their differences from coarser grids as errors."""
+    one, others = without_noise(solution), [without_noise(other) for other in coarser]
+
+    def of_name(name: str) -> Estimate:
+        own = getattr(one, name).mean
+        apart = [jnp.abs(own - getattr(other, name).mean) for other in others]
+        return Estimate(own, jnp.sum(jnp.stack(apart), axis=0))
+
+    figures = map(of_name, ("value", "delta", "gamma"))
     return Certificate(*figures, missed=one.missed, left=one.left)
 
 

@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from ..dynamics.driver_form import ErrorSources
 from ..solution import Solution
 from ..solve_limits import SolveLimits
-from .certificate import Certificate, figures_on_paths, on_two_grids, without_noise
+from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
 from .early_exercise_bounds import upper_bound
 from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
@@ -29,16 +29,16 @@ def error_bars(
     tolerance: Tolerance,
     scale: np.ndarray,
     limits: SolveLimits,
-    coarser: Callable[[], Solution] | None = None,
+    coarser: Callable[[], list[Solution]] | None = None,
 ) -> tuple[dict[str, Any], EntryErrors]:
     """Return the error bars of today's figures, as `stats` of the solution, and the errors of all entries.
 
-    If a pilot shows that `max_paths` are too few, the error of a grid's figure is its difference from a coarser
-    grid where that is smaller, unless the pilot contradicts the grid. Where neither paths nor a second solution
-    give errors, it always is.
+    If a pilot shows that `max_paths` are too few, the error of a grid's figure is its difference from coarser
+    grids where that is smaller, unless the pilot contradicts the grid. Where neither paths nor a second
+    solution give errors, it always is.
 
     second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
-    returns the solution on a coarser grid.
+    returns the solutions on coarser grids.
     """
     other = upper = grids = None
     if sources.has_defects:
@@ -51,7 +51,7 @@ def error_bars(
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths = limits.certificate_paths(wanted, _PILOT_PATHS, affordable)
         if coarser is not None and wanted > limits.max_paths:
-            grids = on_two_grids(solution, coarser())
+            grids = on_grids(solution, coarser())
         found, taken = _with_grids(pilot, grids, scale)
         if grids is not None and excess(found, tolerance, scale) <= 1.0:
             paths = _PILOT_PATHS
@@ -63,7 +63,7 @@ def error_bars(
             other = _joined(taken, without_noise(second), other)
     else:
         if coarser is not None and not sources.needs_check:
-            grids = on_two_grids(solution, coarser())
+            grids = on_grids(solution, coarser())
         found = without_noise(solution) if grids is None else grids
         other = None if second is None else without_noise(second)
     if sources.has_bound:

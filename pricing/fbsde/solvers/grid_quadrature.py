@@ -150,11 +150,18 @@ class GridQuadrature(AbstractSolver):
     def describe_stage(self, problem: Problem, stage: int) -> str:
         return f"date {problem.num_steps - 1 - stage}"
 
-    def coarser(self, problem: Problem) -> "GridQuadrature":
-        """Return the solver with about three quarters of the nodes and points of each coordinate."""
-        counts = self._nodes(problem), self._points(problem)
-        nodes, points = (1 + 2 * max(2, 3 * (count - 1) // 8) for count in counts)
-        return dataclasses.replace(self, num_nodes=nodes, num_points=points)
+    def coarser(self, problem: Problem) -> "tuple[GridQuadrature, GridQuadrature]":
+        """Return the solver with about three quarters of the nodes of each coordinate, and of the points.
+
+        The errors of nodes and points may have different signs: together, they may cancel in the difference.
+        """
+        nodes, points = self._nodes(problem), self._points(problem)
+        fewer = lambda count: 1 + 2 * max(2, 3 * (count - 1) // 8)
+        with_counts = partial(dataclasses.replace, self)
+        return (
+            with_counts(num_nodes=fewer(nodes), num_points=points),
+            with_counts(num_nodes=nodes, num_points=fewer(points)),
+        )
 
     def _nodes(self, problem: Problem) -> int:
         """Return the number of nodes of a coordinate."""
