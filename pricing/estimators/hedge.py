@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import LogSpotSteps, MeanVariance
@@ -17,7 +18,7 @@ def hedge_gains(
     value: Callable[[Steps, Steps], Steps],
     model: MeanVariance,
     walk: LogSpotSteps,
-    dates: Float[Array, " steps"],
+    expiry: Float[Array, ""],
 ) -> Float[Array, " paths"]:
     """Return the zero-mean gains of holding the derivatives of `value` from each date to the next.
 
@@ -26,7 +27,7 @@ def hedge_gains(
         path, plus the mean of all future steps. From each date to the next, the hedge holds dB/dm of m and
         dB/dw of the expectation of w. Both move with mean zero, so there is no bias; the closer B is to the
         value, the more variance the hedge removes. (Delta-based control variates: Glasserman 2003, sec. 4.1.2.)
-    dates: the ends of the steps of `walk`, in years.
+    expiry: the end of the steps of `walk`, which have equal lengths, in years.
     """
     mean, variance = (jnp.cumsum(x, axis=0) for x in (walk.mean, walk.variance))
     after = jnp.exp(mean + 0.5 * variance)
@@ -34,8 +35,10 @@ def hedge_gains(
     reached = model.initial_variance + jnp.cumsum(walk.variance_change, axis=0)
     left = reached - walk.variance_change
 
-    length = walk.length[:, None]
-    ahead = (dates[-1] - dates + walk.length)[:, None]
+    count = len(walk.mean)
+    shares = np.arange(count + 1, dtype=expiry.dtype)[:, None] / count
+    end, start = expiry * shares[1:], expiry * shares[:-1]
+    length, ahead = end - start, expiry - start
     middle = ahead - 0.5 * length
     expected = model.mean_integral(model.mean_variance(left, length), middle)
     surprise = model.mean_integral(reached, middle) - expected

@@ -66,7 +66,7 @@ class Terminal(AbstractEstimator):
             def value(factor: Array, variance: Array) -> Array:
                 return _black(product, forward * factor, variance)
 
-            samples = samples - hedge_gains(value, model, walk, self._dates(product))
+            samples = samples - hedge_gains(value, model, walk, product.expiry)
         return model.discount(product.expiry) * samples
 
     def _dates(self, product: TerminalClaim) -> Float[Array, " dates"]:
