@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.core
+import numpy as np
 from jax import lax
 
 from ..jax_private import (
@@ -27,6 +28,7 @@ from .walk import Walk
 
 _MOST_OF_PRELUDE = 256  # operations on shared values before the nodes
 _MOST_OF_A_NODE = 32  # operations per path on values that paths share at a node
+_MOST_OF_NODES = 8192  # such operations at all nodes of a short chain, where a node has more
 _MOST_READ = 256  # entries of the shared values that those operations read
 _CALLS = {
     p.jit_p: "jaxpr",
@@ -95,11 +97,12 @@ class NodeFunction(NamedTuple):
         first, rest = _cut(after, known | shared_x, paths)
         found = [v for v in _read(rest, jaxpr.outvars) if v in _made(first)]
         node = _part(jaxpr, _read(first, ()), first, found)
-        if (count := _operations(node, tile, paths)) is not None and count <= _MOST_OF_A_NODE:
+        length = max((leaf.stack for _, leaf in pairs), default=1)
+        count, most = _operations(node, tile, paths), max(_MOST_OF_A_NODE, _MOST_OF_NODES // length)
+        if count is not None and count <= most:
             first, rest, found = [], after, []
         node = _part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
         of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *closed.consts, *consts, *x)
-        length = max((leaf.stack for _, leaf in pairs), default=1)
 
         reads = [v for v in _read(rest, jaxpr.outvars) if v in known]
         prelude, used = dce_jaxpr(_part(jaxpr, inputs, before, reads), [True] * len(reads), False)
@@ -267,6 +270,8 @@ def _called(jaxpr: Jaxpr, consts, args) -> list:
             first = [lax.squeeze(x, (0,)) for x in inputs[before + count :]]
             out = _called(closed.jaxpr, closed.consts, [*inputs[: before + count], *first])
             out[count:] = [lax.expand_dims(y, (0,)) for y in out[count:]]
+        elif eqn.primitive is p.pad_p and not np.any(eqn.params["padding_config"]):
+            out = inputs[:1]
         else:
             out = outputs_of(jaxpr, eqn, inputs)
         known |= zip(eqn.outvars, out, strict=True)

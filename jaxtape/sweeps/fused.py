@@ -6,6 +6,7 @@ terms of all sums. `jt.stored_jit`, `jt.export` and `jt.compile_for` apply the p
 to the traced function, after differentiation.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections import Counter
@@ -38,10 +39,11 @@ from . import kernel_executor
 from .chain import Arrays
 from .joined import joined
 from .rule import FirstSweep, ReverseSweep, Sweep
+from .turns import in_turns
 
 _TILE = TILES["gpu"]
 _SWEEPS = Sweep, FirstSweep, ReverseSweep
-_MOST = 512  # entries of all results beside the sweeps: a compiler takes long for more
+_MOST = 640  # entries of all results beside the sweeps: a compiler takes long for more
 _MOST_SHARED = 16  # entries of a value that all paths share and each tile computes again
 _MOST_OF_ONE = 64  # entries of the results of one operation; a larger one has a kernel of its own
 
@@ -56,15 +58,19 @@ def fused(function: Callable) -> Callable:
     def run(*arrays: jax.Array) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
         closed = joined(closed)
-        try:
-            program = _Program.of(closed)
-        except NoKernelError:
-            found = jaxpr_as_fun(closed)(*arrays)
-        else:
-            found = program.run(arrays)
+        program = _program_of(closed)
+        found = jaxpr_as_fun(closed)(*arrays) if program is None else program.run(arrays)
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     return run
+
+
+def _program_of(closed: ClosedJaxpr) -> "_Program | None":
+    """Return the program, with a loop over the axis of ys if that shares a kernel; None if none is shared."""
+    for loops in (in_turns, lambda closed: closed):
+        with contextlib.suppress(NoKernelError):
+            return _Program.of(loops(closed))
+    return None
 
 
 @dataclasses.dataclass

@@ -101,7 +101,8 @@ def test_in_kernels(function, monkeypatch):
     found = jax.jit(rewritten_for("cuda", in_kernels))(POINT)
     monkeypatch.undo()
     jax.clear_caches()
-    assert len(decisions) == 1 and isinstance(decisions[0], KernelRun)
+    assert all(isinstance(each, KernelRun) for each in decisions)
+    assert len({each for each in decisions if each.layout.ys}) == 1  # a loop sums them in another
     for a, b in zip(found, right, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
 

@@ -222,8 +222,14 @@ def drawing(scan, p, key, keys):
 
 
 @KINDS
-def test_noise_drawn_in_a_kernel(kind, interpreted):
-    """Paths draw the same bits, and so the same normal variates here, as outside of a kernel."""
+@pytest.mark.parametrize("nodes", ["many", "few"])
+def test_noise_drawn_in_a_kernel(kind, nodes, interpreted, monkeypatch):
+    """Paths draw the same bits, and so the same normal variates here, as outside of a kernel.
+
+    The keys of many nodes are folded outside; here three nodes are many.
+    """
+    if nodes == "many":
+        monkeypatch.setattr("jaxtape.kernels.node._MOST_OF_NODES", 0)
     decisions, paths = interpreted(kind), 2 * TILES[kind].size
     keys, p = jax.random.split(jax.random.key(1), paths), jnp.asarray(0.2, DTYPES[kind])
     found, expected = (
@@ -233,7 +239,8 @@ def test_noise_drawn_in_a_kernel(kind, interpreted):
         for scan in (functools.partial(jt.scan, schedule=jt.Revolve(2)), lax.scan)
     )
     assert decisions and all(isinstance(each, KernelSweeps) for each in decisions), decisions
-    assert all(each.step.at_node and each.pull.at_node for each in decisions), "keys are folded"
+    for function in (step for each in decisions for step in (each.step, each.pull)):
+        assert bool(function.at_node) == (nodes == "many"), "keys are folded"
     (value, drawn), gradient = found
     for a, b in zip(drawn, expected[0][1], strict=True):
         np.testing.assert_array_equal(a, b)
