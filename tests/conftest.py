@@ -189,6 +189,14 @@ def _no_host_callbacks(monkeypatch):
 
 
 @pytest.fixture
+def without_type_checks():
+    """Functions are called as users call them, whose arguments no annotation checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
 def gap():
     """The module of the gap option, whose trades a book may hold as long as the test runs."""
     from pricing.products.trade import COLUMNS, NEUTRAL, TRADE_TYPES

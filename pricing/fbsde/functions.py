@@ -1,6 +1,7 @@
 """The functions of a problem: checks of arguments and results, program digests, and identity."""
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from importlib.metadata import version
 from operator import attrgetter
@@ -10,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from jaxtape.jax_settings.matmul_precision import matmul_precision_context
 
@@ -124,6 +126,7 @@ def _traced(name: str, call: _FunctionCall) -> jax.ShapeDtypeStruct:
         TypeError: The result is not an array of the required type.
     """
     words, results = f"{name}({call.takes})", []
+    _check_order(name, call)
 
     def function(*arguments):
         results[:] = [call.function(*arguments)]
@@ -134,6 +137,8 @@ def _traced(name: str, call: _FunctionCall) -> jax.ShapeDtypeStruct:
     except Exception as error:
         shapes = ", ".join(str(argument.shape) for argument in call.arguments)
         error.add_note(f"This is the problem's {words}, called with arrays of shapes {shapes}.")
+        if isinstance(error, (TracerArrayConversionError, ConcretizationTypeError)):
+            error.add_note("Use functions of jax.numpy, and jnp.where instead of if.")
         raise
     result = results.pop()
     is_number = name == "diffusion" and isinstance(result, (int, float))
@@ -148,6 +153,24 @@ def _traced(name: str, call: _FunctionCall) -> jax.ShapeDtypeStruct:
             f"{words} has the type {found.dtype}: return floating-point numbers, such as 1.0 for 1"
         )
     return found
+
+
+def _check_order(name: str, call: _FunctionCall) -> None:
+    """Check that a function whose arguments have the documented names has them in the documented order.
+
+    Raises:
+        TypeError: It has them in another order.
+    """
+    try:
+        names = list(inspect.signature(call.function).parameters)
+    except (TypeError, ValueError):
+        return  # of a function that is not written in Python
+    wanted = call.takes.split(", ")
+    if names != wanted and sorted(names) == sorted(wanted):
+        raise TypeError(
+            f"{name} has the arguments ({', '.join(names)}): it is called as {name}({call.takes}); "
+            "give them in this order"
+        )
 
 
 def _shape(problem: Problem, *shape: int) -> Any:

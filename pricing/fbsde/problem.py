@@ -67,7 +67,8 @@ class Problem(eqx.Module):
     Raises:
         ValueError: A time is off the grid; exercise or stopping is given without its times, or vice versa; both
             exercise and switch are given; or x0 does not have length dim.
-        TypeError: A function returns an array of a wrong shape or type.
+        TypeError: A function returns an array of a wrong shape or type, or has its arguments in another order;
+            `dim` or `num_steps` is not a whole number.
 
     Examples:
         >>> from pricing.fbsde import Problem
@@ -102,6 +103,9 @@ class Problem(eqx.Module):
 
     def __post_init__(self, exercise_times: Times, stopping_times: Times):
         dim, num_steps, scheme = self.dim, self.num_steps, self.scheme
+        for name, given in (("dim", dim), ("num_steps", num_steps)):
+            if not isinstance(given, int | np.integer):
+                raise TypeError(f"{name}={given!r}: give a whole number.")
         if num_steps < 1 or dim < 1:
             raise ValueError(f"dim={dim}, num_steps={num_steps}: both must be at least 1.")
         if scheme not in ("euler", "milstein"):
@@ -125,6 +129,8 @@ class Problem(eqx.Module):
             )
         _require_both("stopping_times", self.stopping_dates, "is_alive", self.is_alive)
         if self.jumps is not None:
+            if not isinstance(self.jumps, Jumps):
+                raise TypeError(f"jumps={self.jumps!r}: give `Jumps(rate, size)`.")
             self.jumps.check(self.maturity / num_steps)
         check_functions(self)
 

@@ -99,8 +99,9 @@ def _remarks(solution: Solution) -> list[str]:
     )
     lines = [f"largest error of an entry, from all sources: {shares}"]
     if upper is not None:
-        most = np.ravel(upper.mean)[:_MOST_ROWS]
-        numbers = " ".join(f"{number:.6g}" for number in most)
+        pairs = zip(np.ravel(upper.mean), np.ravel(upper.std_error), strict=True)
+        bounds = [f"{most:.6g} (standard error {error:.2g})" for most, error in pairs]
+        numbers = ", ".join(bounds[:_MOST_ROWS])
         lines.append(f"the value under any exercise rule is at most {numbers}")
     return lines
 

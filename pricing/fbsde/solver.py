@@ -43,9 +43,9 @@ class RESULTS(results.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Result codes of a training, an enumeration with messages."""
 
     non_finite_loss = (
-        "Lower the learning rate; for a regression, use functions of lower degree, order=1, a "
-        "wider initial_dispersion or more paths; or look for infinite values of the problem's "
-        "functions far out."
+        "Look for values of the problem's functions that are not finite: states may be far out, or "
+        "negative under a root or a logarithm. Otherwise lower the learning rate; for a regression, "
+        "use functions of lower degree, order=1, a wider initial_dispersion or more paths."
     )
     value_at_start_only = (
         "DeepBSDE learns the value only at t = 0, x = x0: BackwardDP, OneStepMalliavin and "

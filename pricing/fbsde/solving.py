@@ -18,6 +18,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ..progress import Progress
 from .dynamics.driver_form import driver_forms, error_sources
 from .dynamics.forward_paths import coordinate_scales
+from .dynamics.step_density import check_step
 from .error_bars.relative_errors import (
     DEFAULT_TOLERANCE,
     Tolerance,
@@ -106,18 +107,24 @@ def solve(
         insufficient budget raise ValueError.
 
     Raises:
+        TypeError: `key` is not a key of `jax.random`.
         ValueError: A solver is missing for several keys, `metrics` or `resume`; or it is given beside
-            `max_seconds` or `budget`, which are not for it.
+            `max_seconds` or `budget`, which are not for it; or the noise of an exact `step` is not that of the
+            problem's diffusion.
 
     Examples:
+        >>> import jax
         >>> from pricing.fbsde import DeepBSDE, problems, solve
         >>> try:
-        ...     solve(problems.max_call(2), DeepBSDE(), key=None)
+        ...     solve(problems.max_call(2), DeepBSDE(), key=jax.random.key(0))
         ... except TypeError as error:
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
+    if not isinstance(key, jax.Array) or not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"key={key!r}: give a key, such as jax.random.key(0)")
     tolerance, problem = as_tolerance(tolerance), with_traced_functions(problem)
+    check_step(problem)
     if solver is None:
         if key.ndim or metrics is not None or resume is not None:
             raise ValueError(

@@ -17,6 +17,8 @@ from ..problem import Problem, Real, State
 _PROBES = 4  # steps that determine the form of the noise
 _ROUNDING = 64.0  # rounding errors within which directions are equal
 _MOST_CONDITION = 1e3  # largest condition number of L, which is inverted
+_SHORT = 1e-4  # of a step: in so short a time an exact step is x + s dW
+_APART = 0.1  # between a step's noise and the diffusion, relative to the coordinate's noise
 
 
 class Derivatives(NamedTuple):
@@ -213,6 +215,36 @@ def moves_every_coordinate(problem: Problem) -> bool:
     lengths = np.linalg.norm(at_rest, axis=1, keepdims=True)
     rank = np.linalg.matrix_rank(at_rest / np.where(lengths > 0.0, lengths, 1.0))
     return bool(rank == problem.dim)
+
+
+def check_step(problem: Problem) -> None:
+    """Check that the noise of an exact step is s dW in a short time, with s the problem's diffusion.
+
+    Raises:
+        ValueError: It is not: z and errors would be those of another equation.
+    """
+    if problem.step is None:
+        return
+    of_step, of_diffusion = map(np.asarray, _noise_of_short_step(problem))
+    size = np.max(np.abs(np.stack([of_step, of_diffusion])), axis=(0, 2))
+    apart = np.max(np.abs(of_step - of_diffusion), axis=1)
+    wrong = np.flatnonzero(apart > _APART * size)  # none if one is not finite
+    if wrong.size:
+        place = int(wrong[0])
+        raise ValueError(
+            f"in a short time `step` moves coordinate {place} of x0 by {of_step[place]} times dW, and "
+            f"`diffusion` is {of_diffusion[place]} there: give both of the same equation"
+        )
+
+
+@eqx.filter_jit
+def _noise_of_short_step(problem: Problem) -> tuple[Array, Array]:
+    """Return the derivative of a short step from x0 to its noise, and the diffusion, both [dim, dim]."""
+    t, x0 = problem.times[0], problem.x0
+    move = lambda dw: problem.advance(t, x0, dw, _SHORT * problem.dt)
+    of_diffusion = lambda dw: problem.diffused(t, x0, dw)
+    still = jnp.zeros_like(x0)
+    return jax.jacfwd(move)(still), jax.jacfwd(of_diffusion)(still)
 
 
 def _at_probes(problem: Problem, t: Real, states: Array) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from .certificate import Certificate, Estimate
 from .certificate_samples import cover
 
-_SIGNIFICANT = 3.0  # standard errors for a significant difference
+_SIGNIFICANT = 3.0  # standard errors of an upper bound
 
 
 class Tolerance(NamedTuple):
@@ -88,9 +88,10 @@ def errors(
     """Return the relative errors of value, Delta and Gamma, by entry and contract.
 
     An error is the largest of: three standard errors (more for many entries, with the same joint coverage); the
-    difference to another solution's certificate, if significant (with a nonlinear driver both have the square
-    of their solution's error, and each has its discretization error); and, for the value, the gap to an upper
-    bound, which a better exercise rule might earn. The remainder from Gamma's squared error is added.
+    difference from another solution's certificate (with a nonlinear driver both have the square of their
+    solution's error, and each has its discretization error), even if it may be noise; and, for the value, the
+    gap to an upper bound, which a better exercise rule might earn. The remainder from Gamma's squared error is
+    added.
 
     scale: x_i of `Tolerance`, [dim]; None if states share one unit and Delta's size does not depend on the
     value.
@@ -106,10 +107,8 @@ def errors(
         noise = unit * np.asarray(one.std_error)
         error = cover(noise.size) * noise
         if other is not None:
-            both = getattr(other, name)
-            noise = np.hypot(noise, unit * np.asarray(both.std_error))
-            gap = unit * np.abs(np.asarray(one.mean) - np.asarray(both.mean))
-            error = np.maximum(error, np.where(gap > _SIGNIFICANT * noise, gap, 0.0))
+            gap = np.asarray(one.mean) - np.asarray(getattr(other, name).mean)
+            error = np.maximum(error, unit * np.abs(gap))
         if upper is not None and name == "value":
             most = np.asarray(upper.mean + _SIGNIFICANT * upper.std_error - one.mean)
             error = np.where(np.isfinite(most), np.maximum(error, most), math.inf)

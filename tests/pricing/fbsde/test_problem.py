@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from pricing import (
     American,
@@ -111,6 +112,9 @@ MAY_EXERCISE = {"exercise_times": [0.5]}
         (MAY_EXERCISE | {"switch": lambda t, x, y: 1}, r"switch\(t, x, y\) returns a int"),
         ({"jumps": Jumps(0.1, lambda x, z: x[0])}, r"jumps.size\(x, z\) has the shape"),
         ({"reads_gamma": True, "driver": lambda t, x, y, z, gamma: gamma}, "y, z, gamma"),
+        ({"diffusion": lambda x, t: x}, r"diffusion has the arguments \(x, t\): it is called as"),
+        ({"step": lambda t, x, dt, dw: x + dw}, r"give them in this order"),
+        ({"driver": lambda t, x, z, y: 0.0 * y}, r"called as driver\(t, x, y, z\)"),
     ],
 )
 def test_a_function_with_another_result_is_named(options, message):
@@ -123,6 +127,30 @@ def test_an_error_of_a_function_names_it(name):
     with pytest.raises(TypeError) as error:
         brownian(**{name: lambda first, second, third: first})
     assert f"This is the problem's {name}(" in error.value.__notes__[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 4.0}, "num_steps=4.0: give a whole number"),
+        ({"dim": 2.0}, "dim=2.0: give a whole number"),
+        ({"jumps": (0.1, lambda x, z: x)}, "give `Jumps"),
+    ],
+)
+@pytest.mark.usefixtures("without_type_checks")
+def test_settings_of_other_types_are_refused(options, message):
+    with pytest.raises(TypeError, match=message):
+        brownian(**options)
+
+
+@pytest.mark.parametrize(
+    "terminal",
+    [lambda x: np.maximum(x[0], 0.0), lambda x: x[0] if x[0] > 0.0 else 0.0 * x[0]],
+)
+def test_functions_of_numpy_and_conditions_have_a_remedy(terminal):
+    with pytest.raises((TracerArrayConversionError, ConcretizationTypeError)) as error:
+        brownian(terminal=terminal)
+    assert error.value.__notes__[-1] == "Use functions of jax.numpy, and jnp.where instead of if."
 
 
 @eqx.filter_jit

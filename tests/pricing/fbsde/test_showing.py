@@ -49,7 +49,10 @@ def test_a_summary_has_the_figures_and_their_errors(call):
     for label in ("value", "delta[0]", "gamma[0, 0]"):
         (row,) = (line for line in summary.splitlines() if line.startswith(f"{label} "))
         assert row.split()[-2:] == ["7.25", "0.12"]
-    assert "value 0.2 %, delta 1 %, gamma 5 %" in summary and "at most 7.5" in summary
+    assert (
+        "value 0.2 %, delta 1 %, gamma 5 %" in summary
+        and "at most 7.5 (standard error 0.1)" in summary
+    )
 
 
 @pytest.mark.repeat

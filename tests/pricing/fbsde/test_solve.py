@@ -375,6 +375,28 @@ def test_devices_share_the_paths():
     np.testing.assert_allclose(shared.value(0.0, problem.x0), alone, rtol=1e-9)
 
 
+@pytest.mark.parametrize("solver", [None, GridQuadrature(8)], ids=["selected", "named"])
+@pytest.mark.parametrize(
+    ("step", "diffusion"),
+    [
+        (lambda t, dt, x, dw: x * jnp.exp(-0.08 * dt + 0.4 * dw), lambda t, x: 0.2 * x),
+        (lambda t, dt, x, dw: x + dw[::-1], lambda t, x: 1.0),
+    ],
+    ids=["another vol", "another coordinate"],
+)
+def test_a_step_beside_another_diffusion_is_refused(solver, step, diffusion):
+    given = {"step": step, "diffusion": diffusion, "terminal": jnp.sum, "num_steps": 4}
+    with pytest.raises(ValueError, match=r"`step` moves coordinate 0 .* of the same equation"):
+        solve(Problem(2, 1.0, 100.0, **given), solver, key=jax.random.key(0))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("key", [0, jnp.zeros(2, jnp.uint32), None], ids=repr)
+def test_a_key_that_is_no_key_is_refused(key):
+    with pytest.raises(TypeError, match=r"give a key, such as jax.random.key\(0\)"):
+        solve(problems.allen_cahn(2), key=key)
+
+
 def test_every_must_be_positive(tmp_path):
     with pytest.raises(ValueError, match="every=0"):
         solve(problems.allen_cahn(3), SOLVER, key=jax.random.key(0), resume=tmp_path, every=0)

@@ -112,6 +112,19 @@ def test_errors_are_of_money_by_entry_and_by_contract():
     np.testing.assert_allclose(one.gamma[:, 1, 1], 4.0 * one.gamma[:, 0, 0], rtol=1e-6)
 
 
+def test_a_difference_from_another_solution_counts_though_it_may_be_noise():
+    """The other solution has a noise ten times larger, within which the figures differ."""
+    delta, gamma = np.array([[0.5, -0.5], [1e-3, 0.0]]), np.stack([np.eye(2), 1e-3 * np.eye(2)])
+    noise = np.full((2, 2), 1e-4), np.full((2, 2, 2), 1e-4)
+    found = figures(delta, gamma, *noise)
+    other = figures(
+        delta + np.array([[0.0, 0.01], [0.0, 0.0]]), gamma, *(10.0 * error for error in noise)
+    )
+    alone, beside = errors(found).delta, errors(found, other).delta
+    np.testing.assert_allclose(beside[0], [alone[0, 0], 0.02], rtol=1e-6)
+    np.testing.assert_allclose(beside[1], alone[1])
+
+
 def test_the_worst_entry_is_named():
     gamma = np.full((2, 2, 2), 0.01)
     gamma[1, 0, 1] = 0.26
