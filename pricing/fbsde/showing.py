@@ -97,7 +97,9 @@ def _remarks(solution: Solution) -> list[str]:
     shares = ", ".join(
         f"{name} {100.0 * float(error):.2g} %" for name, error in zip(_FIGURES, errors, strict=True)
     )
-    lines = [f"largest error of an entry, from all sources: {shares}"]
+    lines = [
+        f"largest error of an entry, from all sources, relative to its figure's size: {shares}"
+    ]
     if upper is not None:
         pairs = zip(np.ravel(upper.mean), np.ravel(upper.std_error), strict=True)
         bounds = [f"{most:.6g} (standard error {error:.2g})" for most, error in pairs]
