@@ -75,7 +75,10 @@ def _title(solution: Solution) -> str:
 
 
 def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:
-    """Yield label, estimate and standard error of a figure's entries (for Gamma, its diagonal)."""
+    """Yield label, estimate and standard error of a figure's entries (for Gamma, its diagonal).
+
+    A figure without sampling noise, of a grid, has no standard error.
+    """
     if name == "gamma":
         mean = np.diagonal(mean, axis1=-2, axis2=-1)
         error = None if error is None else np.diagonal(error, axis1=-2, axis2=-1)
@@ -85,7 +88,7 @@ def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tup
             return
         places = [*index, index[-1]] if name == "gamma" else [*index]
         label = f"{name}{places}" if places else name
-        own = "" if error is None else f"{error[index]:.2g}"
+        own = "" if error is None or error[index] == 0.0 else f"{error[index]:.2g}"
         yield label, f"{mean[index]:.6g}", own
 
 

@@ -49,10 +49,14 @@ def test_a_summary_has_the_figures_and_their_errors(call):
     for label in ("value", "delta[0]", "gamma[0, 0]"):
         (row,) = (line for line in summary.splitlines() if line.startswith(f"{label} "))
         assert row.split()[-2:] == ["7.25", "0.12"]
-    assert (
-        "value 0.2 %, delta 1 %, gamma 5 %" in summary
-        and "at most 7.5 (standard error 0.1)" in summary
-    )
+    exact = (Estimate(figure.mean, jnp.zeros_like(figure.mean)) for figure in figures)
+    certificate = Certificate(*exact, missed=jnp.zeros(()), left=jnp.zeros(()))
+    call.stats.update(certificate=certificate, errors=(0.002, 0.01, 0.05))
+    (row,) = (line for line in summary_of(call).splitlines() if line.startswith("value "))
+    assert row.split() == ["value", "7.25"]
+    del call.stats["certificate"], call.stats["errors"]
+    assert "value 0.2 %, delta 1 %, gamma 5 %" in summary
+    assert "at most 7.5 (standard error 0.1)" in summary
 
 
 @pytest.mark.repeat
