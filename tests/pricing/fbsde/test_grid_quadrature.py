@@ -127,6 +127,6 @@ def test_a_state_at_zero_stays_on_the_grid():
     """A variance that may be zero has no logarithm: its grid begins at zero."""
     problem = asset(lambda x: x[0], 4)
     half = lambda t, dt, x, dw: jnp.maximum(x + 0.5 * x * dw, 0.0)
-    problem = eqx.tree_at(lambda p: p.step, problem, half)
+    problem = eqx.tree_at(lambda p: (p.step, p.diffusion), problem, (half, lambda t, x: 0.5 * x))
     solution = solve(problem, GridQuadrature(), key=KEY)
     assert np.all(np.asarray(solution.approximation.axes.first) >= 0.0)
