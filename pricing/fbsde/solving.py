@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -121,7 +122,7 @@ def solve(
         ...     print(str(error)[:53])
         DeepBSDE does not solve this problem. It has early ex
     """
-    if not isinstance(key, jax.Array) or not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise TypeError(f"key={key!r}: give a key, such as jax.random.key(0)")
     tolerance, problem = as_tolerance(tolerance), with_traced_functions(problem)
     check_step(problem)
