@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from pricing.ingestion.field_types import choice, problem
 
+from .fx_vols import STRANGLES
 from .outliers import check_outlier, check_wing
 from .quote_bounds import slip_of
 from .records import (
@@ -38,6 +39,7 @@ class FxVolsRecord(Record):
     delta: Annotated[str, choice("spot", "forward")] = "spot"
     premium_adjusted: bool = False
     at_the_money_strike: Annotated[str, choice("delta-neutral", "forward")] = "delta-neutral"
+    strangles: Annotated[str, choice(*STRANGLES)] = "smile"
 
     @model_validator(mode="after")
     def _check(self, info):

@@ -3,14 +3,16 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, Num
 
-from jaxtape import stored_jit
+import jaxtape as jt
 
-from ..fields import Converted, pillars, positive, real
+from ..fields import Converted, pillars, positive, real, word
+from ..numerics.black import black
 from ..numerics.safe_math import nan_where
 from .fx_delta import DeltaConvention
 from .interpolation import as_floats
@@ -19,8 +21,14 @@ from .surface import SmileQuotes, vol_between
 DELTAS = (0.25, 0.10)
 """The deltas of quoted risk reversals and butterflies, in the order of their columns."""
 
+STRANGLES = "smile", "market"
+"""Types of butterflies."""
+
 NO_SMILE = "have no smile: strikes do not increase, a vol is not above 0, or calls are not convex"
 """The faults of a surface, in words."""
+
+_SIDES = -1.0, 1.0
+"""Puts and calls."""
 
 _CHECKED = np.linspace(0.005, 0.995, 199)
 """Points of a smile, as N(log(F/K) / s), at which its prices are checked."""
@@ -133,7 +141,7 @@ class StruckVols(eqx.Module):
         return StruckVols(self.expiries, self.vols + vol)
 
 
-@stored_jit
+@jt.stored_jit
 def _smiles(surface: DeltaSurface) -> tuple[Array, Array, Array]:
     """Return strikes and undiscounted calls over the forward, and vols, [points, expiries]."""
     x = jnp.asarray(_CHECKED, surface.vols.dtype)[:, None] + 0.0 * surface.expiries[None]
@@ -147,16 +155,19 @@ class DeltaQuotes(eqx.Module):
     """Quotes of FX options by delta.
 
     With the at-the-money vol A, and the risk reversal R and butterfly B of a delta, the call with that delta
-    has the vol A + B + R/2 and the put A + B - R/2. B is the mean of the two vols less A (the smile strangle),
-    not the broker's market strangle, in which both options have the vol A + B.
+    has the vol A + B + R/2 and the put A + B - R/2: B is the mean of the two vols less A, the smile strangle.
+    Brokers quote the market strangle M: a call and a put, each with that delta on the vol A + M, cost as much
+    on the vol A + M as on the smile, whose B is the root of this equation (Clark, *Foreign Exchange Option
+    Pricing*, 2011, section 3.6).
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, increasing, of shape (expiries,).
         at_the_money: The at-the-money vols, above 0, of shape (expiries,).
         risk_reversals: The vol of the call less that of the put, for deltas 0.25 and 0.10 in this order, of
             shape (expiries, deltas), with one or two deltas.
-        butterflies: The mean of the two vols less the at-the-money vol, of the same shape.
+        butterflies: The smile strangles B, or the market strangles M, of the same shape.
         convention: The conventions for deltas and at-the-money strikes.
+        strangles: "smile" or "market": the type of `butterflies`.
 
     Raises:
         ValueError: The shapes do not match, or the expiries do not increase.
@@ -174,6 +185,7 @@ class DeltaQuotes(eqx.Module):
     risk_reversals: Converted[Float[Array, "expiries deltas"]] = real("risk_reversals")
     butterflies: Converted[Float[Array, "expiries deltas"]] = real("butterflies")
     convention: DeltaConvention = DeltaConvention()
+    strangles: str = word("strangles", STRANGLES, default="smile")
 
     def __check_init__(self):
         shape = self.expiries.shape
@@ -208,22 +220,78 @@ class DeltaQuotes(eqx.Module):
             forwards: The forward at each expiry.
             discounts: The foreign discount factor to each expiry.
         """
-        root, money = jnp.sqrt(self.expiries), self.at_the_money
         forwards, discounts = as_floats(forwards), as_floats(discounts)
-        at_money = self.convention.money_strike(forwards, money * root)
-        puts, calls = [], []  # from the inner to the outer deltas
-        for place, delta in enumerate(DELTAS[: self.butterflies.shape[1]]):
-            middle, half = money + self.butterflies[:, place], 0.5 * self.risk_reversals[:, place]
-            for side, found in ((-1.0, puts), (1.0, calls)):
-                vol = middle + side * half
-                of_market = forwards, vol * root, discounts
-                found.append((self.convention.strike(delta, side, *of_market), vol))
-        columns: list[tuple[Any, Any]] = [*puts[::-1], (at_money, money), *calls]
-        strikes, vols = (jnp.stack(column, axis=1) for column in zip(*columns, strict=True))
+        butterflies = self.butterflies
+        if self.strangles == "market":
+            rows = forwards[:, None], discounts[:, None]
+            expiries = jax.tree.map(lambda leaf: leaf[:, None], self)
+            butterflies = jax.vmap(DeltaQuotes._of_market)(expiries, *rows)[:, 0]
+        vols = self._wings(butterflies)
+        return self._through(self._strikes(vols, forwards, discounts), vols, forwards)
+
+    @property
+    def _deltas(self) -> Float[Array, "1 deltas"]:
+        return jnp.asarray(DELTAS[: self.butterflies.shape[-1]], self.at_the_money.dtype)[None]
+
+    @property
+    def _sides(self) -> Float[Array, "2 1"]:
+        return jnp.asarray(_SIDES, self.at_the_money.dtype)[:, None]
+
+    def _wings(self, butterflies: Array) -> Array:
+        """Return the vols of puts and calls, [expiries, 2, deltas], for smile strangles [expiries, deltas]."""
+        skews = 0.5 * self._sides[None] * self.risk_reversals[:, None]
+        return self.at_the_money[:, None, None] + butterflies[:, None] + skews
+
+    def _strikes(self, vols: Array, forwards: Array, discounts: Array) -> Array:
+        """Return the strikes at which puts and calls on some vols have the quoted deltas."""
+        root, forward, discount = (
+            x[:, None, None] for x in (jnp.sqrt(self.expiries), forwards, discounts)
+        )
+        deltas, sides = self._deltas[None], self._sides[None]
+        return self.convention.strike(deltas, sides, forward, vols * root, discount)
+
+    def _through(self, strikes: Array, vols: Array, forwards: Array) -> DeltaSurface:
+        """Return the surface through the vols of puts and calls at their strikes, [expiries, 2, deltas]."""
+        money = self.at_the_money
+        deviations = money * jnp.sqrt(self.expiries)
+        at_money = self.convention.money_strike(forwards, deviations)
+        strikes, vols = (
+            jnp.concatenate([wings[:, 0, ::-1], middle[:, None], wings[:, 1]], axis=1)
+            for wings, middle in ((strikes, at_money), (vols, money))
+        )
         strikes = nan_where(~_increases(strikes)[:, None], strikes)
-        nodes = ndtr(jnp.log(forwards[:, None] / strikes) / (money * root)[:, None])
+        nodes = ndtr(jnp.log(forwards[:, None] / strikes) / deviations[:, None])
         terms = _divided(nodes, vols)
-        return DeltaSurface(self.expiries, forwards, money * root, strikes, vols, nodes, terms)
+        return DeltaSurface(self.expiries, forwards, deviations, strikes, vols, nodes, terms)
+
+    def _of_market(self, forward: Array, discount: Array) -> Array:
+        """Return the smile strangles of market strangles, both [1, deltas], for one expiry.
+
+        The unknowns are the smile strangles, with the vol at the money added, and the strikes of the smile.
+        """
+        root, money = jnp.sqrt(self.expiries), self.at_the_money
+        deltas, sides = self._deltas, self._sides
+        vols = jnp.broadcast_to(money[None] + self.butterflies, (2, deltas.size))
+        strikes = self._strikes(vols[None], forward, discount)[0]
+
+        def cost(vols: Array) -> Array:
+            options = black(forward[None], strikes, vols * root[None], sides)
+            return jnp.sum(options, axis=0) / (forward * root)
+
+        paid = cost(vols)
+
+        def missed(at: tuple[Array, Array]) -> tuple[Array, Array]:
+            middles, own = at
+            wings = self._wings((middles - money)[None])
+            smile = self._through(own[None], wings, forward)
+            of_market = forward[None], wings[0] * root[None], discount[None]
+            found = self.convention.delta_of(own, sides, *of_market)
+            return cost(smile.vol(self.expiries[None], strikes)) - paid, found - sides * deltas
+
+        guess = self._wings(self.butterflies)
+        own = jax.lax.stop_gradient(self._strikes(guess, forward, discount)[0])
+        middles, _ = jt.root(missed, (vols[0], own))
+        return (middles - money)[None]
 
 
 def _increases(strikes: Float[Array, "expiries quotes"]) -> Bool[Array, " expiries"]:

@@ -241,10 +241,8 @@ class Contents:
         vols, expiries = record.vols, record.vols.pillars(self.asof)
         words = vols.delta, vols.premium_adjusted, vols.at_the_money_strike
         reversals, butterflies = vols.columns("risk_reversals"), vols.columns("butterflies")
-        convention = DeltaConvention(*words)
-        quotes = DeltaQuotes(
-            *(self._years(expiries), vols.at_the_money, reversals, butterflies, convention)
-        )
+        terms = reversals, butterflies, DeltaConvention(*words), vols.strangles
+        quotes = DeltaQuotes(self._years(expiries), vols.at_the_money, *terms)
         pair = replace(pair, vols=quotes)
         spot = fx_rate({**self.fx, "": pair}, foreign, domestic)
         surface: Any = pair.asset(spot, self.curves).surface

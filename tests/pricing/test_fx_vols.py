@@ -207,3 +207,91 @@ def test_strikes_are_found_in_single_precision():
 def test_quotes_of_wrong_shapes_are_refused(rows, wings):
     with pytest.raises(ValueError, match="give one number for each expiry"):
         DeltaQuotes([0.5, 1.0], rows, *wings)
+
+
+# --- market strangles ---------------------------------------------------------------------------------
+
+
+def market_quotes(words=("spot", True)) -> DeltaQuotes:
+    own = quotes_of(DeltaConvention(*words))
+    return DeltaQuotes(
+        own.expiries,
+        own.at_the_money,
+        own.risk_reversals,
+        own.butterflies,
+        own.convention,
+        "market",
+    )
+
+
+@double
+@pytest.mark.parametrize("words", CONVENTIONS, ids=str)
+def test_market_strangles_have_their_prices_on_the_smile(words):
+    """By QuantLib's strikes and Black's formula; the butterflies are found from the smile's own strikes."""
+    quotes, spot = market_quotes(words), 1.3
+    surface = quotes.surface(FORWARDS, DISCOUNTS)
+    for row, (forward, foreign) in enumerate(zip(FORWARDS, DISCOUNTS, strict=True)):
+        t, domestic = float(quotes.expiries[row]), foreign * spot / forward
+        for place, delta in enumerate((0.25, 0.1)):
+            vol = float(quotes.at_the_money[row] + quotes.butterflies[row, place])
+            prices = []
+            for side, option in SIDES.items():
+                given = spot, domestic, foreign, vol * t**0.5
+                peer = ql.BlackDeltaCalculator(option, CONVENTIONS[words], *given)
+                strike = peer.strikeFromDelta(side * delta)
+                vols = vol, float(surface.vol(t, strike))
+                prices.append([ql.blackFormula(option, strike, forward, v * t**0.5) for v in vols])
+            np.testing.assert_allclose(*np.sum(prices, axis=0), rtol=1e-9)
+    _, put, money, call, _ = surface.vols.T
+    np.testing.assert_allclose(call - put, quotes.risk_reversals[:, 0], rtol=1e-10)
+    assert np.all(np.abs(0.5 * (call + put) - money - quotes.butterflies[:, 0]) > 1e-5)
+
+
+@double
+def test_without_risk_reversals_market_and_smile_strangles_are_one():
+    wings = [[0.0]] * 3, [[0.003], [0.004], [0.004]]
+    one, other = (
+        DeltaQuotes([0.25, 1.0, 2.0], [0.1, 0.11, 0.12], *wings, strangles=strangles)
+        for strangles in ("smile", "market")
+    )
+    strikes = jnp.linspace(1.0, 1.7, 9)
+    found = (quotes.surface(FORWARDS, DISCOUNTS).vol(1.0, strikes) for quotes in (one, other))
+    np.testing.assert_allclose(*found, rtol=1e-10)
+
+
+@pytest.mark.repeat
+@double
+def test_derivatives_through_market_strangles_are_those_of_differences():
+    @jax.jit
+    def vol(given):
+        money, reversal, butterfly, forward, discount = given[:, None]
+        quotes = DeltaQuotes([1.0], [0.1], [[0.0]], [[0.0]], strangles="market")
+        leaves = lambda q: (q.at_the_money, q.risk_reversals, q.butterflies)
+        quotes = eqx.tree_at(leaves, quotes, (money, reversal[None], butterfly[None]))
+        return quotes.surface(forward, discount).vol(1.0, 1.45)
+
+    given = jnp.array([0.11, -0.012, 0.004, 1.31, 0.98])
+    steps = 1e-5 * jnp.eye(5)
+    both = [jax.vmap(lambda step, by=by: vol(given + by * step))(steps) for by in (1.0, -1.0)]
+    slope = jax.jit(jax.grad(vol))
+    np.testing.assert_allclose(slope(given), (both[0] - both[1]) / 2e-5, rtol=1e-6, atol=1e-8)
+    second = jax.jit(jax.jacfwd(jax.grad(vol)))(given)
+    bent = (jax.vmap(slope)(given[None] + steps) - jax.vmap(slope)(given[None] - steps)) / 2e-5
+    np.testing.assert_allclose(second, bent, rtol=1e-5, atol=1e-5)
+
+
+def test_market_strangles_in_single_precision():
+    def vols():
+        return market_quotes().surface(FORWARDS, DISCOUNTS).vol(1.2, jnp.array([1.1, 1.5]))
+
+    with jax.enable_x64(True):
+        exact = vols()
+    with jax.enable_x64(False):
+        found = vols()
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, exact, rtol=2e-5)
+
+
+def test_a_market_strangle_without_a_smile_is_found():
+    quotes = DeltaQuotes([1.0], [0.1], [[-0.19]], [[0.001]], strangles="market")
+    assert quotes.surface([1.3], [0.98]).first_fault() == 0
