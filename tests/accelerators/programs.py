@@ -72,6 +72,7 @@ def _direct() -> Iterator[Program]:
     rates = tuple(jnp.array(x) for x in (0.004, 0.02, 0.03, 2.0))
     yield Program("implied_normal_vol", jax.jacfwd(implied_normal_vol), rates, {"throw": False})
     yield Program("strip_caps", jax.jacrev(_stripped), (jnp.full((2, 2), 0.008),), {})
+    yield Program("market strangles", jax.grad(_strangled), (jnp.asarray([0.003, 0.01]),), {})
     for each in (
         Program("exported greeks", _figures("Fourier"), call, {}),
         Program("exported gradient", jax.grad(helpers_tape.loss_of(jt.Revolve(5))), arguments, {}),
@@ -83,6 +84,12 @@ def _direct() -> Iterator[Program]:
 def _paying(dynamics: str, model: str = "black-scholes") -> WithDividends:
     dividends = Dividends([0.3, 0.6], [1.0, 0.0], [0.0, 0.01])
     return WithDividends(helpers.all_models[model](), dividends, dynamics)
+
+
+def _strangled(strangles):
+    """Return a vol of the smile of two market strangles."""
+    quotes = DeltaQuotes([1.0], [0.1], [[-0.01, -0.02]], strangles[None], strangles="market")
+    return quotes.surface([100.5], [0.99]).vol(1.0, 104.0)
 
 
 def _currency_pair() -> BlackScholes:
