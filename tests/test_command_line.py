@@ -366,6 +366,7 @@ class _Compiler(TargetCompiler):
         """Do nothing: no process runs."""
 
 
+@pytest.mark.repeat
 def test_a_dry_run_of_calibrate_compiles_its_search_and_writes_nothing(
     tmp_path, small_market, monkeypatch
 ):

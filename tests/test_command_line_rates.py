@@ -57,6 +57,7 @@ def test_trades_on_a_curve_take_hull_white_whatever_the_model_of_equities(on_rat
         assert f"{heading}</h2>" in page
 
 
+@pytest.mark.repeat
 def test_their_risk_to_swaption_vols_goes_through_the_fit(on_rates):
     out, _ = on_rates
     rows = rows_of(out / "sensitivity.csv")

@@ -278,6 +278,7 @@ def test_a_shard_that_is_none_is_refused(lake, tmp_path):
 # --- A function of tables --------------------------------------------------------------------------------
 
 
+@pytest.mark.repeat
 def test_a_table_of_quotes_becomes_the_table_of_the_file(tmp_path):
     table = quotes("ABXYC")
     write(file := tmp_path / "quotes.parquet", table)

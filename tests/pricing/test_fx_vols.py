@@ -247,6 +247,7 @@ def test_market_strangles_have_their_prices_on_the_smile(words):
     assert np.all(np.abs(0.5 * (call + put) - money - quotes.butterflies[:, 0]) > 1e-5)
 
 
+@pytest.mark.repeat
 @double
 def test_without_risk_reversals_market_and_smile_strangles_are_one():
     wings = [[0.0]] * 3, [[0.003], [0.004], [0.004]]
@@ -280,6 +281,7 @@ def test_derivatives_through_market_strangles_are_those_of_differences():
     np.testing.assert_allclose(second, bent, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.repeat
 def test_market_strangles_in_single_precision():
     def vols():
         return market_quotes().surface(FORWARDS, DISCOUNTS).vol(1.2, jnp.array([1.1, 1.5]))
@@ -292,6 +294,7 @@ def test_market_strangles_in_single_precision():
     np.testing.assert_allclose(found, exact, rtol=2e-5)
 
 
+@pytest.mark.repeat
 def test_a_market_strangle_without_a_smile_is_found():
     quotes = DeltaQuotes([1.0], [0.1], [[-0.19]], [[0.001]], strangles="market")
     assert quotes.surface([1.3], [0.98]).first_fault() == 0

@@ -96,6 +96,7 @@ def test_a_model_made_of_the_market_alone_has_the_bootstrapped_curve():
     np.testing.assert_allclose(moved, np.exp(-0.03) * model.discount(t), rtol=1e-14)
 
 
+@pytest.mark.repeat
 def test_explain_says_what_each_quote_did():
     swap, deposit = "IR_SWAP/RATE/EUR/10Y", "MM/RATE/EUR/3M"
     values, mixed = dict(market().flat_quotes()), []
