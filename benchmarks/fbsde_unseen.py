@@ -62,15 +62,15 @@ def judged(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]
         sizes.append(max(float(np.max(np.abs(derivative))), sizes[-1] / among))
     off = [float(np.max(np.abs(m - r))) / s for (m, _, r), s in zip(pairs, sizes, strict=True)]
     z = [float(np.max(np.abs(m - r) / e)) for m, e, r in pairs]
-    told = [float(error) for error in solution.stats["errors"]]
+    stated = [float(error) for error in solution.stats["errors"]]
     verdicts = [
         "right" if o <= asked else "refused" if own > asked else "OFF"
-        for o, asked, own in zip(off, DEFAULT_TOLERANCE, told, strict=True)
+        for o, asked, own in zip(off, DEFAULT_TOLERANCE, stated, strict=True)
     ]
     solver = solution.stats["solver"]
     functions = [type(basis).__name__ for basis in getattr(solver, "bases", ())]
     times = dict(zip(TIMES, (seconds, processor_seconds), strict=True))
-    row = {"case": name, "off": off, "z": z, "told": told, "verdicts": verdicts}
+    row = {"case": name, "off": off, "z": z, "stated": stated, "verdicts": verdicts}
     return row | times | {"solver": type(solver).__name__, "functions": functions}
 
 

@@ -39,7 +39,7 @@ from . import kernel_executor
 from .chain import Arrays
 from .joined import joined
 from .rule import FirstSweep, ReverseSweep, Sweep
-from .turns import in_turns
+from .turns import in_turns, kernels_of_run
 
 _TILE = TILES["gpu"]
 _SWEEPS = Sweep, FirstSweep, ReverseSweep
@@ -317,13 +317,7 @@ def _sweeps_of(prim: Sweep | FirstSweep | ReverseSweep) -> KernelRun | None:
         NoKernelError: If a sweep of a gradient has none, or has ys or cotangents of xs.
     """
     if isinstance(prim, Sweep):
-        has_kernels = getattr(prim.chain.executor, "kernels", False)
-        found = (
-            kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, "gpu")
-            if has_kernels
-            else ""
-        )
-        return None if isinstance(found, str) else found
+        return kernels_of_run(prim)
     first = prim if isinstance(prim, FirstSweep) else prim.first
     if not first.in_kernels:
         raise NoKernelError("a chain has no kernel")

@@ -29,6 +29,7 @@ from ..jax_private import primitives as p
 from ..kernels.node import flat, variables
 from ..kernels.paths import NoKernelError
 from ..kernels.per_path_functions import function_on, has_dtype
+from ..kernels.run import KernelRun
 from ..schedules.schedule import Revolve
 from . import kernel_executor
 from .chain import Arrays, Chain
@@ -57,13 +58,19 @@ def in_turns(closed: ClosedJaxpr) -> ClosedJaxpr:
     return jax.make_jaxpr(lambda *args: axis.run(closed.consts, args))(*types)
 
 
+def kernels_of_run(prim: Sweep) -> KernelRun | None:
+    """Return the kernels of a run for a GPU; None if it has none."""
+    if not getattr(prim.chain.executor, "kernels", False):
+        return None
+    found = kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, "gpu")
+    return None if isinstance(found, str) else found
+
+
 def _turns_and_paths(eqn: JaxprEqn) -> tuple[int, int] | None:
     """Return the number of sums of ys of a run in a kernel, and of its paths; None for another equation."""
     prim = hi_primitive_of(eqn)
-    if not isinstance(prim, Sweep) or not getattr(prim.chain.executor, "kernels", False):
-        return None
-    kernels = kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, "gpu")
-    if isinstance(kernels, str) or not kernels.layout.ys:
+    kernels = kernels_of_run(prim) if isinstance(prim, Sweep) else None
+    if kernels is None or not kernels.layout.ys:
         return None
     turns, paths = prim.chain.length // prim.chain.sum_ys, kernels.layout.paths
     return (turns, paths) if turns not in (1, paths) else None
@@ -167,9 +174,8 @@ class _Axis:
         closed = flat(jax.make_jaxpr(turn)(arrays.consts, init, tuple(x[0] for x in xs)))
         executor = StaticExecutor.of(Revolve(1), self.size)
         sweep = Sweep(Chain(closed, len(init), executor, reverse=False), arrays)
-        kernels = kernel_executor.kernels_or_reason(sweep.chain, sweep.in_avals, "gpu")
-        if isinstance(kernels, str):
-            raise NoKernelError(kernels)
+        if kernels_of_run(sweep) is None:
+            raise NoKernelError("the loop over the axis has no kernel")
         (_, *state), ys = sweep(*arrays)
         whole = [jnp.moveaxis(y, 0, self._axis(v)) for v, y in zip(self.ys, ys, strict=True)]
         return dict(zip((*carrying, *self.ys), (*state, *whole), strict=True))

@@ -164,7 +164,7 @@ def _check_order(name: str, call: _FunctionCall) -> None:
     try:
         names = list(inspect.signature(call.function).parameters)
     except (TypeError, ValueError):
-        return  # of a function that is not written in Python
+        return  # the function is not written in Python
     wanted = call.takes.split(", ")
     if names != wanted and sorted(names) == sorted(wanted):
         raise TypeError(

@@ -37,8 +37,8 @@ class CapQuotes(eqx.Module):
         starts: The starts of the periods in years (ACT/365), above 0, non-decreasing, of shape (caps, periods).
         ends: The ends of the periods, when they pay, of the same shape.
         accruals: The year fraction of each period, 0 for padding, of the same shape.
-        strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,). None if each
-            cap is quoted at the money only: its strike is the swap rate of its periods, whatever the curves.
+        strikes: The strikes, rates per year of any sign, strictly increasing, of shape (strikes,). None for
+            caps at the money: the strike of each is the swap rate of its periods, which moves with the curves.
         quotes: Flat vols, or premiums per 1 of notional, above 0, of shape (caps, strikes); (caps, 1) at the
             money.
         shift: The shift of lognormal vols, a rate.
@@ -126,8 +126,8 @@ def strip_caps(
             ones at its strike are NaN.
 
     Returns:
-        The vols, a row for each cap and a column for each strike. Of caps at the money, one column: these vols
-        do not depend on the strike.
+        The vols, a row for each cap and a column for each strike. Caps at the money have one column: their
+        vols do not depend on the strike.
 
     Raises:
         RuntimeError: No vol reprices a quote: it is below the value at zero volatility or that of the cap

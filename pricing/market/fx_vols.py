@@ -157,8 +157,8 @@ class DeltaQuotes(eqx.Module):
     With the at-the-money vol A, and the risk reversal R and butterfly B of a delta, the call with that delta
     has the vol A + B + R/2 and the put A + B - R/2: B is the mean of the two vols less A, the smile strangle.
     Brokers quote the market strangle M: a call and a put, each with that delta on the vol A + M, cost as much
-    on the vol A + M as on the smile, whose B is the root of this equation (Clark, *Foreign Exchange Option
-    Pricing*, 2011, section 3.6).
+    on the vol A + M as on the smile, whose B is the root of this equation (Reiswich and Wystup, *FX Volatility
+    Smile Construction*, CPQF Working Paper 20, 2010).
 
     Attributes:
         expiries: The expiries in years (ACT/365), above 0, increasing, of shape (expiries,).
@@ -265,7 +265,7 @@ class DeltaQuotes(eqx.Module):
         return DeltaSurface(self.expiries, forwards, deviations, strikes, vols, nodes, terms)
 
     def _of_market(self, forward: Array, discount: Array) -> Array:
-        """Return the smile strangles of market strangles, both [1, deltas], for one expiry.
+        """Return the smile strangles that match the market strangles of one expiry, [1, deltas].
 
         The unknowns are the smile strangles, with the vol at the money added, and the strikes of the smile.
         """
