@@ -181,7 +181,7 @@ def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
     found = solve(exploding(), solver, key=key, throw=False)
     bad = np.argwhere(~np.isfinite(np.asarray(found.stats["losses"])))[0][0]
     assert max(stages, default=0) == bad
-    assert "Lower the learning rate" in RESULTS[found.result]
+    assert "lower the learning rate" in RESULTS[found.result]
 
 
 def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
