@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
-from .problem import Problem
+from .problem import Problem, on_fewer_dates
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
 from .solvers.bases import (
@@ -145,7 +145,6 @@ def select_solver(
 
 def select_check(
     problem: Problem,
-    coarse: Problem,
     solvers: list[AbstractSolver],
     pilots: list[PilotRun],
     limits: SolveLimits,
@@ -153,8 +152,9 @@ def select_check(
 ) -> tuple[AbstractSolver, Problem] | None:
     """Return the solver and the problem of a second solution: fewer dates, other functions, or both.
 
-    None if there is none, or not enough memory. coarse: the problem on fewer dates, or the same.
+    None if there is none, or not enough memory.
     """
+    coarse = on_fewer_dates(problem)
     if isinstance(solvers[0], ProjectionPursuit):
         return replace(solvers[0], knots=solvers[0].knots // 2), problem
     if isinstance(solvers[0], GridQuadrature):

@@ -17,7 +17,7 @@ from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
-from .dynamics.driver_form import driver_forms, error_sources
+from .dynamics.driver_form import error_sources
 from .dynamics.forward_paths import coordinate_scales
 from .dynamics.step_density import check_step
 from .error_bars.relative_errors import (
@@ -28,7 +28,7 @@ from .error_bars.relative_errors import (
 )
 from .error_bars.to_tolerance import error_bars
 from .functions import with_traced_functions
-from .problem import Problem, on_fewer_dates
+from .problem import Problem
 from .selection import (
     MAX_GRID_DIMENSION,
     candidates,
@@ -185,8 +185,7 @@ def _solve_to_tolerance(
     Raises:
         RuntimeError: A figure misses its tolerance, and `throw`.
     """
-    sources = error_sources(problem, driver_forms(problem), MAX_GRID_DIMENSION)
-    coarse = on_fewer_dates(problem)
+    sources = error_sources(problem, MAX_GRID_DIMENSION)
     keys = list(jax.random.split(key, 64))  # the check takes keys from the end
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(problem, bool(np.all(is_positive)), limits)
@@ -198,7 +197,7 @@ def _solve_to_tolerance(
     solver = select_solver(problem, pilots[0], limits, fraction)
     check = None
     if sources.needs_check:
-        check = select_check(problem, coarse, solvers, pilots, limits, fraction)
+        check = select_check(problem, solvers, pilots, limits, fraction)
 
     started = time.perf_counter()
     solution, second, coarser = train(problem, solver, keys.pop(0)), None, None

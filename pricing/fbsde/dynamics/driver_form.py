@@ -105,12 +105,13 @@ class ErrorSources(NamedTuple):
     needs_check: bool
 
 
-def error_sources(problem: Problem, forms: DriverForms, max_grid_dimension: int) -> ErrorSources:
+def error_sources(problem: Problem, max_grid_dimension: int) -> ErrorSources:
     """Return the available error estimates of an equation's figures.
 
     Raises:
         TypeError: There is no certificate, and there are too many dimensions for a grid.
     """
+    forms = driver_forms(problem)
     has_bound = no_bounds_reason(problem, forms) is None
     of_driver = reason = no_certificate_reason(problem, forms)
     if reason is None and not problem.reads_gamma and not moves_every_coordinate(problem):

@@ -240,7 +240,7 @@ def check_step(problem: Problem) -> None:
 
 @eqx.filter_jit
 def _noise_of_short_step(problem: Problem) -> tuple[Array, Array, Array]:
-    """Return the derivatives to the noise of a short step from x0, a whole step and the diffusion, [dim, dim]."""
+    """Return the derivatives of a short step, a whole step and s dW from x0 to the noise, each [dim, dim]."""
     t, x0 = problem.times[0], problem.x0
     short_step = lambda dw: problem.advance(t, x0, dw, _SHORT * problem.dt)
     whole_step = lambda dw: problem.advance(t, x0, dw, problem.dt)

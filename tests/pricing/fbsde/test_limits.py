@@ -93,17 +93,15 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     rich = GradientRegression(4096, bases=(Hermite(2),))
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
     one_pilot = [PilotRun(few, 0.1, 1.0)]
-    other = select_check(on_dates, on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
+    other = select_check(on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
     assert other is not None and other[0].bases == rich.bases and other[1] is on_dates
-    assert select_check(on_dates, on_dates, [few], one_pilot, SolveLimits(1), 0.5) is None
+    assert select_check(on_dates, [few], one_pilot, SolveLimits(1), 0.5) is None
     grid = [PilotRun(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
     assert on_fewer_dates(two) is two and on_fewer_dates(on_dates) is on_dates
-    assert select_check(two, two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) is None
+    assert select_check(two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) is None
     smooth = problems.hjb_riccati(2)
-    other = select_check(
-        smooth, on_fewer_dates(smooth), [GridQuadrature()], grid, SolveLimits(1), 0.5
-    )
+    other = select_check(smooth, [GridQuadrature()], grid, SolveLimits(1), 0.5)
     assert other is not None and other[0] == GridQuadrature() and other[1].num_steps == 10
 
 
