@@ -48,10 +48,13 @@ def deviation(samples: Float[Array, "*axes samples"]) -> Float[Array, "*axes"]:
     return jnp.where(std > 0.0, std, 1.0)
 
 
-def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+def whitening(
+    covariance: Float[Array, "dim dim"], least: Float[Array, " dim"] | None = None
+) -> Float[Array, "dim dim"]:
     """Return the lower triangular W with W C W' = 1: Gram-Schmidt in the inner product of C.
 
-    Directions without variance are scaled as if their variance were rounding.
+    A coordinate whose variance, given the coordinates before it, is not above `least` has a row of zeros.
+    Without `least`, its row is scaled as if that variance were rounding.
     """
     dim = len(covariance)
     tiny = 16.0 * float(np.finfo(covariance.dtype).eps)
@@ -60,7 +63,9 @@ def whitening(covariance: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     def add(i, rows):
         along = rows @ covariance[i]
         row = jnp.zeros(dim, covariance.dtype).at[i].set(1.0) - along @ rows
-        variance = jnp.maximum(row @ covariance @ row, floor[i])
-        return rows.at[i].set(row / jnp.sqrt(variance))
+        variance = row @ covariance @ row
+        row = row / jnp.sqrt(jnp.maximum(variance, floor[i]))
+        is_kept = True if least is None else variance > least[i]
+        return rows.at[i].set(jnp.where(is_kept, row, 0.0))
 
     return jax.lax.fori_loop(0, dim, add, jnp.zeros_like(covariance))

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ...numerics.standardizer import whitening
 from ...regression.polynomials import hermite_polynomials
+from ..path_shares import PathShare
 from ..problem import Problem, Real
 from .linear_pieces import NARROWEST, clipped, cubic, linear, smoothed
 
@@ -32,20 +34,16 @@ class Coordinates(NamedTuple):
     whitening: Float[Array, "*dates dim dim"]
 
     @classmethod
-    def of(cls, states: Float[Array, "dates dim paths"]) -> "Coordinates":
-        """Return the coordinates of the states of a simulation."""
-        is_positive = jnp.all(states > 0.0, axis=(0, 2))
+    def of(cls, states: Float[Array, "dates dim paths"], share: PathShare) -> "Coordinates":
+        """Return the coordinates of the states of a simulation, of which this share of the paths is given."""
+        num_paths = states.shape[2] * share.count
+        is_positive = share.minimum(jnp.min(states, axis=(0, 2))) > 0.0
         own = jax.vmap(lambda x: _logs(is_positive, x))(states)
-        mean = jnp.mean(own, axis=2)
+        mean = share.total(jnp.sum(own, axis=2)) / num_paths
         rest = own - mean[:, :, None]
-        covariance = rest @ jnp.swapaxes(rest, 1, 2) / states.shape[2]
-        last = jnp.diagonal(covariance[-1])
-        scale = jax.lax.rsqrt(jnp.where(last > 0.0, last, 1.0))
-        values, vectors = jnp.linalg.eigh(covariance * (scale[:, None] * scale[None])[None])
-        has_noise = values > _LEAST_VARIANCE
-        parts = jnp.where(has_noise, jax.lax.rsqrt(jnp.where(has_noise, values, 1.0)), 0.0)
-        whitening = parts[:, :, None] * jnp.swapaxes(vectors, 1, 2) * scale[None, None]
-        return cls(is_positive, mean, whitening)
+        covariance = share.total(rest @ jnp.swapaxes(rest, 1, 2)) / num_paths
+        least = _LEAST_VARIANCE * jnp.diagonal(covariance[-1])
+        return cls(is_positive, mean, jax.vmap(whitening, (0, None))(covariance, least))
 
     def at(self, date) -> "Coordinates":
         """Return the coordinates of one date."""

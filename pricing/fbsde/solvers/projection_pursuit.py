@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..dynamics.driver_form import driver_forms
@@ -22,6 +23,7 @@ from ..dynamics.ridge_functions import (
     value_functions,
 )
 from ..dynamics.step_weights import polynomial_weights
+from ..path_shares import ON_EVERY_DEVICE, PathShare, check_shares, on_axis, per_device
 from ..problem import Problem, State
 from ..solver import AbstractApproximation, AbstractSolver, Date, beyond_networks
 
@@ -76,7 +78,7 @@ class ProjectionPursuit(AbstractSolver):
         knots: The number of knots of v over four standard deviations on both sides, at least 3.
         rounds: The number of improvements of the directions.
         block: The number of paths whose functions are evaluated together.
-        mesh: None: one device has all paths.
+        mesh: The devices that share the paths (axis "paths"), or None.
 
     Raises:
         ValueError: A setting is out of range.
@@ -91,7 +93,7 @@ class ProjectionPursuit(AbstractSolver):
     knots: int = eqx.field(static=True, default=129)
     rounds: int = eqx.field(static=True, default=3)
     block: int = eqx.field(static=True, default=256)
-    mesh: None = eqx.field(static=True, default=None)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.num_paths % self.block or self.num_paths < 2:
@@ -120,29 +122,63 @@ class ProjectionPursuit(AbstractSolver):
         return f"date {problem.num_steps - 1 - stage}"
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> PursuitState:
-        paths = simulate(problem, self.num_paths, key=key, spread=_SPREAD)
-        states = jnp.swapaxes(paths.states, 1, 2)
-        coordinates = Coordinates.of(states)
+        check_shares(self.mesh, num_paths=self.num_paths)
+        if self.mesh is not None and self.num_paths % (self.block * self.mesh.shape["paths"]):
+            raise ValueError(
+                f"num_paths={self.num_paths}: give a multiple of block={self.block} paths for each of "
+                f"{self.mesh.shape['paths']} devices."
+            )
+        paths = simulate(problem, self.num_paths, key=key, spread=_SPREAD, mesh=self.mesh)
+        of_paths, of_tiles = on_axis(1), on_axis(0)
+        at_end = eqx.Partial(self._at_end, problem)
+        out_specs = of_tiles, of_paths, of_paths, ON_EVERY_DEVICE
+        state = per_device(at_end, self.mesh, (of_paths, of_paths), out_specs)(*paths)
+        return PursuitState(*state, exercise_floor(problem))
+
+    def _at_end(
+        self, problem: Problem, share: PathShare, states: Array, increments: Array
+    ) -> tuple[Array, Array, Array, Coordinates]:
+        """Return the payoffs, states and normals of a share's tiles, and the coordinates of all paths."""
+        states, increments = (jnp.swapaxes(x, 1, 2) for x in (states, increments))
+        coordinates = Coordinates.of(states, share)
         coordinates = coordinates._replace(whitening=_SPREAD * coordinates.whitening)
-        noise = jnp.swapaxes(paths.increments, 1, 2) / jnp.sqrt(problem.dt)
-        tiled = partial(_tiled, block=self.block)
-        states = tiled(states)
+        states, noise = (_tiled(x, self.block) for x in (states, increments / jnp.sqrt(problem.dt)))
         paid = jax.lax.map(lambda x: _flat(jax.vmap(problem.terminal, -1, -1)(x)), states[-1])
-        return PursuitState(paid, states, tiled(noise), coordinates, exercise_floor(problem))
+        return paid, states, noise, coordinates
 
     def stage(self, problem: Problem, state: PursuitState, index: Array, *, key: PRNGKeyArray):
         del key
         date = problem.num_steps - 1 - index
-        t, x, after = problem.times[date], state.states[date], state.states[date + 1]
-        coordinates = state.coordinates.at(date)
+        of_date = eqx.Partial(self._of_date, problem, date, state.coordinates, state.floor)
+        of_tiles = on_axis(0)
+        out_specs = of_tiles, ON_EVERY_DEVICE, ON_EVERY_DEVICE
+        on_devices = per_device(of_date, self.mesh, (of_tiles,) * 4, out_specs)
+        starts, ends = state.states[date], state.states[date + 1]
+        cash_flow, fit, left = on_devices(starts, ends, state.noise[date], state.cash_flow)
+        return state._replace(cash_flow=cash_flow), fit, left[None]
+
+    def _of_date(
+        self,
+        problem: Problem,
+        date: Array,
+        coordinates: Coordinates,
+        floor: Float[Array, " contracts"],
+        share: PathShare,
+        x: Float[Array, "tiles dim paths"],
+        after: Float[Array, "tiles dim paths"],
+        noise: Float[Array, "tiles dim paths"],
+        cash_flow: Float[Array, "tiles contracts paths"],
+    ) -> tuple[Array, RidgeFit, Array]:
+        """Return the cash flows of a share's tiles from this date, its fit, and the fraction not explained."""
+        t, coordinates = problem.times[date], coordinates.at(date)
 
         def begun(tile: tuple[Array, Array, Array, Array]) -> _Tile:
-            x, xi, after, earned = tile
+            x, after, xi, earned = tile
             discount = discount_factors(problem, t, x, after)
             return _Tile(coordinates(x), xi, discount[None] * earned)
 
-        tiles = jax.lax.map(begun, (x, state.noise[date], after, state.cash_flow))
-        fit, left = self._fit(tiles, date > 0)
+        tiles = jax.lax.map(begun, (x, after, noise, cash_flow))
+        fit, left = self._fit(tiles, date > 0, share)
 
         def held(given: tuple[_Tile, Array]) -> Values:
             """Return the cash flow of the rule from this date, less the martingale of the step."""
@@ -153,11 +189,10 @@ class ProjectionPursuit(AbstractSolver):
                 return earned
             paid = _flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
             is_open = jnp.asarray(problem.is_exercise_date)[date]
-            exercised = is_open & (paid > jnp.maximum(value, state.floor[:, None]))
+            exercised = is_open & (paid > jnp.maximum(value, floor[:, None]))
             return jnp.where(exercised, paid, earned)
 
-        cash_flow = jax.lax.map(held, (tiles, x))
-        return state._replace(cash_flow=cash_flow), fit, left[None]
+        return jax.lax.map(held, (tiles, x)), fit, left
 
     def postprocess(self, problem: Problem, state: PursuitState, outputs: Any) -> "RidgeExpansion":
         weights = polynomial_weights(problem)
@@ -166,7 +201,7 @@ class ProjectionPursuit(AbstractSolver):
         fits = jax.tree.map(lambda rows: rows[::-1], outputs)
         return RidgeExpansion(problem, state.coordinates, fits, weights)
 
-    def _fit(self, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
+    def _fit(self, tiles: _Tile, is_late: Array, share: PathShare) -> tuple[RidgeFit, Array]:
         """Return the fit of a date, and the mean fraction of the variance that it does not explain."""
 
         def left_by(fit: RidgeFit, tile: _Tile) -> tuple[Array, Array, Array]:
@@ -176,7 +211,7 @@ class ProjectionPursuit(AbstractSolver):
             return rest @ tile.z.T, rest @ tile.xi.T, jnp.sum(p * known, axis=1)
 
         def improved(_: Any, fit: RidgeFit) -> RidgeFit:
-            by_state, by_noise, slope = _summed(partial(left_by, fit), tiles)
+            by_state, by_noise, slope = _summed(partial(left_by, fit), tiles, share)
             # the regression of the fitted part is known: its slope along the direction
             state = slope[:, None] * fit.along_state + by_state
             noise = slope[:, None] * fit.along_noise + by_noise
@@ -185,10 +220,10 @@ class ProjectionPursuit(AbstractSolver):
             sums_of = lambda tile: PieceSums.of(
                 fit.projection(tile.z, tile.xi), tile.target, self.knots
             )
-            return fit._replace(after=_summed(sums_of, tiles).table())
+            return fit._replace(after=_summed(sums_of, tiles, share).table())
 
         fit = jax.lax.fori_loop(0, self.rounds + 1, improved, self._no_functions(tiles))
-        return self._with_shared(fit.with_means(), tiles, is_late)
+        return self._with_shared(fit.with_means(), tiles, is_late, share)
 
     def _no_functions(self, tiles: _Tile) -> RidgeFit:
         contracts, z, xi = tiles.target.shape[1], tiles.z[0, :, :1], tiles.xi[0, :, :1]
@@ -197,7 +232,9 @@ class ProjectionPursuit(AbstractSolver):
         shared = zero(len(value_functions(z))), zero(len(martingale_functions(z, xi)))
         return RidgeFit(along, along, table, means, means, *shared)
 
-    def _with_shared(self, fit: RidgeFit, tiles: _Tile, is_late: Array) -> tuple[RidgeFit, Array]:
+    def _with_shared(
+        self, fit: RidgeFit, tiles: _Tile, is_late: Array, share: PathShare
+    ) -> tuple[RidgeFit, Array]:
         """Return the fit with shared functions, fitted to the residuals of the contracts' polynomials."""
 
         def columns(tile: _Tile) -> tuple[Array, Array]:
@@ -212,7 +249,8 @@ class ProjectionPursuit(AbstractSolver):
             squares = jnp.sum(rest**2, axis=1), jnp.sum(tile.target**2, axis=1)
             return functions @ functions.T, rest @ functions.T, *squares, jnp.sum(tile.target, 1)
 
-        gram, right, left, square, mean = (a / self.num_paths for a in _summed(sums, tiles))
+        means = (total / self.num_paths for total in _summed(sums, tiles, share))
+        gram, right, left, square, mean = means
         scale = jnp.diagonal(gram)
         gram = gram + jnp.diag(jnp.where(scale > 0.0, 0.0, 1.0))
         coefficients = _solved(gram, right.T).T
@@ -225,8 +263,8 @@ class ProjectionPursuit(AbstractSolver):
         split = fit.shared_value.shape[1]
         value, martingale = jnp.split(kept[:, None] * coefficients, (split,), axis=1)
         variance = square - mean**2
-        share = jnp.where(variance > 0.0, left / jnp.where(variance > 0.0, variance, 1.0), 0.0)
-        return fit._replace(shared_value=value, shared_martingale=martingale), jnp.mean(share)
+        missed = jnp.where(variance > 0.0, left / jnp.where(variance > 0.0, variance, 1.0), 0.0)
+        return fit._replace(shared_value=value, shared_martingale=martingale), jnp.mean(missed)
 
 
 class RidgeExpansion(AbstractApproximation):
@@ -326,12 +364,12 @@ def _unit(rows: Float[Array, "contracts dim"]) -> Float[Array, "contracts dim"]:
     return jnp.where(length > 0.0, rows / safe, first)
 
 
-def _summed(function: Any, tiles: _Tile) -> PyTree[Array]:
-    """Return the sum of a function over tiles of paths."""
+def _summed(function: Any, tiles: _Tile, share: PathShare) -> PyTree[Array]:
+    """Return the sum of a function over the tiles of all paths: one all-reduce."""
     like = jax.eval_shape(function, jax.tree.map(lambda a: a[0], tiles))
     zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
     add = lambda sums, tile: (jax.tree.map(jnp.add, sums, function(tile)), None)
-    return jax.lax.scan(add, zero, tiles)[0]
+    return share.total(jax.lax.scan(add, zero, tiles)[0])
 
 
 def _tiled(a: Float[Array, "dates dim paths"], block: int) -> Float[Array, "dates tiles dim block"]:
