@@ -9,6 +9,8 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
+from ..path_shares import ALL_PATHS, PathShare
+
 _FURTHEST = 4.0  # standard deviations at which the knots end
 # paths whose squared error weighs as much as the squared change of slope at a knot
 _STIFFNESS = 1.0
@@ -51,11 +53,12 @@ def cubic(values: Table, slopes: Table, x: Points) -> Points:
 
 
 def smoothed(
-    table: Table, deviation: Float[Array, " contracts"]
+    table: Table, deviation: Float[Array, " contracts"], share: PathShare = ALL_PATHS
 ) -> tuple[Float[Array, "contracts means"], Float[Array, "contracts means"]]:
     """Return E v(m + deviation N) and its slope in m at 129 points m, N normal, v with values `table`.
 
-    `cubic` adds an error of about 1e-7 between these points unless the deviation is below `NARROWEST`.
+    `cubic` adds an error of about 1e-7 between these points unless the deviation is below `NARROWEST`. Devices
+    that share the paths share the contracts, too.
     """
 
     def of_contract(given: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -68,7 +71,7 @@ def smoothed(
 
     least = jnp.asarray(1e-6, table.dtype)
     given = table, jnp.maximum(deviation, least)
-    return jax.lax.map(of_contract, given, batch_size=_AT_ONCE)
+    return share.map_rows(of_contract, given, _AT_ONCE)
 
 
 def moments(table: Table) -> Float[Array, "contracts 3"]:

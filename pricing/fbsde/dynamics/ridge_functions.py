@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from ...numerics.standardizer import whitening
 from ...regression.polynomials import hermite_polynomials
-from ..path_shares import PathShare
+from ..path_shares import ALL_PATHS, PathShare
 from ..problem import Problem, Real
 from .linear_pieces import NARROWEST, clipped, cubic, linear, smoothed
 
@@ -84,9 +84,9 @@ class RidgeFit(NamedTuple):
     shared_value: Float[Array, "*dates contracts functions"]
     shared_martingale: Float[Array, "*dates contracts functions"]
 
-    def with_means(self) -> "RidgeFit":
+    def with_means(self, share: PathShare = ALL_PATHS) -> "RidgeFit":
         """Return the fit with E[v(p) | z] of its v."""
-        before, slope = smoothed(self.after, jnp.linalg.norm(self.along_noise, axis=1))
+        before, slope = smoothed(self.after, jnp.linalg.norm(self.along_noise, axis=1), share)
         return self._replace(before=before, slope=slope)
 
     def projection(self, z: States, xi: States) -> Values:

@@ -223,7 +223,7 @@ class ProjectionPursuit(AbstractSolver):
             return fit._replace(after=_summed(sums_of, tiles, share).table())
 
         fit = jax.lax.fori_loop(0, self.rounds + 1, improved, self._no_functions(tiles))
-        return self._with_shared(fit.with_means(), tiles, is_late, share)
+        return self._with_shared(fit.with_means(share), tiles, is_late, share)
 
     def _no_functions(self, tiles: _Tile) -> RidgeFit:
         contracts, z, xi = tiles.target.shape[1], tiles.z[0, :, :1], tiles.xi[0, :, :1]

@@ -4,9 +4,20 @@ import dataclasses
 import inspect
 from typing import Any
 
-import pricing.fbsde
-from pricing.fbsde import AbstractSolver, Architecture, Problem, problems
+import numpy as np
 
+import pricing.fbsde
+from pricing import Basket, Bermudan, BlackScholes
+from pricing.fbsde import (
+    AbstractSolver,
+    Architecture,
+    Problem,
+    ProjectionPursuit,
+    from_product,
+    problems,
+)
+
+DATES = np.array([0.25, 0.5, 0.75, 1.0])
 ITERATIONS = 7
 SETTINGS = {
     "num_iterations": ITERATIONS,
@@ -35,7 +46,18 @@ def solver_of(name: str, **settings: Any) -> AbstractSolver:
     return SOLVERS[name](**{key: value for key, value in chosen.items() if key in names})
 
 
+def book(count: int) -> Problem:
+    """Return Bermudan puts on geometric means of three assets, with an equal number of strikes and weights."""
+    strikes, weights = np.linspace(90.0, 110.0, count), np.linspace(0.1, 0.4, count)
+    weights = np.stack([weights, weights, 1.0 - 2.0 * weights], axis=1)
+    means = Basket(strikes, np.ones(count), "put", weights=weights, average="geometric")
+    model = BlackScholes(np.full(3, 100.0), 0.05, np.array([0.15, 0.25, 0.4]), np.zeros(3))
+    return from_product(Bermudan(means, np.broadcast_to(DATES, (count, len(DATES)))), model, 4)
+
+
 def problem_of(solver: AbstractSolver) -> Problem:
-    """Return a problem that the solver can handle, with early exercise if it can."""
+    """Return a problem that the solver can handle: a book, or one with early exercise, where it can."""
+    if isinstance(solver, ProjectionPursuit):
+        return book(32)
     many = problems.max_call(2), problems.allen_cahn(4)
     return next(each for each in many if solver.unsupported_reason(each) is None)
