@@ -132,8 +132,9 @@ class ProjectionPursuit(AbstractSolver):
         of_paths, of_tiles = on_axis(1), on_axis(0)
         at_end = eqx.Partial(self._at_end, problem)
         out_specs = of_tiles, of_paths, of_paths, ON_EVERY_DEVICE
-        state = per_device(at_end, self.mesh, (of_paths, of_paths), out_specs)(*paths)
-        return PursuitState(*state, exercise_floor(problem))
+        on_devices = per_device(at_end, self.mesh, (of_paths, of_paths), out_specs)
+        paid, states, noise, coordinates = on_devices(*paths)
+        return PursuitState(paid, states, noise, coordinates, exercise_floor(problem))
 
     def _at_end(
         self, problem: Problem, share: PathShare, states: Array, increments: Array

@@ -16,10 +16,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 import jaxtape as jt
-from pricing.fbsde import problems
+from pricing.fbsde import ProjectionPursuit, problems
 from pricing.fbsde.stages import init, step
 
-from .shared_paths import SOLVERS, solver_of
+from .shared_paths import SOLVERS, book, solver_of
 
 TARGET = "tpu:v5e:16x16"
 PATHS = 2**20
@@ -33,7 +33,12 @@ def sizes_of(name: str) -> dict[str, int]:
 
 
 def problem_for(solver):
-    """Return a problem of a hundred dimensions, of ten for bases of functions, or of the solver's maximum."""
+    """Return a problem of a hundred dimensions, of ten for bases of functions, or of the solver's maximum.
+
+    For a solver of books it has 2,048 contracts on three assets.
+    """
+    if isinstance(solver, ProjectionPursuit):
+        return book(2048)
     many = problems.allen_cahn(10 if hasattr(solver, "bases") else 100), problems.max_call(2)
     return next(each for each in many if solver.unsupported_reason(each) is None)
 

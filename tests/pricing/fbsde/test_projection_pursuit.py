@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from benchmarks.fbsde_references import bermudan_puts_on_geometric_means
 from pricing import Basket, Bermudan, BlackScholes
@@ -162,6 +163,9 @@ def test_what_it_does_not_solve_it_refuses():
         ProjectionPursuit(1000)
     with pytest.raises(ValueError, match="knots=2"):
         ProjectionPursuit(knots=2)
+    sixteen = Mesh(np.array(jax.devices()[:1] * 16), ("paths",))
+    with pytest.raises(ValueError, match="multiple of block=256 paths for each of 16 devices"):
+        solve(book(), ProjectionPursuit(2048, mesh=sixteen), key=OWN)
 
 
 @pytest.mark.repeat
