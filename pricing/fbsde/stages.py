@@ -81,7 +81,7 @@ def train(
             further = lambda training, key, stages=stages: step(
                 problem, solver, training, stages, key=key
             )
-            training = over_keys(further)(training, key)
+            training = eqx.combine(over_keys(further)(training, key), training)
             done = min(done + pace, count)
             if is_watched:
                 latest = over_keys(lambda training: _latest_metrics(solver, training))(training)
@@ -119,7 +119,7 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
-@eqx.filter_jit  # traced once for the shapes and the loop
+@eqx.filter_jit(inline=True)  # traced once for the shapes and the loop
 def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: PRNGKeyArray):
     return solver.stage(problem, state, stage, key=key)
 
@@ -133,7 +133,10 @@ def step(
     *,
     key: PRNGKeyArray,
 ) -> TrainingState:
-    """Return the training state after `num_stages` more stages; one program for any number."""
+    """Return the training state after `num_stages` more stages; one program for any number.
+
+    An array that no stage changes, such as the stored paths, is None: as a result it would be copied.
+    """
     _, stages = jax.random.split(key)
 
     def one_stage(_: Any, training: TrainingState) -> TrainingState:
@@ -143,7 +146,8 @@ def step(
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
         return TrainingState(state, outputs, losses.at[stage].set(loss), stage + 1)
 
-    return jax.lax.fori_loop(0, num_stages, one_stage, training)
+    after = jax.lax.fori_loop(0, num_stages, one_stage, training)
+    return jax.tree.map(lambda new, old: None if new is old else new, after, training)
 
 
 def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingState) -> Solution:

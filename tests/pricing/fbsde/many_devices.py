@@ -34,7 +34,7 @@ def compiled(problem, solver):
     programs = [begin.lower(problem, key).compile()]
     training = programs[0](problem, key)
     programs.append(train.lower(problem, training, stages, key).compile())
-    training = programs[1](problem, training, stages, key)
+    training = eqx.combine(programs[1](problem, training, stages, key), training)
     found = solver.postprocess(problem, training.state, training.outputs)
     arrays = jax.tree.leaves(eqx.filter((found, training.losses), eqx.is_inexact_array))
     return [CompiledWork(each.compiled.as_text()) for each in programs], arrays

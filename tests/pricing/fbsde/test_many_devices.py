@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, Mesh
 
-from pricing.fbsde import BackwardDP, DeepBSDE, problems, solve
+from pricing.fbsde import BackwardDP, DeepBSDE, GradientRegression, Hermite, problems, solve
 from pricing.fbsde.path_shares import ALL_PATHS, check_shares
 from pricing.fbsde.stages import init, step
 from pricing.sampling import normals
@@ -80,6 +80,16 @@ def trained(problem, solver):
     after = program(*arguments)
     size = program.compiled.memory_analysis().temp_size_in_bytes
     return jax.tree.leaves((after.outputs, after.losses)), size
+
+
+def test_a_stage_returns_no_copy_of_the_stored_paths():
+    problem = problems.max_call(2, num_steps=9)
+    solver = GradientRegression(64, bases=(Hermite(1),), block=64)
+    training = init(problem, solver, key=KEY)
+    after = step(problem, solver, training, jnp.int32(1), key=KEY)
+    kept = {name for name, found in after.state._asdict().items() if found is None}
+    assert kept >= {"states", "increments", "alive", "floor"}
+    assert eqx.combine(after, training).state.states is training.state.states
 
 
 @pytest.mark.repeat
