@@ -119,7 +119,8 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
-@eqx.filter_jit(inline=True)  # traced once for the shapes and the loop
+# traced once for the shapes and the loop; inline, so that the loop sees which arrays a stage leaves as they are
+@eqx.filter_jit(inline=True)  # pyright: ignore[reportCallIssue]
 def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: PRNGKeyArray):
     return solver.stage(problem, state, stage, key=key)
 
