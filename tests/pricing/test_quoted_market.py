@@ -112,6 +112,7 @@ def test_explain_says_what_each_quote_did():
     assert mixed[0] / mixed[1] == pytest.approx(4.0, rel=0.02)
 
 
+@pytest.mark.repeat
 def test_a_day_moves_the_ends_of_futures_as_theta():
     """Deposits and swaps keep their tenors; futures come nearer."""
     later = DOCUMENT | {"asof": str(ASOF + dt.timedelta(7))}

@@ -65,6 +65,7 @@ def test_figures_are_those_of_pricing(product, method):
     np.testing.assert_allclose(found.gamma(0.0, x0)[0, 0], gamma, rtol=4e-2)
 
 
+@pytest.mark.repeat
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
     found = solved(from_product(CALL, BLACK_SCHOLES, 16), num_paths=65536)

@@ -86,6 +86,7 @@ def test_what_delta_leaves_is_what_theory_says_and_halves_with_four_times_the_da
             assert abs(made.mean) < 4.0 * made.std_error
 
 
+@pytest.mark.repeat
 def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
     right, wrong = hedged(64), hedged(64, 2.0 * VOL, gamma=False)
     assert wrong.delta_gamma is None

@@ -85,6 +85,7 @@ def test_another_run_does_not_go_on_from_it(tmp_path):
         solve(problem, SOLVER, key=jax.random.key(1), resume=tmp_path)
 
 
+@pytest.mark.repeat
 def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
     """All of it, SciPy's too, which jaxlib loads when it compiles a factor; then as many as before."""
 
