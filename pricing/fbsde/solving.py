@@ -70,9 +70,9 @@ def solve(
     1. In one or two dimensions, use `GridQuadrature`. In more, run `GradientRegression` with several sets of
        functions on few paths, and use the set that explains most of the variance. For 32 or more contracts
        whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
-       Gamma on fresh paths, with standard errors (`certify`). If `max_paths` are too few for the tolerance,
-       figures of a grid have the difference from coarser grids as their standard error where it is smaller,
-       unless the paths contradict it. 4. If standard errors do not show every error (a nonlinear driver,
+       Gamma on fresh paths, with standard errors (`certify`). If the tolerance requires more than 32,768 paths,
+       or than `max_paths`, figures of a grid have the difference from coarser grids as their standard error
+       where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a nonlinear driver,
        inexact steps), compare with a second solution on fewer dates or with other functions. For a right to
        exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a
        second rule.

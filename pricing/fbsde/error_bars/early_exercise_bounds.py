@@ -23,9 +23,10 @@ from ..solution import Solution
 from .certificate import Certificate, Estimate
 from .defects import fan, martingale_increment
 
-_INNER_PATHS = 64
+_INNER_PATHS, _MORE_INNER_PATHS = 64, 256  # the latter if a gap is too wide
 _MIN_PATHS, _MAX_PATHS = 1024, 16384  # paths of an upper bound to a tolerance
 _NOISE = 0.1  # standard error of that bound, relative to the tolerance of the value
+_WIDE = 0.7  # gap, in the same unit, from which there are more inner paths
 _BLOCK = 256  # paths at a time; each has inner paths
 
 Samples = Float[Array, "*contracts paths"]
@@ -105,8 +106,9 @@ def upper_bound(
 ) -> Estimate | None:
     """Return an upper bound of the value, on as many paths as needed and as time allows.
 
-    Like all figures, it bounds the value before a right to exercise today. It is None without a later right,
-    and infinite if there is no time.
+    Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them. Like all figures,
+    it bounds the value before a right to exercise today. It is None without a later right, and infinite if
+    there is no time.
     """
     problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
@@ -117,19 +119,22 @@ def upper_bound(
     if seconds <= 0.0 or size == 0.0:
         return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
 
-    def on_paths(count: int) -> Estimate:
-        means, errors = _means_and_errors(solution, keys.pop(0), count, _INNER_PATHS)
+    def on_paths(count: int, inner: int) -> Estimate:
+        means, errors = _means_and_errors(solution, keys.pop(0), count, inner)
         return Estimate(means.upper, errors.upper)
 
     started = time.perf_counter()
-    pilot = on_paths(_MIN_PATHS)
+    pilot = on_paths(_MIN_PATHS, _INNER_PATHS)
     left = seconds / (time.perf_counter() - started) - 1.0
-    excess = float(jnp.max(pilot.std_error)) / (_NOISE * tolerance * size)
-    most = min(_MAX_PATHS, _MIN_PATHS * left)
-    if not 1.0 < excess**2 < math.inf or most <= _MIN_PATHS:
+    asked = tolerance * size
+    is_wide = _WIDE * asked < float(jnp.max(pilot.mean - found.value.mean)) < math.inf
+    inner = _MORE_INNER_PATHS if is_wide else _INNER_PATHS
+    excess = float(jnp.max(pilot.std_error)) / (_NOISE * asked)
+    most = min(_MAX_PATHS, _MIN_PATHS * left * _INNER_PATHS / inner)
+    if not (is_wide or 1.0 < excess**2 < math.inf) or most <= _MIN_PATHS:
         return pilot
-    wanted = min(_MIN_PATHS * excess**2, most)
-    return on_paths(int(wanted) // _MIN_PATHS * _MIN_PATHS)
+    wanted = min(_MIN_PATHS * max(excess**2, 1.0), most)
+    return on_paths(int(wanted) // _MIN_PATHS * _MIN_PATHS, inner)
 
 
 @stored_jit

@@ -18,6 +18,7 @@ from .early_exercise_bounds import upper_bound
 from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
 
 _PILOT_PATHS = 8192
+_PATHS_OF_GRIDS = 32768  # paths that cost as much as two coarser grids, or more
 _MARGIN = 1.2  # margin over the number of paths implied by a pilot's noise
 
 
@@ -33,9 +34,9 @@ def error_bars(
 ) -> tuple[dict[str, Any], EntryErrors]:
     """Return the error bars of today's figures, as `stats` of the solution, and the errors of all entries.
 
-    If a pilot shows that `max_paths` are too few, the error of a grid's figure is its difference from coarser
-    grids where that is smaller, unless the pilot contradicts the grid. Where neither paths nor a second
-    solution give errors, it always is.
+    If a pilot shows that a grid needs many paths, or more than `max_paths`, the error of a figure is its
+    difference from coarser grids where that is smaller, unless the pilot contradicts the grid. Where neither
+    paths nor a second solution give errors, it always is.
 
     second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
     returns the solutions on coarser grids.
@@ -50,7 +51,7 @@ def error_bars(
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths = limits.certificate_paths(wanted, _PILOT_PATHS, affordable)
-        if coarser is not None and wanted > limits.max_paths:
+        if coarser is not None and wanted > min(limits.max_paths, _PATHS_OF_GRIDS):
             grids = on_grids(solution, coarser())
         found, taken = _with_grids(pilot, grids, scale)
         if grids is not None and excess(found, tolerance, scale) <= 1.0:
@@ -59,8 +60,9 @@ def error_bars(
             found = figures_on_paths(solution, keys.pop(0), paths)
             found, taken = _with_grids(found, grids, scale)
         if second is not None:
-            other = figures_on_paths(second, keys.pop(), paths)
-            other = _joined(taken, without_noise(second), other)
+            other = without_noise(second)
+            if not all(taken):
+                other = _joined(taken, other, figures_on_paths(second, keys.pop(), paths))
     else:
         if coarser is not None and not sources.needs_check:
             grids = on_grids(solution, coarser())

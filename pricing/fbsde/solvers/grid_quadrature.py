@@ -30,9 +30,10 @@ from ..solver import (
 
 _NODES = {1: 513, 2: 97}  # most nodes of a coordinate, by dimension
 _POINTS = {
-    1: (257, 2048, 1025),
+    1: (513, 4096, 2049),
     2: (17, 80, 65),
 }  # points of the quadrature of a coordinate: least, for all dates, most
+_POINTS_AT_END = {2: 150}  # most points of a coordinate in the last step, whose payoff may jump
 _REACH = {1: 6.0, 2: 5.0}  # range of the quadrature, in standard deviations of a step
 _WIDTH = 6.0  # half-width of the grid, in standard deviations of the states
 _SPACING = 0.25  # in standard deviations of a step: below it, rounding errors matter
@@ -120,7 +121,7 @@ class GridQuadrature(AbstractSolver):
         num_nodes: The number of nodes of a coordinate at each date; None for four per standard deviation of a
             step, at most 513 in one dimension and 97 in two.
         num_points: The number of quadrature points for a coordinate; None for a number chosen by the length of
-            a step, 257 to 1,025 in one dimension and 17 to 65 in two.
+            a step, 513 to 2,049 in one dimension and 17 to 65 in two.
         mesh: The devices that share the nodes (axis "paths"), or None.
 
     Raises:
@@ -169,8 +170,7 @@ class GridQuadrature(AbstractSolver):
 
     def _points(self, problem: Problem) -> int:
         """Return the number of quadrature points of a coordinate."""
-        least, for_all, most = _POINTS[problem.dim]
-        return self.num_points or min(most, max(least, math.ceil(for_all / problem.num_steps**0.5)))
+        return self.num_points or _usual_points(problem)
 
     def init(self, problem: Problem, *, key: PRNGKeyArray) -> GridState:
         check_shares(self.mesh)
@@ -228,10 +228,30 @@ class GridQuadrature(AbstractSolver):
     ) -> tuple[Values, Values, Values]:
         """Return means over a step from each node: of V + f dt / 2, of f dt / 2, and with half of the points.
 
-        V is the value at the step's end; all of f is taken at its start if `ends_of_step` says so.
+        V is the value at the step's end; all of f is taken at its start if `ends_of_step` says so. The last
+        step, whose end costs no interpolation, has more points.
         """
+        points = self._points(problem)
+        usual = partial(self._means_by, points, problem, state, date, nodes, share)
+        multiple = _POINTS_AT_END.get(problem.dim, 0) // _usual_points(problem)
+        if multiple < 2 or problem.jumps is not None:
+            return usual()
+        last = jnp.asarray(problem.num_steps - 1)
+        at_end = partial(self._means_by, multiple * points, problem, state, last, nodes, share)
+        return jax.lax.cond(date == last, at_end, usual)
+
+    def _means_by(
+        self,
+        points: int,
+        problem: Problem,
+        state: GridState,
+        date: Array,
+        nodes: Float[Array, "nodes dim"],
+        share: PathShare,
+    ) -> tuple[Values, Values, Values]:
+        """Return the means of a step with a given number of points of a coordinate."""
         t, dt, after = problem.times[date], problem.dt, date + 1
-        noise, weights, fewer = self._quadrature(problem)
+        noise, weights, fewer = _quadrature(problem, points)
         held_at = partial(_held_after, problem, state, after)
         jumped = None
         if problem.jumps is not None:
@@ -262,20 +282,6 @@ class GridQuadrature(AbstractSolver):
         del outputs
         return SplineOnGrid(problem, state.axes, state.coefficients, problem.contracts)
 
-    def _quadrature(self, problem: Problem) -> tuple[Array, Array, Array]:
-        """Return normal increments [points, dim], their weights, and weights for every other point."""
-        dim, dtype, count = problem.dim, problem.x0.dtype, self._points(problem)
-        points = np.linspace(-_REACH[dim], _REACH[dim], count)
-        weights = np.exp(-0.5 * points**2)
-        halved = np.where(np.arange(count) % 2 == 0, weights, 0.0)
-        noise = np.stack(np.meshgrid(*(points,) * dim, indexing="ij"), -1).reshape(-1, dim)
-        products = (
-            np.prod(np.stack(np.meshgrid(*(w / w.sum(),) * dim, indexing="ij")), axis=0).reshape(-1)
-            for w in (weights, halved)
-        )
-        of_all, of_half = (jnp.asarray(w, dtype) for w in products)
-        return jnp.asarray(noise, dtype), of_all, of_half
-
 
 class SplineOnGrid(AbstractApproximation):
     """u as a cubic spline on the grid of every date, by its coefficients."""
@@ -292,9 +298,49 @@ class SplineOnGrid(AbstractApproximation):
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
         return jax.jacfwd(self.value, argnums=1)(date, x)
 
+    def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        """Return the Hessian of u, with the error of second order of the spline's curvature removed.
+
+        In cells of width h it is off by h^2 (s (1 - s) / 2 - 1 / 12) times the fourth derivative, at the share
+        s of a cell. A driver that reads Gamma takes the spline's own, which amplifies less noise.
+        """
+        found = super().hessian(date, x)
+        if self.problem.reads_gamma:
+            return found
+        rows, place = self.coefficients[date], self.axes.place(date, x)
+        second = jax.jacfwd(jax.jacfwd(partial(_interpolated, rows)))
+        share = place - jnp.floor(place)
+        factor = 1 / 12 - 0.5 * share * (1.0 - share)
+        is_inside = (place >= 1.0) & (place <= rows.shape[-1] - 2.0)
+        units = 1.0 / (self.axes.step[date] * jnp.where(self.axes.is_log, x, 1.0))
+        factor = jnp.where(is_inside, factor, 0.0) * units**2
+
+        def missing(axis: State) -> Array:
+            bend = second(place + axis) - 2.0 * second(place) + second(place - axis)
+            return (factor @ axis) * jnp.einsum("cij,i,j->c", bend, axis, axis)
+
+        axes = jnp.eye(x.size, dtype=x.dtype)
+        more = axes[None] * jax.vmap(missing, 0, -1)(axes)[:, None]
+        return found + more.reshape(found.shape)
+
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "SplineOnGrid":
         summed = jnp.tensordot(quantities, self.coefficients, (0, 1))[:, None]
         return SplineOnGrid(self.problem, self.axes, summed, ())
+
+
+def _quadrature(problem: Problem, count: int) -> tuple[Array, Array, Array]:
+    """Return normal increments [points, dim], their weights, and weights for every other point."""
+    dim, dtype = problem.dim, problem.x0.dtype
+    points = np.linspace(-_REACH[dim], _REACH[dim], count)
+    weights = np.exp(-0.5 * points**2)
+    halved = np.where(np.arange(count) % 2 == 0, weights, 0.0)
+    noise = np.stack(np.meshgrid(*(points,) * dim, indexing="ij"), -1).reshape(-1, dim)
+    products = (
+        np.prod(np.stack(np.meshgrid(*(w / w.sum(),) * dim, indexing="ij")), axis=0).reshape(-1)
+        for w in (weights, halved)
+    )
+    of_all, of_half = (jnp.asarray(w, dtype) for w in products)
+    return jnp.asarray(noise, dtype), of_all, of_half
 
 
 def _held_after(
@@ -398,7 +444,8 @@ def _ends(around: Array, weights: Array, count: int) -> tuple[Array, Array]:
 def _cut(points, weights, worth, is_cut, lives) -> Float[Array, " contracts"]:
     """Return the correction of a quadrature in cells where the contract stops at only one end.
 
-    There each end's value has the weight of half the cell instead of its share, which bisection finds.
+    The trapezoidal rule is replaced, in such a cell, by lines through the two points on either side, up to the
+    place that bisection finds, with the terms of order two that each side's rule leaves out at its end.
     """
     left, right = points[:-1], points[1:]
     at_left = jax.vmap(lives)(left[:, None])
@@ -410,10 +457,12 @@ def _cut(points, weights, worth, is_cut, lives) -> Float[Array, " contracts"]:
         return jnp.where(same, middle, low), jnp.where(same, high, middle)
 
     low, high = jax.lax.fori_loop(0, _HALVINGS, halve, (left, right))
-    share = (0.5 * (low + high) - left) / (right - left)
-    size = jnp.sqrt(weights[:-1] * weights[1:])
-    cell = jnp.where(is_cut, (share - 0.5) * size, 0.0)
-    return (worth[:, :-1] - worth[:, 1:]) @ cell
+    share = ((0.5 * (low + high) - left) / (right - left))[None]
+    rises = jnp.diff(worth * weights[None])
+    slopes = jnp.pad(jnp.where(is_cut[None], 0.0, rises), ((0, 0), (1, 1)))  # none across a cut
+    bent = (0.5 * share**2 - 1 / 12) * slopes[:, :-2]
+    bent = bent - (0.5 * (1.0 - share) ** 2 - 1 / 12) * slopes[:, 2:]
+    return jnp.sum(jnp.where(is_cut[None], (0.5 - share) * rises + bent, 0.0), axis=1)
 
 
 def _spline(values: Values) -> Values:
@@ -436,6 +485,12 @@ def _usual_nodes(problem: Problem) -> int:
     """Return the number of nodes of a coordinate if none is given."""
     enough = 1 + 2 * math.ceil(_WIDTH * problem.num_steps**0.5 / _spacing(problem))
     return min(_NODES[problem.dim], enough)
+
+
+def _usual_points(problem: Problem) -> int:
+    """Return the number of quadrature points of a coordinate if none is given."""
+    least, for_all, most = _POINTS[problem.dim]
+    return min(most, max(least, math.ceil(for_all / problem.num_steps**0.5)))
 
 
 def _one_axis(problem: Problem) -> Float[Array, " contracts"]:

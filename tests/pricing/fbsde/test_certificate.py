@@ -29,7 +29,7 @@ from pricing.fbsde import (
 )
 from pricing.fbsde.dynamics.driver_form import driver_forms, no_bounds_reason
 from pricing.fbsde.dynamics.step_density import NoiseForm, StepDensity, noise_form
-from pricing.fbsde.error_bars import certificate
+from pricing.fbsde.error_bars import certificate, to_tolerance
 from pricing.fbsde.error_bars.certificate import without_noise
 from pricing.fbsde.error_bars.relative_errors import errors
 
@@ -398,6 +398,22 @@ def test_what_is_not_known_well_enough_is_refused(chosen):
         RuntimeError, match=r"gamma is known to .* % of its size \(0.01 % is asked\)"
     ):
         solve(problem, key=OWN, max_paths=8192, tolerance=Tolerance(gamma=1e-4))
+
+
+@pytest.mark.repeat
+def test_grids_state_their_own_errors_where_a_certificate_would_take_many_paths(monkeypatch):
+    problem, reference = CASES["up-and-out call"]()
+    counts, on_paths = [], to_tolerance.figures_on_paths
+    noted = lambda of, key, num_paths: counts.append(num_paths) or on_paths(of, key, num_paths)
+    monkeypatch.setattr(to_tolerance, "figures_on_paths", noted)
+    tolerance = Tolerance(1e-3, 5e-3, 0.05)
+    solution = solve(problem, key=OWN, tolerance=tolerance)
+    assert counts == [8192]
+    found, stated = solution.stats["certificate"], solution.stats["errors"]
+    means = found.value.mean, found.delta.mean[0], found.gamma.mean[0, 0]
+    trues = reference.value, reference.delta[0], reference.gamma[0]
+    for mean, true, error, asked in zip(means, trues, stated, tolerance, strict=True):
+        assert abs(mean / true - 1.0) < error < asked
 
 
 @pytest.mark.repeat

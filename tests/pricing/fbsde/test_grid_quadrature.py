@@ -9,6 +9,7 @@ import pytest
 from benchmarks import fbsde_references as known
 from pricing import Barrier, Basket, Bermudan, BlackScholes, European
 from pricing.fbsde import GridQuadrature, Problem, certify, from_product, problems, solve
+from pricing.fbsde.solvers.grid_quadrature import Axes, SplineOnGrid, _cut, _spline  # pyright: ignore[reportPrivateUsage]
 
 from .backward_problems import asset
 
@@ -130,3 +131,56 @@ def test_a_state_at_zero_stays_on_the_grid():
     problem = eqx.tree_at(lambda p: (p.step, p.diffusion), problem, (half, lambda t, x: 0.5 * x))
     solution = solve(problem, GridQuadrature(), key=KEY)
     assert np.all(np.asarray(solution.approximation.axes.first) >= 0.0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9])
+def test_gamma_of_a_spline_has_no_error_of_second_order(share):
+    """In linear and in logarithmic coordinates: the curvature of cubic splines is off by up to h^2 / 12."""
+    step, is_log = jnp.full((1, 2), 0.25), jnp.array([False, True])
+    axes = Axes(jnp.full((1, 2), -3.0), step, is_log)
+    logs = -3.0 + 0.25 * jnp.arange(25.0)
+    u = lambda x: jnp.sin(x[0]) * jnp.cos(0.7 * jnp.log(x[1]))
+    nodes = jnp.stack(jnp.meshgrid(logs, jnp.exp(logs), indexing="ij"), -1)
+    rows = _spline(jax.vmap(jax.vmap(u))(nodes)[None])[None]
+    of_two = problems.max_call(2)
+    found = SplineOnGrid(of_two, axes, rows, ())
+    x = jnp.array([0.5 + 0.25 * share, jnp.exp(-0.5 + 0.25 * share)])
+    exact, plain = jax.hessian(u)(x), jax.hessian(lambda x: found.value(0, x))(x)
+    within = 3e-4 * jnp.max(jnp.abs(exact))
+    np.testing.assert_allclose(found.hessian(0, x), exact, rtol=0.0, atol=within)
+    assert share not in (0.0, 0.5) or jnp.max(jnp.abs(plain - exact)) > 4.0 * within
+
+
+def test_a_cell_with_a_barrier_is_integrated_to_second_order():
+    points = np.linspace(-6.0, 6.0, 257)
+    weights = np.exp(-0.5 * points**2)
+    weights /= weights.sum()
+    normal = jax.scipy.stats.norm
+    for level in np.linspace(-1.3, 1.2, 11):
+        lives = points > level
+        worth = np.where(lives, 2.0 + points, 0.0)
+        given = (jnp.asarray(a) for a in (points, weights, worth[None], lives[1:] != lives[:-1]))
+        cut = _cut(*given, lambda w, level=level: w[0] > level)
+        exact = 2.0 * normal.cdf(-level) + normal.pdf(level)
+        assert abs(worth @ weights + cut[0] - exact) < 6e-5
+
+
+@pytest.mark.repeat
+def test_a_payoff_that_jumps_has_points_enough_in_the_last_step():
+    """A digital on two independent assets is a product of two."""
+    paid = lambda x: jnp.where(jnp.min(x) > 100.0, 1.0, 0.0)
+    vol, x0 = 0.2, jnp.full(2, 100.0)
+    problem = Problem(
+        2,
+        1.0,
+        x0,
+        diffusion=lambda t, x: vol * jnp.diag(x),
+        terminal=paid,
+        num_steps=20,
+        step=lambda t, dt, x, dw: x * jnp.exp(-0.5 * vol**2 * dt + vol * dw),
+    )
+    solution = solve(problem, GridQuadrature(), key=KEY)
+    ends_above = lambda x: jax.scipy.stats.norm.cdf(jnp.log(x / 100.0) / vol - 0.5 * vol)
+    exact = lambda x: jnp.prod(ends_above(x))
+    np.testing.assert_allclose(solution.value(0.0, x0), exact(x0), rtol=2e-3)
+    np.testing.assert_allclose(solution.delta(0.0, x0), jax.grad(exact)(x0), rtol=5e-3)

@@ -20,6 +20,8 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.dynamics.exercise_floor import exercise_floor
+from pricing.fbsde.error_bars.certificate import without_noise
+from pricing.fbsde.error_bars.early_exercise_bounds import upper_bound
 
 from .backward_problems import put
 
@@ -141,3 +143,14 @@ def test_a_negative_rate_makes_a_cost_grow():
     for rate, floor in ((0.05, -0.5), (-0.05, -np.inf)):
         problem = right(-0.5, rate=rate).replace(terminal=fee)
         np.testing.assert_array_equal(exercise_floor(problem), [floor])
+
+
+@pytest.mark.repeat
+def test_a_gap_of_noise_is_closed_by_more_inner_paths():
+    """All of the gap is noise of the means on inner paths: the rule is the best one."""
+    solution, keys = solve(right(-0.4), GridQuadrature(), key=OWN), list(jax.random.split(OTHER, 4))
+    found, asked = without_noise(solution), 0.002 * 0.4
+    upper = upper_bound(solution, found, keys, tolerance=0.002, seconds=float("inf"))
+    assert upper is not None
+    assert upper.mean + 3.0 * upper.std_error - found.value.mean < asked
+    assert bounds(solution, key=OTHER, num_paths=1024).gap > 0.7 * asked
