@@ -72,10 +72,10 @@ def solve(
        whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
        Gamma on fresh paths, with standard errors (`certify`). If the tolerance requires more than 32,768 paths,
        or than `max_paths`, figures of a grid have the difference from coarser grids as their standard error
-       where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a nonlinear driver,
-       inexact steps), compare with a second solution on fewer dates or with other functions. For a right to
-       exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a
-       second rule.
+       where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a
+       nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
+       For a right to exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts,
+       compare with a second rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
 
