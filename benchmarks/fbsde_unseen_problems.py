@@ -431,10 +431,10 @@ CASES = {
     "coupled wave": posed(wave, 0.1200794822, 0.3965382, -0.0372182, amounts=0.6),
     "put under Heston at 90": posed(heston_put_in_the_money, 11.3210936, -0.6349964, 0.0445450),
     "payer under two factors": posed(
-        payer_under_two_factors,
-        0.0165315017,
-        (1.1604039, 0.3891984),
-        (75.34399, 31.14451, 14.77374),
+        payer_under_two_factors,  # by quadrature of steps of a year, without an error of time
+        0.0165317,
+        (1.15998, 0.38876),
+        (74.425, 30.807, 13.649),
     ),
     "call of 250 dates": posed(
         lognormal(100.0, 0.25, call_at_100, rate=0.03, num_steps=250),
