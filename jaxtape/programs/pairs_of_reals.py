@@ -1,4 +1,7 @@
-"""Rewrite what a TPU's compiler lacks in double precision: complex128 as pairs of reals, and LU decompositions.
+"""Rewrite what a TPU's compiler lacks in double precision.
+
+Complex128 becomes pairs of reals; LU decompositions are computed here; rounding to float64, which
+`jax.checkpoint` adds to what a policy keeps, is dropped.
 
 A traced function is rewritten after differentiation, so derivatives are those of the function itself. For
 other platforms, nothing is rewritten.
@@ -35,7 +38,7 @@ class _Pair(NamedTuple):
 
 
 def rewritten_for_tpus(function: Callable) -> Callable:
-    """Return a function of arrays whose program has no complex128 and no LU decomposition of float64.
+    """Return a function of arrays whose program has no complex128, and no LU or rounding of float64.
 
     While it is traced, `NotImplementedError` is raised for an operation without a rule here.
     """
@@ -70,9 +73,8 @@ def _is_lacking(jaxpr: Jaxpr) -> bool:
 
 def _is_rewritten(eqn: JaxprEqn) -> bool:
     variables = (*eqn.invars, *eqn.outvars)
-    is_lu = eqn.primitive.name == "lu" and _dtype_of(eqn.invars[0]) == np.float64
     return (
-        is_lu
+        (eqn.primitive.name in _LACKING and _dtype_of(eqn.invars[0]) == np.float64)
         or any(map(_is_complex, variables))
         or any(map(_is_lacking, jaxprs_in_params(eqn.params)))
     )
@@ -143,6 +145,9 @@ def _no_rule(name: str) -> str:
         "with another operation"
     )
 
+
+_LACKING = frozenset({"lu", "reduce_precision"})
+"""Operations on float64 that a TPU lacks."""
 
 _BY_PART = frozenset({
     "add", "add_any", "broadcast_in_dim", "concatenate", "copy", "copy_p", "cumsum", "dynamic_slice",
@@ -261,8 +266,15 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     return lax.switch(place, functions, *others)
 
 
-_FUNCTIONS = frozenset({"jit", "remat2", "custom_jvp_call", "custom_vjp_call"})
+_FUNCTIONS = frozenset({"jit", "custom_jvp_call", "custom_vjp_call"})
 """Calls of one function, which is inlined: derivatives have been taken by now."""
+
+
+def _remat(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Return the results of a function that is computed again, and not merged with its first computation."""
+    if params["differentiated"] and params["prevent_cse"]:
+        operands = lax.optimization_barrier(operands)
+    return _evaluated(ClosedJaxpr(params["jaxpr"], ()), operands)
 
 
 def _by_platform(params: dict[str, Any], operands: list[Any]) -> list[Any]:
@@ -295,7 +307,22 @@ def _lu(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     return list(lu_decomposition(matrix))
 
 
+def _rounded(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Return numbers of float64 rounded to float64: unchanged.
+
+    Raises:
+        NotImplementedError: They are rounded to fewer bits.
+    """
+    if (params["exponent_bits"], params["mantissa_bits"]) != (11, 52):
+        raise NotImplementedError(
+            "a TPU does not round float64 to fewer bits (`lax.reduce_precision`): convert to float32 and back"
+        )
+    return operands
+
+
 _CALLS: dict[str, Callable] = {
+    "remat2": _remat,
+    "reduce_precision": _rounded,
     "while": _while,
     "scan": _scan,
     "cond": _cond,

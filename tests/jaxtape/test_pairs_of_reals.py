@@ -1,4 +1,4 @@
-"""What a TPU lacks in double precision, complex numbers and LU, rewritten: the same numbers and derivatives."""
+"""What a TPU lacks in double precision, such as complex numbers, is rewritten: same numbers and derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -122,6 +122,37 @@ def test_a_matrix_without_an_inverse_leaves_a_pivot_of_zero():
         lower = np.tril(lu, -1) + np.eye(2)
         np.testing.assert_array_equal(lower @ np.triu(lu), a[np.asarray(order)])
         assert lu[1, 1] == 0.0
+
+
+KEEPS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+def layers(x):
+    """A chain of layers whose products are kept."""
+    layer = lambda state, w: (jnp.tanh(state @ w), None)
+    weights = jnp.outer(x, x)[None] * jnp.arange(1.0, 4.0)[:, None, None]
+    return jt.scan(layer, x, weights, schedule=jt.StoreAll(policy=KEEPS))[0]
+
+
+def layer(x):
+    return jnp.tanh(jnp.outer(x, x) @ x)
+
+
+@pytest.mark.parametrize("function", [layers, jax.checkpoint(layer, policy=KEEPS)])
+def test_products_that_a_policy_keeps_are_not_rounded(function):
+    gradient = jax.grad(lambda x: jnp.sum(function(x)))
+    assert "reduce_precision" in str(jax.make_jaxpr(gradient)(X))
+    text = for_a_tpu(gradient, X)
+    assert "reduce_precision" not in text
+    # what is computed again outside a loop must not be merged with its first computation
+    assert ("optimization_barrier" in text) == (function is not layers)
+    found = jax.jit(rewritten_for("tpu", gradient))(X)
+    np.testing.assert_allclose(found, jax.jit(gradient)(X), rtol=1e-13)
+
+
+def test_rounding_that_a_tpu_lacks_is_refused():
+    with pytest.raises(NotImplementedError, match="round float64 to fewer bits"):
+        for_a_tpu(lambda x: lax.reduce_precision(x, 8, 23), X)
 
 
 def test_a_platform_with_complex_numbers_keeps_the_function():
