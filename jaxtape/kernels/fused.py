@@ -4,16 +4,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from ..jax_private import JaxprEqn, Literal, Var
-from .leaf import Leaf
+from .leaf import Leaf, stacks
 from .pallas import Tile, barrier, number_of_tile, numbers_of_paths
-from .paths import Value
-from .run import KernelRun, cut, run_kernel
+from .paths import Kind, Value
+from .run import KernelRun, check_memory, cut, run_kernel
 from .sweeps import KernelSweeps
 from .walk import Walk
 
 Values = dict[Var, Any]
+_MOST_LITERALS = 16  # of a constant array
+_NO_PATH = np.uint32(2**32 - 1)
 
 
 class Operation(NamedTuple):
@@ -45,7 +50,11 @@ def of_equation(eqn: JaxprEqn) -> Operation:
 
 
 def first_sweep(
-    sweeps: KernelRun, arrays: tuple[list, list], init: Sequence, found: Sequence[Var]
+    sweeps: KernelRun,
+    arrays: tuple[list, list],
+    init: Sequence,
+    found: Sequence[Var],
+    interpret: bool,
 ) -> Operation:
     """Return the first sweep of a chain, or its run without a sweep back.
 
@@ -55,9 +64,10 @@ def first_sweep(
         init: The variables of the first state.
         found: The variables of the last state, of ys, and of the slots: references, which `reverse_sweep`
             reads.
+        interpret: Whether Pallas interprets the kernel.
     """
     of = sweeps.layout
-    leaves, stacks = sweeps.read_forward(*map(tuple, arrays))
+    leaves, stacks = sweeps.read_forward(*map(tuple, arrays), interpret)
     of_state, of_ys, of_slots = cut(found, (of.state, of.ys, of.slots))
 
     def apply(walk: Walk, known: Values, refs: list, ys: list, scratch: list) -> None:
@@ -71,7 +81,11 @@ def first_sweep(
 
 
 def reverse_sweep(
-    sweeps: KernelSweeps, arrays: tuple[list, list], given: tuple, found: Sequence[Var]
+    sweeps: KernelSweeps,
+    arrays: tuple[list, list],
+    given: tuple,
+    found: Sequence[Var],
+    interpret: bool,
 ) -> Operation:
     """Return the reverse sweep of a chain without ys and without cotangents of xs.
 
@@ -80,9 +94,10 @@ def reverse_sweep(
         arrays: Its consts and xs.
         given: The variables of the first state, of the slots, and of the last state's cotangents.
         found: The variables of the cotangents of consts and of the first state.
+        interpret: Whether Pallas interprets the kernel.
     """
     of, (init, kept, bars) = sweeps.layout, given
-    leaves, stacks = sweeps.read_second(*map(tuple, arrays))
+    leaves, stacks = sweeps.read_second(*map(tuple, arrays), interpret)
 
     def apply(walk: Walk, known: Values, refs: list, _: list, scratch: list) -> None:
         first = _tiles(walk, known, of.state, init)
@@ -99,16 +114,29 @@ def run_fused(
     tile: Tile,
     paths: int,
     operations: Sequence[Operation],
-    inputs: dict[Var, jax.Array],
+    inputs: dict[Var, Any],
     outputs: Sequence[Var],
     interpret: bool,
 ) -> dict[Var, jax.Array]:
-    """Run operations in one kernel, from arrays to those of some variables and to what operations write."""
+    """Run operations in one kernel, from arrays to those of some variables and to what operations write.
+
+    `NoKernelError` is raised if a tile takes too much memory.
+    """
     taken = [Leaf.of(v.aval, tile, paths) for v in inputs]
     results = [_result(v, tile, paths) for v in outputs]
     reads, writes, scratch = zip(*(each[1:] for each in operations), strict=True)
 
+    pairs = [*zip(taken, stacks(inputs.values()), strict=True)]
+    pairs += [pair for part in reads for pair in part]
+    literals = [_literals(leaf, stack) for leaf, stack in pairs]
+    places = _places(tile, pairs)
+    given = dict.fromkeys(p for p, held in zip(places, literals, strict=True) if held is None)
+
     def kernel(*refs):
+        own = dict(zip(given, refs[: len(given)], strict=True))
+        of_pairs = zip(places, literals, strict=True)
+        read = (own[place] if held is None else held for place, held in of_pairs)
+        refs = *read, *refs[len(given) :]
         found = cut(refs, (taken, *reads, results, *writes, *scratch))
         count = len(operations)
         of_taken, of_results = found[0], found[1 + count]
@@ -122,13 +150,33 @@ def run_fused(
             value = walk.summed(known[v]) if leaf.is_sum else known[v]
             leaf.store(ref, 0, leaf.tiles(value), tile, number_of_tile())
 
-    pairs = [(leaf, x[None]) for leaf, x in zip(taken, inputs.values(), strict=True)]
-    pairs += [pair for part in reads for pair in part]
-    stacks = dict(sum(writes, ()))
-    leaves = [*results, *stacks.values()]
-    found = run_kernel("fused", kernel, tile, paths, pairs, leaves, sum(scratch, ()), interpret)
-    one, whole = cut(found, (outputs, [*stacks]))
-    return dict(zip((*outputs, *stacks), (*(x[0] for x in one), *whole), strict=True))
+    written = dict(sum(writes, ()))
+    leaves, held = [*results, *written.values()], sum(scratch, ())
+    distinct = [pairs[place] for place in given]
+    check_memory(tile, [*(leaf for leaf, _ in distinct), *leaves], held)
+    found = run_kernel("fused", kernel, tile, paths, distinct, leaves, held, interpret)
+    one, whole = cut(found, (outputs, [*written]))
+    return dict(zip((*outputs, *written), (*(x[0] for x in one), *whole), strict=True))
+
+
+def _literals(leaf: Leaf, stack: Any) -> np.ndarray | None:
+    """Return the numbers of a constant array as a kernel holds them, like a reference to a vector.
+
+    It is None for a stack of arrays, or one that has many entries or is no constant.
+    """
+    is_small = leaf.axis is None and not leaf.words and leaf.stack == 1 and leaf.rows <= _MOST_LITERALS
+    return stack.ravel().astype(leaf.held) if is_small and isinstance(stack, np.ndarray) else None
+
+
+def _places(tile: Tile, pairs: Sequence[tuple[Leaf, Any]]) -> list[int]:
+    """Return, for each leaf and its stack, the place of the first that is the same.
+
+    On a TPU a kernel has each stack of a tile in fast memory once; on a GPU each sweep reads it again.
+    """
+    if tile.platform == "gpu":
+        return [*range(len(pairs))]
+    keys = [(leaf, id(stack)) for leaf, stack in pairs]
+    return [keys.index(key) for key in keys]
 
 
 def _result(v: Var, tile: Tile, paths: int) -> Leaf:
@@ -143,8 +191,20 @@ def read(walk: Walk, known: Values, v: Any) -> Value:
 
 
 def _tiles(walk: Walk, known: Values, leaves: Sequence[Leaf], of: Sequence) -> list[tuple]:
-    """Return the tiles of variables."""
-    return [leaf.tiles(read(walk, known, v)) for leaf, v in zip(leaves, of, strict=True)]
+    """Return the tiles of variables, with which a loop starts."""
+    values = [read(walk, known, v) for v in of]
+    return [
+        tuple(_unlike(walk, tile) if value.kind is Kind.SHARED else tile for tile in leaf.tiles(value))
+        for leaf, value in zip(leaves, values, strict=True)
+    ]
+
+
+def _unlike(walk: Walk, tile: jax.Array) -> jax.Array:
+    """Return a tile of equal entries; Mosaic refuses some loops that start with one if it knows them as equal."""
+    if walk.tile.platform == "gpu":
+        return tile
+    other = lax.bitcast_convert_type(walk.path, tile.dtype)
+    return jnp.where(walk.path == _NO_PATH, other, tile)
 
 
 def _valued(leaves: Sequence[Leaf], tiles: Sequence) -> list[Value]:

@@ -1,18 +1,22 @@
 """A leaf of a chain as a kernel reads and writes it: a stack with one row, of all paths, per entry."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from .draws import is_key, pairs, words
 from .pallas import Tile, every, full
 from .paths import Kind, NoKernelError, Value, paths_axis, without
 from .per_path_functions import has_dtype
+
+
+_MOST_CONSTANTS = 4096  # entries of an array that stays on the host
 
 
 class Leaf(NamedTuple):
@@ -104,15 +108,22 @@ class Leaf(NamedTuple):
         written = self.written(tile, paths)
         return written.size * self.held.itemsize
 
-    def laid(self, stack: jax.Array, tile: Tile) -> jax.Array:
+    def laid(self, stack: jax.Array | np.ndarray, tile: Tile) -> jax.Array:
         """Return a stack as a kernel reads it."""
         stack = jax.random.key_data(stack) if self.words else stack.astype(self.held)
         if self.axis is None:
-            return stack.reshape(-1)
+            return jnp.reshape(stack, -1)
         paths = self.shape[self.axis]
         last = jnp.moveaxis(stack, self.axis + 1, -1)
         rows = last.reshape(-1, self.sublanes, *tile.folded(paths))
         return jnp.swapaxes(rows, 1, 2).reshape(self.written(tile, paths).shape)
+
+    def unlaid(self, vector: jax.Array) -> jax.Array:
+        """Return the stack from the vector as which a kernel reads what all paths share."""
+        found = vector.reshape(self.stack, *self.entries, *self.words)
+        if self.words:
+            return jax.random.wrap_key_data(found, impl="threefry2x32")
+        return found.astype(self.dtype)
 
     def taken(self, written: jax.Array, tile: Tile) -> jax.Array:
         """Return the stack from what a kernel has written, after the sums of tiles are added up."""
@@ -177,6 +188,15 @@ class Leaf(NamedTuple):
             raise NoKernelError(f"a result is {value.kind.value}")
         tiles = words(value.entries) if self.words else value.entries.flat
         return tuple(tile.astype(self.held) for tile in tiles)
+
+
+def stacks(arrays: Iterable) -> tuple:
+    """Return stacks of one array each; small constants remain constants."""
+    return tuple(np.asarray(x)[None] if _is_constant(x) else x[None] for x in arrays)
+
+
+def _is_constant(x: Any) -> bool:
+    return not isinstance(x, Tracer) and not is_key(x.dtype) and x.size <= _MOST_CONSTANTS
 
 
 def summed(leaves: Sequence[Leaf], written: Sequence[jax.Array]) -> list[jax.Array]:

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from ..jax_private import (
     ClosedJaxpr,
@@ -20,15 +21,16 @@ from ..jax_private import (
     outputs_of,
 )
 from ..jax_private import primitives as p
-from .leaf import Leaf
+from .leaf import Leaf, stacks
 from .operations import count_operations
-from .pallas import Tile
+from .pallas import SCALAR, Tile, call, loop
 from .paths import Kind, NoKernelError, Value
 from .walk import Walk
 
 _MOST_OF_PRELUDE = 256  # operations on shared values before the nodes
 _MOST_OF_A_NODE = 32  # operations per path on values that paths share at a node
 _MOST_OF_NODES = 8192  # such operations at all nodes of a short chain, where a node has more
+_MOST_OF_SCALARS = 2**16  # operations on scalars at all nodes
 _MOST_READ = 256  # entries of the shared values that those operations read
 _CALLS = {
     p.jit_p: "jaxpr",
@@ -45,12 +47,15 @@ class NodeFunction(NamedTuple):
     Whatever depends only on shared values is computed once, before the nodes: by the kernel itself, which saves
     the launch of another one, or, if it needs an operation without a rule, by an ordinary program of JAX before
     the kernel. Values that the paths share at one node (`at_node`), such as the key of its noise, also come
-    from such a program if the kernel cannot compute them, or would need many operations per path.
+    from such a program if the kernel cannot compute them, or would need many operations per path. On a TPU one
+    small kernel computes them from scalars if it can: a program of JAX would have many.
 
     Attributes:
         shared: The function from the consts to the values that a kernel reads.
         prelude: The function from those to the values that the body reads; a jaxpr without calls.
-        of_node: The function from the consts and a node's x to the values at a node that the body reads.
+        of_node: The function from the consts and a node's x to the values at a node that the body reads; a
+            jaxpr without calls.
+        in_scalars: Whether a kernel computes them from scalars.
         body: The function from those and the other inputs to the outputs; a jaxpr without calls.
         sources: The leaves of the other inputs.
         at_node: The leaves of the values at a node.
@@ -62,6 +67,7 @@ class NodeFunction(NamedTuple):
     shared: ClosedJaxpr
     prelude: Jaxpr
     of_node: ClosedJaxpr
+    in_scalars: bool
     body: Jaxpr
     sources: tuple[Leaf, ...]
     at_node: tuple[Leaf, ...]
@@ -103,6 +109,7 @@ class NodeFunction(NamedTuple):
             first, rest, found = [], after, []
         node = _part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
         of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *closed.consts, *consts, *x)
+        of_node = jax.make_jaxpr(of_node)(consts, x)
 
         reads = [v for v in _read(rest, jaxpr.outvars) if v in known]
         prelude, used = dce_jaxpr(_part(jaxpr, inputs, before, reads), [True] * len(reads), False)
@@ -115,7 +122,8 @@ class NodeFunction(NamedTuple):
         return cls(
             jax.make_jaxpr(shared)(*consts),
             prelude,
-            jax.make_jaxpr(of_node)(consts, x),
+            of_node,
+            tile.platform == "tpu" and _are_few(of_node, length, paths),
             _part(jaxpr, [*reads, *own, *found], rest, jaxpr.outvars),
             sources,
             tuple(Leaf.of(v.aval, tile, paths, length) for v in found),
@@ -137,14 +145,49 @@ class NodeFunction(NamedTuple):
         reads = set(_read(self.body.eqns, self.body.outvars))
         return tuple(v in reads for v in own[: len(self.sources)])
 
-    def values(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+    def values(self, consts: tuple, xs: tuple, interpret: bool) -> tuple[tuple, tuple]:
         """Return stacks of the shared values that a kernel reads, from the consts and stacks of xs."""
         before = jax.core.eval_jaxpr(self.shared.jaxpr, self.shared.consts, *consts)
         closed, at_node = self.of_node, ()
-        if self.at_node:
+        if self.in_scalars:
+            at_node = self._values_in_scalars(consts, xs, interpret)
+        elif self.at_node:
             of_node = lambda x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *consts, *x)
             at_node = tuple(jax.vmap(of_node)(xs))
-        return tuple(value[None] for value in before), at_node
+        return stacks(before), at_node
+
+    def _values_in_scalars(self, consts: tuple, xs: tuple, interpret: bool) -> tuple:
+        """Return stacks of the values at all nodes, which one kernel of a TPU computes."""
+        jaxpr, used = _reduced(self.of_node)
+        length = self.at_node[0].stack
+        given = [*self.of_node.consts, *stacks(consts), *xs]
+        read = [*zip(jaxpr.invars, compress(given, used), strict=True)]
+        counters = {v: line for v, stack in read if (line := _line(stack))}
+        read = [(v, stack) for v, stack in read if v not in counters]
+        leaves = [Leaf.of(v.aval, SCALAR, self.paths, len(stack)) for v, stack in read]
+
+        def kernel(*refs):
+            walk = Walk(SCALAR, self.paths, interpret=interpret)
+            reads, writes = refs[: len(leaves)], refs[len(leaves) :]
+
+            def node(k, carry):
+                known = {}
+                for (v, _), leaf, ref in zip(read, leaves, reads, strict=True):
+                    known[v] = leaf.value(leaf.load(ref, k if leaf.stack > 1 else 0, SCALAR))
+                for v, (start, step) in counters.items():
+                    number = (start + k * step).astype(v.aval.dtype)
+                    known[v] = Value.of([number], (), None, Kind.SHARED)
+                found = walk.evaluate(jaxpr, [known[v] for v in jaxpr.invars])
+                for leaf, ref, value in zip(self.at_node, writes, found, strict=True):
+                    leaf.store(ref, k, leaf.tiles(value), SCALAR)
+                return carry
+
+            loop(length, node, ())
+
+        args = [leaf.laid(stack, SCALAR) for leaf, (_, stack) in zip(leaves, read, strict=True)]
+        types = [jax.ShapeDtypeStruct((length * x.rows,), x.held) for x in self.at_node]
+        found = call("nodes", kernel, SCALAR, 1, args, types, (), interpret)
+        return tuple(leaf.unlaid(each) for leaf, each in zip(self.at_node, found, strict=True))
 
     def constants(self, walk: Walk, tiles: Sequence) -> list[Value]:
         """Return the shared values that the body reads, from the tiles that the kernel reads."""
@@ -186,6 +229,30 @@ class NodeFunction(NamedTuple):
 
         path = jax.ShapeDtypeStruct(self.tile.shape, "uint32")
         return jax.make_jaxpr(run)(*types, path)
+
+
+def _line(stack: Any) -> tuple[np.int32, np.int32] | None:
+    """Return the first number and the step of constant integers in an arithmetic progression."""
+    if isinstance(stack, Tracer) or str(stack.dtype) not in ("int32", "uint32") or stack.ndim != 1:
+        return None
+    numbers = np.asarray(stack).astype(np.int64)
+    steps = {*np.diff(numbers).tolist()}
+    is_line = len(steps) == 1 and max(abs(numbers)) < 2**31
+    return (np.int32(numbers[0]), np.int32(steps.pop())) if is_line else None
+
+
+def _reduced(closed: ClosedJaxpr) -> tuple[Jaxpr, list[bool]]:
+    """Return a jaxpr from those of its constants and inputs that it reads, and their mask."""
+    jaxpr, consts = closed.jaxpr, closed.jaxpr.constvars
+    whole = _part(jaxpr, [*consts, *jaxpr.invars], jaxpr.eqns, jaxpr.outvars)
+    return dce_jaxpr(whole, [True] * len(whole.outvars), False)
+
+
+def _are_few(of_node: ClosedJaxpr, length: int, paths: int) -> bool:
+    """Return True if a kernel can compute values at all nodes from scalars, by few operations."""
+    jaxpr, _ = _reduced(of_node)
+    count = _operations(jaxpr, SCALAR, paths) if jaxpr.outvars else None
+    return count is not None and length * count <= _MOST_OF_SCALARS
 
 
 def _operations(jaxpr: Jaxpr, tile: Tile, paths: int) -> int | None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 
 class Tile(NamedTuple):
@@ -42,6 +44,7 @@ _WARPS = 64  # that a multiprocessor runs at once
 _PATHS_OF_A_WARP = 64  # two paths per thread: on an H200 faster than one, by a quarter in float64
 
 TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
+SCALAR = Tile("tpu", ())  # of a kernel that computes what paths share, from vectors in scalar memory
 
 
 def call(
@@ -147,3 +150,15 @@ def every(tile: Tile, start: Any, stride: int) -> Any:
     from jax.experimental import pallas as pl
 
     return pl.ds(start, tile.shape[0], stride=stride)
+
+
+def loop(turns: int, body: Callable, carry):
+    """Return the carry after `turns` runs of `body(i, carry)`; i has 32 bits, unlike in `lax.fori_loop`."""
+    if turns < 2:
+        return body(np.int32(0), carry) if turns else carry
+
+    def turn(numbered: tuple, _) -> tuple:
+        i, carry = numbered
+        return (i + np.int32(1), body(i, carry)), None
+
+    return lax.scan(turn, (np.int32(0), carry), length=turns)[0][1]

@@ -11,9 +11,9 @@ import numpy as np
 from jax import lax
 
 from .chain_leaves import ChainLayout, ChainTypes
-from .leaf import Leaf, summed
+from .leaf import Leaf, stacks, summed
 from .node import NodeFunction
-from .pallas import Tile, call, full, numbers_of_paths, when
+from .pallas import Tile, call, full, loop, numbers_of_paths, when
 from .paths import NoKernelError
 from .walk import Walk
 
@@ -92,23 +92,12 @@ class KernelRun:
         count = max(each.operations() for each in self.functions)
         if count > _MOST_OPERATIONS:
             raise NoKernelError(f"a node takes {count:,} operations for a path")
-        tile = self.layout.tile
-        if tile.platform == "tpu" and (held := self.tile_bytes()) > _TPU_BYTES:
-            raise NoKernelError(f"a tile of {tile.size:,} paths takes {held:,} bytes of VMEM")
-        scalars = 4 * sum(x.stack * x.rows for x in self._leaves if x.axis is None)
-        if tile.platform == "tpu" and scalars > _TPU_SCALARS:
-            raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
+        check_memory(self.layout.tile, *self._in_memory())
 
-    def tile_bytes(self) -> int:
-        """Return the bytes of vector memory that a tile takes on a TPU."""
-        piped = sum(2 * x.stack * x.rows for x in self._leaves if x.axis is not None)
-        return piped * self.layout.tile.size * 4
-
-    @property
-    def _leaves(self) -> tuple[Leaf, ...]:
-        """The leaves that the last function of a node reads and writes."""
+    def _in_memory(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+        """Return the leaves that the last function of a node reads and writes, and those that a tile holds."""
         function = self.functions[-1]
-        return *sum(function.read, ()), *function.sources, *function.results
+        return (*sum(function.read, ()), *function.sources, *function.results), ()
 
     def run(self, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
         """Return the last state and ys."""
@@ -117,7 +106,7 @@ class KernelRun:
     def forward(self, name: str, consts: tuple, init: tuple, xs: tuple, interpret: bool) -> tuple:
         """Return the last state, ys, and the states in slots; a slot that no block uses is undefined."""
         of = self.layout
-        sources, read = self.read_forward(consts, xs)
+        sources, read = self.read_forward(consts, xs, interpret)
         parts = *sources, of.state, of.state, of.ys, of.slots
 
         def kernel(*refs):
@@ -130,11 +119,11 @@ class KernelRun:
         last, ys, slots = self.call(name, kernel, parts[:4], reads, parts[4:], (), interpret)
         return tuple(leaf[0] for leaf in last), ys, slots
 
-    def read_forward(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+    def read_forward(self, consts: tuple, xs: tuple, interpret: bool) -> tuple[tuple, tuple]:
         """Return the leaves that all nodes read beside the state, in parts, and their stacks."""
         reads_x = self.reads_x(self.step)
         leaves = *self.step.read, pick(reads_x, self.layout.xs)
-        return leaves, (*self.step.values(consts, xs), pick(reads_x, xs))
+        return leaves, (*self.step.values(consts, xs, interpret), pick(reads_x, xs))
 
     def advance(
         self, sources: list, of_ys: list, of_slots: list, state: list, interpret: bool
@@ -231,12 +220,29 @@ class KernelRun:
         return [tuple(part) for part in cut(found, writes)]
 
 
+def check_memory(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> None:
+    """Check that a tile on a TPU has memory for the leaves that it reads and writes, and those that it holds.
+
+    Raises:
+        NoKernelError: If it does not.
+    """
+    if tile.platform == "gpu":
+        return
+    rows = sum(2 * x.stack * x.rows for x in moved if x.axis is not None)  # of two tiles at once
+    size = 4 * tile.size * (rows + sum(x.stack * x.rows for x in held))
+    if size > _TPU_BYTES:
+        raise NoKernelError(f"a tile of {tile.size:,} paths takes {size:,} bytes of VMEM")
+    scalars = 4 * sum(x.stack * x.rows for x in moved if x.axis is None)
+    if scalars > _TPU_SCALARS:
+        raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
+
+
 def run_kernel(
     name: str,
     kernel: Callable,
     tile: Tile,
     paths: int,
-    reads: Sequence[tuple[Leaf, jax.Array]],
+    reads: Sequence[tuple[Leaf, jax.Array | np.ndarray]],
     writes: Sequence[Leaf],
     scratch: Sequence[Leaf],
     interpret: bool,
@@ -269,20 +275,3 @@ def cut(items: Sequence, parts: Sequence[Sequence]) -> list[list]:
     """Cut items into lists with the lengths of the parts."""
     rest = iter(items)
     return [[next(rest) for _ in part] for part in parts]
-
-
-def stacks(leaves: Sequence) -> tuple:
-    """Return stacks of one array each."""
-    return tuple(leaf[None] for leaf in leaves)
-
-
-def loop(turns: int, body: Callable, carry):
-    """Return the carry after `turns` runs of `body(i, carry)`; i has 32 bits, unlike in `lax.fori_loop`."""
-    if turns < 2:
-        return body(np.int32(0), carry) if turns else carry
-
-    def turn(numbered: tuple, _) -> tuple:
-        i, carry = numbered
-        return (i + np.int32(1), body(i, carry)), None
-
-    return lax.scan(turn, (np.int32(0), carry), length=turns)[0][1]

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..programs.device_limits import BYTES
 from .chain_leaves import ChainLayout, ChainTypes
-from .leaf import Leaf
+from .leaf import Leaf, stacks
 from .node import NodeFunction
-from .pallas import barrier, full, number_of_tile
-from .run import KernelRun, cut, loop, pick, stacks, step_of
+from .pallas import barrier, full, loop, number_of_tile
+from .run import KernelRun, cut, pick, step_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,12 +97,10 @@ class KernelSweeps(KernelRun):
     def functions(self) -> tuple[NodeFunction, ...]:
         return self.step, self.again, self.pull
 
-    def tile_bytes(self) -> int:
-        """Return the bytes of vector memory that a tile of the second sweep takes on a TPU."""
-        slots = self.layout.slots
-        piped = sum(2 * x.stack * x.rows for x in slots if x.axis is not None)
-        kept = piped + sum(self.block * x.rows for x in slots)
-        return super().tile_bytes() + kept * self.layout.tile.size * 4
+    def _in_memory(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
+        moved, _ = super()._in_memory()
+        kept = tuple(x for x in self.layout.slots if x.axis is not None)
+        return (*moved, *kept), tuple(x._replace(stack=self.block) for x in self.layout.slots)
 
     def work(self) -> Counter[str]:
         """Return the bytes and the operations of both sweeps, for all paths.
@@ -154,7 +152,7 @@ class KernelSweeps(KernelRun):
     ) -> tuple:
         """Return the cotangents of consts, the first state and xs from those of the last state and ys."""
         of, scratch = self.layout, self.scratch
-        sources, read = self.read_second(consts, xs)
+        sources, read = self.read_second(consts, xs, interpret)
         parts = *sources, of.state, of.slots, of.bars[1], of.y_bars
 
         def kernel(*refs):
@@ -181,11 +179,12 @@ class KernelSweeps(KernelRun):
         block = self.block
         return tuple(x._replace(stack=block) for x in self.layout.slots) if block > 1 else ()
 
-    def read_second(self, consts: tuple, xs: tuple) -> tuple[tuple, tuple]:
+    def read_second(self, consts: tuple, xs: tuple, interpret: bool) -> tuple[tuple, tuple]:
         """Return the leaves that all nodes of the second sweep read, in parts, and their stacks."""
         reads_x = self.reads_x(self.again, self.pull)
         leaves = *self.again.read, *self.pull.read, pick(reads_x, self.layout.xs)
-        shared = *self.again.values(consts, xs), *self.pull.values(consts, xs)
+        functions = self.again, self.pull
+        shared = (x for each in functions for x in each.values(consts, xs, interpret))
         return leaves, (*shared, pick(reads_x, xs))
 
     def pull_back(

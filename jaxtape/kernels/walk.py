@@ -338,6 +338,11 @@ class Walk:
             raise NoKernelError(f"{eqn.primitive} brings paths together")
 
 
+def has_rule(platform: str, primitive: Primitive) -> bool:
+    """Return True if a kernel on a kind of accelerator may compute a primitive."""
+    return primitive in _RULES or function_on(platform, primitive) is not None
+
+
 def _place(dim: SupportsIndex, axis: int | None) -> int:
     """Return an axis of a value as an axis of its entries."""
     return int(dim) - (axis is not None and int(dim) > axis)

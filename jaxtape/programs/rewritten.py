@@ -8,8 +8,9 @@ _PASSES: dict[str, Callable[[Callable], Callable]] = {"tpu": rewritten_for_tpus}
 
 
 def add_pass(platform: str, rewrite: Callable[[Callable], Callable]) -> None:
-    """Rewrite the programs of a platform from now on, by a function of functions of arrays."""
-    _PASSES[platform] = rewrite
+    """Rewrite the programs of a platform from now on, before its other passes, by a function of functions of arrays."""
+    others = _PASSES.get(platform)
+    _PASSES[platform] = rewrite if others is None else lambda function: others(rewrite(function))
 
 
 def rewritten_for(platform: str, function: Callable) -> Callable:

@@ -14,15 +14,17 @@ except ImportError:  # VJPHiPrimitive is experimental
 
 def _fused(function: Callable) -> Callable:
     """Return a function whose sweeps share kernels with what is elementwise around them, if kernels are on."""
-    if kernels_here() != "gpu":
+    kind = kernels_here()
+    if kind is None:
         return function
     from .fused import fused  # programs without kernels import none
 
-    return fused(function)
+    return fused(function, kind)
 
 
 for _platform in (
     "gpu",
     "cuda",
-):  # JAX's names of a GPU where it runs, and where a program is lowered
+    "tpu",
+):  # JAX's names of a GPU where it runs, and where a program is lowered; of a TPU both are the same
     add_pass(_platform, _fused)

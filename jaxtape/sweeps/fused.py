@@ -2,8 +2,8 @@
 
 Without it, the kernel of a sweep writes the last state of each path, another kernel reads it for the payoff,
 and so on. But paths are independent until their sum, so one kernel can take a path from its first state to its
-terms of all sums. `jt.stored_jit`, `jt.export` and `jt.compile_for` apply the pass when they compile for a GPU,
-to the traced function, after differentiation.
+terms of all sums. `jt.stored_jit`, `jt.export` and `jt.compile_for` apply the pass when they compile for a GPU
+or a TPU, to the traced function, after differentiation.
 """
 
 import contextlib
@@ -31,25 +31,30 @@ from ..jax_private import (
 from ..kernels import fused as kernels
 from ..kernels.leaf import Leaf
 from ..kernels.node import flat, variables
-from ..kernels.pallas import TILES, full
+from ..kernels.pallas import TILES, Tile, full
 from ..kernels.paths import Kind, NoKernelError, Value
 from ..kernels.run import KernelRun
 from ..kernels.walk import Walk
 from . import kernel_executor
 from .chain import Arrays
+from .constants import folded
 from .joined import joined
 from .rule import FirstSweep, ReverseSweep, Sweep
+from .scalars import in_scalars
 from .turns import in_turns, kernels_of_run
 
-_TILE = TILES["gpu"]
 _SWEEPS = Sweep, FirstSweep, ReverseSweep
 _MOST = 640  # entries of all results beside the sweeps: a compiler takes long for more
 _MOST_SHARED = 16  # entries of a value that all paths share and each tile computes again
 _MOST_OF_ONE = 64  # entries of the results of one operation; a larger one has a kernel of its own
 
 
-def fused(function: Callable) -> Callable:
-    """Return a function of arrays whose sweeps on a GPU share kernels with elementwise operations around them.
+def fused(function: Callable, kind: str) -> Callable:
+    """Return a function of arrays whose sweeps share kernels with elementwise operations around them.
+
+    Args:
+        function: The function.
+        kind: The kind of accelerator that the program is for, "gpu" or "tpu".
 
     The program is unchanged if a kernel cannot hold those operations.
     """
@@ -57,20 +62,24 @@ def fused(function: Callable) -> Callable:
     @functools.wraps(function)
     def run(*arrays: jax.Array) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
-        closed = joined(closed)
-        program = _program_of(closed)
-        found = jaxpr_as_fun(closed)(*arrays) if program is None else program.run(arrays)
+        if _has_sweeps(closed.jaxpr):
+            closed = _rewritten(closed, kind)
+        found = jaxpr_as_fun(closed)(*arrays)
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     return run
 
 
-def _program_of(closed: ClosedJaxpr) -> "_Program | None":
-    """Return the program, with a loop over the axis of ys if that shares a kernel; None if none is shared."""
-    for loops in (in_turns, lambda closed: closed):
+def _rewritten(closed: ClosedJaxpr, kind: str) -> ClosedJaxpr:
+    """Return a program, with a loop over the axis of ys if that shares a kernel."""
+    closed = folded(joined(closed), kind)
+    types = [v.aval for v in closed.jaxpr.invars]
+    for loops in (functools.partial(in_turns, kind=kind), lambda closed: closed):
         with contextlib.suppress(NoKernelError):
-            return _Program.of(loops(closed))
-    return None
+            program = _Program.of(loops(closed), kind)
+            closed = jax.make_jaxpr(lambda *args: program.run(args))(*types)  # noqa: B023
+            break
+    return in_scalars(closed) if kind == "tpu" else closed
 
 
 @dataclasses.dataclass
@@ -80,6 +89,7 @@ class _Program:
     Attributes:
         jaxpr: The program, without calls.
         consts: The values of its constants.
+        tile: The tile of its kernels.
         paths: The number of paths.
         sweeps: The kernels of the sweeps, by the numbers of their equations.
         places: The turn of each equation, and whether the kernel of that turn has it.
@@ -90,6 +100,7 @@ class _Program:
 
     jaxpr: Jaxpr
     consts: Sequence
+    tile: Tile
     paths: int
     sweeps: dict[int, KernelRun]
     places: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
@@ -98,8 +109,8 @@ class _Program:
     ready: dict[Var, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, closed: ClosedJaxpr) -> "_Program":
-        """Return the program of a jaxpr.
+    def of(cls, closed: ClosedJaxpr, kind: str) -> "_Program":
+        """Return the program of a jaxpr for a kind of accelerator.
 
         Raises:
             NoKernelError: If the sweeps of its gradients share no kernel.
@@ -109,12 +120,12 @@ class _Program:
         closed = flat(closed)
         jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
         prims = enumerate(map(hi_primitive_of, jaxpr.eqns))
-        kernels = {i: _sweeps_of(prim) for i, prim in prims if isinstance(prim, _SWEEPS)}
+        kernels = {i: _sweeps_of(prim, kind) for i, prim in prims if isinstance(prim, _SWEEPS)}
         sweeps = {i: each for i, each in kernels.items() if each is not None}
         paths = {each.layout.paths for each in sweeps.values()}
         if len(paths) != 1:
             raise NoKernelError("there are no sweeps of one number of paths")
-        found = cls(jaxpr, closed.consts, paths.pop(), sweeps)
+        found = cls(jaxpr, closed.consts, TILES[kind], paths.pop(), sweeps)
         jax.make_jaxpr(found._decide)()
         return found
 
@@ -124,7 +135,7 @@ class _Program:
         Raises:
             NoKernelError: If the sweeps of a chain would be in two kernels, or too much lies around them.
         """
-        walk, known = Walk(_TILE, self.paths, full(_TILE, 0, "uint32")), {}
+        walk, known = Walk(self.tile, self.paths, full(self.tile, 0, "uint32")), {}
         in_memory, counts = self._read_in_memory(), Counter()
         turns, last = set(), max(self.sweeps)
         for i, eqn in enumerate(self.jaxpr.eqns):
@@ -183,7 +194,7 @@ class _Program:
     def _value(self, walk: Walk, v: Any, here: dict) -> Value:
         """Return the value of a variable: one of the kernel's own, or as it is read from memory."""
         if isinstance(v, Var) and v not in here:
-            return _zeros(Leaf.of(v.aval, _TILE, self.paths))
+            return self._zeros(Leaf.of(v.aval, self.tile, self.paths))
         return kernels.read(walk, here, v)
 
     def _elementwise(self, walk: Walk, eqn: JaxprEqn, own: set[Var], here: dict) -> list | None:
@@ -219,12 +230,19 @@ class _Program:
         for leaf, v in zip(leaves, (*arrays.init, *bars), strict=True):
             leaf.tiles(self._value(walk, v, here))
         found = of.bars[0] + of.bars[1] if _is_reverse(eqn) else of.state + of.slots
-        return [*map(_zeros, found)]
+        return [*map(self._zeros, found)]
+
+    def _zeros(self, leaf: Leaf) -> Value:
+        return leaf.value([full(self.tile, 0, leaf.held)] * leaf.rows)
 
     def run(self, arrays: Sequence) -> list:
-        """Return the outputs."""
+        """Return the outputs.
+
+        Raises:
+            NoKernelError: If a tile takes too much memory.
+        """
         jaxpr, eqns, asked = self.jaxpr, self.jaxpr.eqns, self._read_outside()
-        given = *map(jnp.asarray, self.consts), *arrays
+        given = *self.consts, *arrays
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
         for turn in range(max(turn for turn, _ in self.places) + 1):
             for eqn, place in zip(eqns, self.places, strict=True):
@@ -239,29 +257,30 @@ class _Program:
     def _run_kernel(self, turn: int, chosen: Sequence[int], known: dict) -> dict:
         """Run the kernel of a turn, and return those of its variables that others read."""
         eqns = self.jaxpr.eqns
+        interpret = kernel_executor.kernels_are_interpreted()
         operations, inputs, asked = [], {}, {}
         for i, eqn in reversed([*enumerate(eqns)]):
             if i not in chosen:
                 asked |= dict.fromkeys(variables(eqn.invars))
             if i in chosen or not inputs.keys().isdisjoint(self.shared.keys() & {*eqn.outvars}):
                 inputs = {v: x for v, x in inputs.items() if v not in eqn.outvars}
-                operations.insert(0, _operation(eqn, self.sweeps.get(i), known))
+                operations.insert(0, _operation(eqn, self.sweeps.get(i), known, interpret))
                 inputs |= {v: known.get(v) for v in variables(_read_as_tiles(eqn))}
         asked |= dict.fromkeys(variables(self.jaxpr.outvars))
         outputs = [v for v in asked if self.within.get(v) == turn]
-        interpret = kernel_executor.kernels_are_interpreted()
-        return kernels.run_fused(_TILE, self.paths, operations, inputs, outputs, interpret)
+        return kernels.run_fused(self.tile, self.paths, operations, inputs, outputs, interpret)
 
 
-def _operation(eqn: JaxprEqn, sweeps: Any, known: dict) -> kernels.Operation:
+def _operation(eqn: JaxprEqn, sweeps: Any, known: dict, interpret: bool) -> kernels.Operation:
     """Return an equation as an operation in a kernel."""
     if sweeps is None:
         return kernels.of_equation(eqn)
     arrays, kept, bars = _arguments(eqn)
     shared = _values(arrays.consts, known), _values(arrays.xs, known)
     if _is_reverse(eqn):
-        return kernels.reverse_sweep(sweeps, shared, (arrays.init, kept, bars), eqn.outvars)
-    return kernels.first_sweep(sweeps, shared, arrays.init, eqn.outvars)
+        given = arrays.init, kept, bars
+        return kernels.reverse_sweep(sweeps, shared, given, eqn.outvars, interpret)
+    return kernels.first_sweep(sweeps, shared, arrays.init, eqn.outvars, interpret)
 
 
 def _values(of: Sequence, known: dict) -> list:
@@ -273,10 +292,6 @@ def _values(of: Sequence, known: dict) -> list:
 def _are_shared(values: Sequence[Value]) -> bool:
     """Return True if all values are the same for all paths."""
     return all(value.kind is Kind.SHARED for value in values)
-
-
-def _zeros(leaf: Leaf) -> Value:
-    return leaf.value([full(_TILE, 0, leaf.held)] * leaf.rows)
 
 
 def _is_reverse(eqn: JaxprEqn) -> bool:
@@ -310,18 +325,18 @@ def _read_as_tiles(eqn: JaxprEqn) -> list:
     return [*arrays.init, *bars]
 
 
-def _sweeps_of(prim: Sweep | FirstSweep | ReverseSweep) -> KernelRun | None:
+def _sweeps_of(prim: Sweep | FirstSweep | ReverseSweep, kind: str) -> KernelRun | None:
     """Return the kernels of a sweep; None for a run that has none.
 
     Raises:
         NoKernelError: If a sweep of a gradient has none, or has ys or cotangents of xs.
     """
     if isinstance(prim, Sweep):
-        return kernels_of_run(prim)
+        return kernels_of_run(prim, kind)
     first = prim if isinstance(prim, FirstSweep) else prim.first
     if not first.in_kernels:
         raise NoKernelError("a chain has no kernel")
-    found = kernel_executor.kernels_or_reason(first.to_reverse, tuple(first.in_avals[0]), "gpu")
+    found = kernel_executor.kernels_or_reason(first.to_reverse, tuple(first.in_avals[0]), kind)
     if found.layout.ys or found.layout.bars[2]:
         raise NoKernelError("a chain has ys, or its xs have cotangents")
     return found

@@ -40,36 +40,36 @@ _MOST_SHARED = 16  # entries of a value that all paths share and the chain compu
 _MOVES = {p.transpose_p, p.squeeze_p, p.concatenate_p, p.broadcast_in_dim_p, p.reshape_p}
 
 
-def in_turns(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a program whose operations along the axis of the sums of ys are a chain.
+def in_turns(closed: ClosedJaxpr, kind: str) -> ClosedJaxpr:
+    """Return a program for a kind of accelerator whose operations along the axis of the sums of ys are a chain.
 
     Raises:
         NoKernelError: If there is no such axis, no sum over it, or no kernel for the chain.
     """
     closed = flat(closed)
     jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
-    sizes = {found for eqn in jaxpr.eqns if (found := _turns_and_paths(eqn))}
+    sizes = {found for eqn in jaxpr.eqns if (found := _turns_and_paths(eqn, kind))}
     if len(sizes) != 1:
         raise NoKernelError("there are no sums of ys along one axis")
-    axis = _Axis(jaxpr, *sizes.pop())
+    axis = _Axis(jaxpr, kind, *sizes.pop())
     if not axis.sums:
         raise NoKernelError("there are no sums over the axis of ys")
     types = [v.aval for v in jaxpr.invars]
     return jax.make_jaxpr(lambda *args: axis.run(closed.consts, args))(*types)
 
 
-def kernels_of_run(prim: Sweep) -> KernelRun | None:
-    """Return the kernels of a run for a GPU; None if it has none."""
+def kernels_of_run(prim: Sweep, kind: str) -> KernelRun | None:
+    """Return the kernels of a run on a kind of accelerator; None if it has none."""
     if not getattr(prim.chain.executor, "kernels", False):
         return None
-    found = kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, "gpu")
+    found = kernel_executor.kernels_or_reason(prim.chain, prim.in_avals, kind)
     return None if isinstance(found, str) else found
 
 
-def _turns_and_paths(eqn: JaxprEqn) -> tuple[int, int] | None:
+def _turns_and_paths(eqn: JaxprEqn, kind: str) -> tuple[int, int] | None:
     """Return the number of sums of ys of a run in a kernel, and of its paths; None for another equation."""
     prim = hi_primitive_of(eqn)
-    kernels = kernels_of_run(prim) if isinstance(prim, Sweep) else None
+    kernels = kernels_of_run(prim, kind) if isinstance(prim, Sweep) else None
     if kernels is None or not kernels.layout.ys:
         return None
     turns, paths = prim.chain.length // prim.chain.sum_ys, kernels.layout.paths
@@ -81,6 +81,7 @@ class _Axis:
 
     Attributes:
         jaxpr: The program, without calls.
+        kind: The kind of accelerator.
         size: The size of the axis.
         paths: The number of paths.
         alike: The variables that are the same for all paths.
@@ -92,8 +93,8 @@ class _Axis:
         ys: The variables with the axis that the chain computes and others read.
     """
 
-    def __init__(self, jaxpr: Jaxpr, size: int, paths: int):
-        self.jaxpr, self.size, self.paths = jaxpr, size, paths
+    def __init__(self, jaxpr: Jaxpr, kind: str, size: int, paths: int):
+        self.jaxpr, self.kind, self.size, self.paths = jaxpr, kind, size, paths
         self.alike, self.delayed, self.behind = set(), set(), set()
         own, later, chosen = set(), set(), set()
         for i, eqn in enumerate(jaxpr.eqns):
@@ -174,7 +175,7 @@ class _Axis:
         closed = flat(jax.make_jaxpr(turn)(arrays.consts, init, tuple(x[0] for x in xs)))
         executor = StaticExecutor.of(Revolve(1), self.size)
         sweep = Sweep(Chain(closed, len(init), executor, reverse=False), arrays)
-        if kernels_of_run(sweep) is None:
+        if kernels_of_run(sweep, self.kind) is None:
             raise NoKernelError("the loop over the axis has no kernel")
         (_, *state), ys = sweep(*arrays)
         whole = [jnp.moveaxis(y, 0, self._axis(v)) for v, y in zip(self.ys, ys, strict=True)]
@@ -203,7 +204,7 @@ class _Axis:
         of_paths = [v for v in variables(eqn.invars) if self.paths in _shape(v)]
         if not of_paths:
             return eqn.primitive is p.broadcast_in_dim_p
-        moves = eqn.primitive in _MOVES or function_on("gpu", eqn.primitive) is not None
+        moves = eqn.primitive in _MOVES or function_on(self.kind, eqn.primitive) is not None
         return moves and self.alike.issuperset(of_paths)
 
     def _is_shared(self, eqn: JaxprEqn) -> bool:
@@ -213,7 +214,7 @@ class _Axis:
             return False
         if any(self.paths in _shape(v) and v not in self.alike for v in variables(eqn.invars)):
             return False
-        if not all(has_dtype("gpu", aval.dtype) for aval in avals):
+        if not all(has_dtype(self.kind, aval.dtype) for aval in avals):
             return False
         if self._can_turn(eqn):
             return not self._carries(eqn)
@@ -222,7 +223,7 @@ class _Axis:
         moves = eqn.primitive in {*_MOVES, p.slice_p, stack_p}
         sizes = [aval.size // (self.paths if self.paths in aval.shape else 1) for aval in avals]
         has_axis = any(self.size in aval.shape for aval in avals)
-        has_rule = moves or function_on("gpu", eqn.primitive) is not None
+        has_rule = moves or function_on(self.kind, eqn.primitive) is not None
         return has_rule and not has_axis and max(sizes) <= _MOST_SHARED
 
     def _can_turn(self, eqn: JaxprEqn) -> bool:
@@ -242,7 +243,7 @@ class _Axis:
             return first is not None and keeps
         if after is None:
             return self._is_delay(eqn)
-        if function_on("gpu", primitive) is not None or primitive is p.iota_p:
+        if function_on(self.kind, primitive) is not None or primitive is p.iota_p:
             return True
         if primitive is p.broadcast_in_dim_p:
             return first is None or int(params["broadcast_dimensions"][first]) == after

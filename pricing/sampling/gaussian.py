@@ -162,12 +162,20 @@ def _rows(
     pair = functools.partial(_pair, draw, words_of(key), first, dtype)
     whole = functools.partial(_at_once, pair, paired, rows, half)
     tiled = functools.partial(_by_tiles, pair, paired, rows, half, is_part=part is not None)
+    each = functools.partial(_each_its_pair, pair, rows, half)
     is_one_tile = rows * half <= _TILE
     by_platform = {"cpu": tiled, "default": whole}
     if not paired and 2 * rows * half < 2**32:
-        by_platform["cuda"] = functools.partial(_each_its_pair, pair, rows, half)
-    drawn = whole() if is_one_tile else lax.platform_dependent(**by_platform)
-    return drawn.reshape(rows, half if paired else 2 * half)[:, :length].reshape(shape)
+        by_platform |= {"cuda": each, "tpu": functools.partial(each, in_rows=True)}
+    flat = functools.partial(_reshaped, (rows, half if paired else 2 * half))
+    by_platform = {name: flat(draw) for name, draw in by_platform.items()}
+    drawn = by_platform["default"]() if is_one_tile else lax.platform_dependent(**by_platform)
+    return drawn[:, :length].reshape(shape)
+
+
+def _reshaped(shape: tuple[int, int], draw: Callable) -> Callable:
+    """Return a function that draws the same in another shape."""
+    return lambda: draw().reshape(shape)
 
 
 def _pair(draw, key_words, first, dtype, row: Word, place: Word) -> tuple[Real, Real]:
@@ -188,16 +196,22 @@ def _at_once(pair: Callable, paired: bool, rows: int, half: int) -> Array:
     return lax.complex(first, second) if paired else _halves(first, second)
 
 
-def _each_its_pair(pair: Callable, rows: int, half: int) -> Array:
-    """Return the result of `_at_once`, [rows, 2, half], with every number drawing its own pair.
+def _each_its_pair(pair: Callable, rows: int, half: int, *, in_rows: bool = False) -> Array:
+    """Return the numbers of `_at_once`, with every number drawing its own pair.
 
-    On a GPU this takes a single kernel. Otherwise one kernel would write both halves, and another read them.
+    This takes a single kernel. Otherwise one kernel would write both halves, and others read them. A GPU
+    computes row and place from the number, and a TPU takes them from two arrays in rows.
     """
-    number = lax.iota(jnp.uint32, 2 * rows * half)
-    row, place = number // np.uint32(2 * half), number % np.uint32(2 * half)
-    in_first = place < half
+    size = np.uint32(2 * half)
+    if in_rows:
+        row, place = (lax.broadcasted_iota(jnp.uint32, (rows, 2 * half), axis) for axis in (0, 1))
+    else:
+        number = lax.iota(jnp.uint32, 2 * rows * half)
+        row, place = number // size, number % size
+    in_first = place < np.uint32(half)
     first, second = pair(row, jnp.where(in_first, place, place - np.uint32(half)))
-    return jnp.where(in_first, first, second).reshape(rows, 2, half)
+    found = jnp.where(in_first, first, second)
+    return lax.optimization_barrier(found) if in_rows else found  # or its consumers change the rows
 
 
 def _by_tiles(pair: Callable, paired: bool, rows: int, half: int, is_part: bool) -> Array:

@@ -18,40 +18,46 @@ from ..helpers_tape import heston, heston_noise, heston_step
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The Pallas Triton backend is deprecated"
 )  # JAX 0.12
-PATHS, KEY = 256, jax.random.key(3)
+PATHS, KEY = 2048, jax.random.key(3)  # several tiles of a GPU, and two of a TPU
 NOISE = heston_noise(5, PATHS)
+KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
+DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
+PLATFORMS = {"gpu": "cuda", "tpu": "tpu"}
 
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Return the function that has chains run in kernels from now on."""
+    """Return the function that has chains run in the kernels of a kind of accelerator from now on."""
     jax.clear_caches()
-    yield functools.partial(run_kernels, monkeypatch, "gpu")
+    yield functools.partial(run_kernels, monkeypatch)
     monkeypatch.undo()
     jax.clear_caches()
 
 
 def last_log_spot(scan, p, noise=NOISE):
     """The last logarithms of the spots of all paths; noise is given, or drawn by the nodes if it is a key."""
-    paths = noise.shape[-1] if noise.shape else PATHS
+    paths, dtype = noise.shape[-1] if noise.shape else PATHS, p.initial_variance.dtype
 
     def node(state, x):
-        z = x if noise.shape else jax.random.normal(jax.random.fold_in(noise, x), (2, paths))
-        return heston_step(p, 0.01, state, z), None
+        drawn = lambda: jax.random.normal(jax.random.fold_in(noise, x), (2, paths), dtype)
+        return heston_step(p, 0.01, state, x if noise.shape else drawn()), None
 
-    init = jnp.zeros(paths), jnp.broadcast_to(p.initial_variance, (paths,))
-    return scan(node, init, noise if noise.shape else jnp.arange(5))[0][0]
+    init = jnp.zeros(paths, dtype), jnp.broadcast_to(p.initial_variance, (paths,))
+    xs = noise.astype(dtype) if noise.shape else jnp.arange(5, dtype=jnp.int32)
+    return scan(node, init, xs)[0][0]
 
 
 def of_one_path(scan, p):
     """A chain of one path under `jax.vmap`, whose first state is a number that all share."""
 
+    dtype = p.initial_variance.dtype
+
     def path(z):
-        init = 0.0, p.initial_variance
+        init = jnp.zeros((), dtype), p.initial_variance
         (x, _), _ = scan(lambda s, z: (heston_step(p, 0.01, s, z), None), init, z)
         return jnp.maximum(jnp.exp(x) - 1.0, 0.0)
 
-    return jnp.mean(jax.vmap(path, in_axes=2)(NOISE))
+    return jnp.mean(jax.vmap(path, in_axes=2)(NOISE.astype(dtype)))
 
 
 def beside(scan, p):
@@ -59,7 +65,8 @@ def beside(scan, p):
     x = last_log_spot(scan, lax.stop_gradient(p)), last_log_spot(scan, p)
     above = jnp.sum(x[0] > 0.0, dtype=jnp.int32).astype(x[0].dtype)
     ratio = jnp.mean(jnp.exp(x[0])) ** 2 / above
-    return jnp.mean(x[1]) + lax.stop_gradient(ratio) + jnp.max(p.initial_variance * jnp.ones(3))
+    others = jnp.max(p.initial_variance * jnp.ones(3, ratio.dtype))
+    return jnp.mean(x[1]) + lax.stop_gradient(ratio) + others
 
 
 def variance(scan, p):
@@ -72,13 +79,13 @@ def of_two_chains(scan, p):
     """The last state of one chain is the first of the next, under other parameters."""
     x = last_log_spot(scan, p)
     node = lambda v, z: (v + p.mean_reversion * 0.01 * (jnp.sin(x) - v) + 0.1 * z[0] * v, None)
-    return jnp.mean(scan(node, jnp.exp(x), NOISE)[0] * x)
+    return jnp.mean(scan(node, jnp.exp(x), NOISE.astype(x.dtype))[0] * x)
 
 
 def weighted(scan, p):
     """The payoffs are sorted, and the weights of paths come from outside: neither is in a kernel."""
     x = last_log_spot(scan, p)
-    return jnp.dot(jnp.sort(jnp.exp(x)), jnp.linspace(0.0, 1.0, PATHS)) / PATHS
+    return jnp.dot(jnp.sort(jnp.exp(x)), jnp.linspace(0.0, 1.0, PATHS, dtype=x.dtype)) / PATHS
 
 
 LOSSES = {
@@ -91,42 +98,51 @@ LOSSES = {
 }
 
 
-def both(loss, kernels):
+def both(loss, kind, kernels):
     """The value and the gradient of a loss in kernels, and by `lax.scan`; and the program in kernels."""
-    leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, heston))
+    typed = jax.tree.map(lambda x: jnp.asarray(x, DTYPES[kind]), heston)
+    leaves, structure = jax.tree.flatten(typed)
 
     def of(scan):
         gradient = jax.value_and_grad(functools.partial(loss, scan))
         return lambda *leaves: jax.tree.leaves(gradient(jax.tree.unflatten(structure, leaves)))
 
     expected = jax.jit(of(lax.scan))(*leaves)
-    kernels()
-    rewritten = rewritten_for("cuda", of(functools.partial(jt.scan, schedule=jt.Revolve(2))))
+    kernels(kind)
+    in_kernels = of(functools.partial(jt.scan, schedule=jt.Revolve(2)))
+    rewritten = rewritten_for(PLATFORMS[kind], in_kernels)
     return jax.jit(rewritten)(*leaves), expected, jax.make_jaxpr(rewritten)(*leaves)
 
 
-@pytest.mark.repeat
-@pytest.mark.parametrize("name", LOSSES)
-def test_gradient_in_one_kernel(name, interpreted):
-    """It ends with sums over its tiles."""
-    found, expected, program = both(LOSSES[name], interpreted)
-    text = str(program)
+def assert_close(found, expected, kind):
+    """In double precision on a GPU, and in single precision on a TPU."""
+    rtol, atol = (1e-12, 1e-14) if kind == "gpu" else (1e-5, 1e-7)
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+@pytest.mark.repeat
+@KINDS
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_in_one_kernel(name, kind, interpreted):
+    """It ends with sums over its tiles."""
+    found, expected, program = both(LOSSES[name], kind, interpreted)
+    text = str(program)
+    assert_close(found, expected, kind)
     assert "first_sweep" not in text and "reverse_sweep" not in text
     assert text.count("name=fused") == 1
 
 
-def test_a_kernel_computes_small_values_that_paths_share(interpreted):
+@KINDS
+def test_a_kernel_computes_small_values_that_paths_share(kind, interpreted):
     """No kernel before it has the discount factor, which no other reads."""
 
     def discounted(scan, p):
         payoff = jnp.maximum(jnp.exp(last_log_spot(scan, p)) - 1.0, 0.0)
         return jnp.mean(jnp.exp(-0.5 * p.mean_reversion) * payoff)
 
-    found, expected, program = both(discounted, interpreted)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    found, expected, program = both(discounted, kind, interpreted)
+    assert_close(found, expected, kind)
     outside = {eqn.primitive.name for eqn in program.jaxpr.eqns}
     assert "pallas_call" in outside and "exp" not in outside
 
@@ -167,8 +183,10 @@ def run_alone(scan, p):
 
 @pytest.mark.repeat
 @pytest.mark.parametrize("function", [along_directions, run_alone])
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_run_in_one_kernel(function, dtype, interpreted):
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("gpu", jnp.float64), ("gpu", jnp.float32), ("tpu", jnp.float32)]
+)
+def test_run_in_one_kernel(function, kind, dtype, interpreted):
     """The kernel computes the first state, which no array holds, and writes ys."""
     leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: jnp.asarray(x, dtype), heston))
 
@@ -178,8 +196,9 @@ def test_run_in_one_kernel(function, dtype, interpreted):
         )
 
     expected = jax.jit(of(lax.scan))(*leaves)
-    interpreted()
-    rewritten = rewritten_for("cuda", of(functools.partial(jt.scan, schedule=jt.Revolve(2))))
+    interpreted(kind)
+    in_kernels = of(functools.partial(jt.scan, schedule=jt.Revolve(2)))
+    rewritten = rewritten_for(PLATFORMS[kind], in_kernels)
     found = jax.jit(rewritten)(*leaves)
     tolerance = 1e-12 if dtype == jnp.float64 else 2e-5
     for a, b in zip(found, expected, strict=True):
@@ -193,12 +212,12 @@ def test_run_in_one_kernel(function, dtype, interpreted):
     assert [v.aval.size for v in kernel.invars if v.aval.size >= PATHS] == [NOISE.size]
 
 
+@KINDS
 @pytest.mark.parametrize("loss", [of_two_chains, weighted, variance])
-def test_sweeps_with_kernels_of_their_own(loss, interpreted):
+def test_sweeps_with_kernels_of_their_own(loss, kind, interpreted):
     """Where the way back needs another kernel, or a chain reads what paths computed, nothing is fused."""
-    found, expected, program = both(loss, interpreted)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    found, expected, program = both(loss, kind, interpreted)
+    assert_close(found, expected, kind)
     assert "name=fused" not in str(program)
 
 
@@ -217,7 +236,7 @@ def test_stored_jit_rewrites_programs_of_a_gpu(interpreted, monkeypatch):
     p = jax.tree.map(jnp.asarray, heston)
     expected = jt.stored_jit(jax.grad(loss))(p)
     assert not calls
-    interpreted()
+    interpreted("gpu")
     jitted = jt.stored_jit(jax.grad(loss))
     found, lowered = jitted(p), jt.stored_jit(jax.grad(loss)).lower(p).compile()
     assert len(calls) == 2

@@ -162,7 +162,7 @@ def test_programs_without_a_loop(name, interpreted):
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
     with pytest.raises(NoKernelError):
-        in_turns(program)
+        in_turns(program, "gpu")
 
 
 @pytest.mark.parametrize("derivative", [jax.grad, jax.hessian])
@@ -177,7 +177,7 @@ def test_derivatives_keep_their_sweeps(derivative, interpreted):
 def test_what_all_paths_share_is_no_array(interpreted):
     """The loop reads entries of paths from the chain alone, and computes what they share again."""
     *_, program, _ = both(functools.partial(along, gains), POINT, interpreted)
-    first, second = (eqn for eqn in in_turns(joined(program)).jaxpr.eqns if hi_primitive_of(eqn))
+    first, second = (eqn for eqn in in_turns(joined(program), "gpu").jaxpr.eqns if hi_primitive_of(eqn))
     assert isinstance(hi_primitive_of(second), Sweep)
     read = [v for v in second.invars if v.aval.ndim > 1 and v.aval.size > PATHS * 3]
     assert read and {*read} <= {*first.outvars}

@@ -171,12 +171,17 @@ def _words(count: int) -> list:
 
 @both
 def test_numbers_that_draw_their_own_pairs_are_the_same(dtype):
-    """As a GPU draws them."""
+    """As GPUs and TPUs draw them."""
     first = jnp.int32(4), jnp.uint32(2)
     pair = functools.partial(_pair, normal_pair, words_of(KEY), first, jnp.dtype(dtype))
-    both_ways = lambda: (_each_its_pair(pair, 3, 5), _at_once(pair, False, 3, 5))
-    found, expected = jax.jit(both_ways)()
-    np.testing.assert_allclose(found, expected, rtol=4 * jnp.finfo(dtype).eps)
+    ways = lambda: (
+        _each_its_pair(pair, 3, 5),
+        _each_its_pair(pair, 3, 5, in_rows=True).ravel(),
+        _at_once(pair, False, 3, 5).ravel(),
+    )
+    *found, expected = jax.jit(ways)()
+    for each in found:
+        np.testing.assert_allclose(each, expected, rtol=4 * jnp.finfo(dtype).eps)
 
 
 @both

@@ -1,0 +1,70 @@
+"""A pass over a whole program that computes small values without arguments when the program is traced.
+
+XLA does so, too, but not behind an optimization barrier, which `jax.checkpoint` and samplers insert, and not for
+arrays that `iota` starts. On accelerators such values, such as time steps and keys, take kernels of their own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.core import Tracer
+
+from ..jax_private import ClosedJaxpr, JaxprEqn, Literal, outputs_of
+from ..kernels.node import flat, variables
+from ..kernels.walk import has_rule
+
+_MOST = 4096  # entries of a value
+_OTHERS = {"optimization_barrier", "random_seed"}
+
+
+def folded(closed: ClosedJaxpr, kind: str) -> ClosedJaxpr:
+    """Return a program for a kind of accelerator in which small values without arguments are constants."""
+    closed = flat(closed)
+    jaxpr = closed.jaxpr
+    given = zip(jaxpr.constvars, closed.consts, strict=True)
+    known = {v: x for v, x in given if not isinstance(x, Tracer)}
+    chosen, fixed = [], {*known}
+    for i, eqn in enumerate(jaxpr.eqns):
+        if _is_small(eqn, kind) and fixed.issuperset(variables(eqn.invars)):
+            chosen.append(i)
+            fixed |= {*eqn.outvars}
+    if not chosen:
+        return closed
+    rest = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in chosen]
+    read = {v for eqn in rest for v in variables(eqn.invars)} | {*variables(jaxpr.outvars)}
+    eqns = [jaxpr.eqns[i] for i in chosen]
+    wanted = [v for eqn in eqns for v in eqn.outvars if v in read]
+
+    def constants() -> list:
+        found = _evaluated(closed, eqns, known)
+        return [found[v] for v in wanted]
+
+    with jax.ensure_compile_time_eval():
+        computed = jax.jit(constants)()
+
+    def run(*args) -> list:
+        held = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args), strict=True))
+        held |= zip(wanted, computed, strict=True)
+        found = _evaluated(closed, rest, held)
+        return [v.val if isinstance(v, Literal) else found[v] for v in jaxpr.outvars]
+
+    return jax.make_jaxpr(run)(*[v.aval for v in jaxpr.invars])
+
+
+def _is_small(eqn: JaxprEqn, kind: str) -> bool:
+    """Return True for an operation of a kernel, or a barrier, whose results are small."""
+    primitive = eqn.primitive
+    if eqn.effects or not (primitive.name in _OTHERS or has_rule(kind, primitive)):
+        return False
+    avals: list[Any] = [v.aval for v in eqn.outvars]
+    return sum(aval.size for aval in avals) <= _MOST
+
+
+def _evaluated(closed: ClosedJaxpr, eqns: Sequence[JaxprEqn], known: dict) -> dict:
+    """Return the values of variables, with those that equations compute."""
+    found = dict(known)
+    for eqn in eqns:
+        inputs = [v.val if isinstance(v, Literal) else found[v] for v in eqn.invars]
+        found |= zip(eqn.outvars, outputs_of(closed.jaxpr, eqn, inputs), strict=True)
+    return found

@@ -1,0 +1,135 @@
+"""Small values of a program as a TPU computes them: in few kernels, from scalars."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxtape.jax_private import jaxpr_as_fun
+from jaxtape.kernels.pallas import SCALAR
+from jaxtape.sweeps.constants import folded
+from jaxtape.sweeps.scalars import in_scalars
+
+from ..helpers_kernels import run_kernels
+
+KEY, X = jax.random.key(3), jnp.float32(0.3)
+TIMES = jnp.linspace(0.1, 2.0, 40, dtype=jnp.float32)
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    """Kernels are interpreted."""
+    run_kernels(monkeypatch, "tpu")
+
+
+def numbers(x):
+    """Operations on numbers, whose results are small vectors, flags and integers."""
+    root = jnp.sqrt(x * x + 1.0)
+    both = jnp.stack([root, -x, jnp.exp(x)])
+    flag = jnp.isfinite(both).all() & (x > 0.0)
+    return both * jnp.arange(1.0, 4.0, dtype=x.dtype), flag, jnp.where(flag, jnp.int32(3), jnp.int32(5)), both[1], both.sum()
+
+
+def along_an_axis(x):
+    """Vectors of all times, matrices with them on either axis, and what they share."""
+    decay = jnp.exp(-x * TIMES)
+    slopes = jnp.stack([decay, decay * TIMES])
+    turned = jnp.transpose(slopes) * jnp.array([[1.0, 2.0]], jnp.float32)
+    return decay, slopes, turned, turned > 0.5, x * 2.0
+
+
+def in_turns(x):
+    """A sort and a sum over the axis lie between small values."""
+    scaled = jnp.sin(x) * TIMES
+    most = jnp.sort(scaled)[-1] * 2.0
+    return jnp.cos(most) * scaled, jnp.sum(scaled) * most, jnp.cumsum(scaled)
+
+
+def of_keys(x):
+    """Keys, which are folded and split by the numbers of steps."""
+    key = jax.random.fold_in(KEY, (jnp.float32(10.0) * x).astype(jnp.int32))
+    words = jax.random.key_data(jax.random.split(key))
+    return jax.random.key_data(key), words, jax.random.bits(key, (3,), "uint32")
+
+
+def small_and_large(x):
+    """A large array between small values, and one that a kernel cannot hold."""
+    large = jnp.full((40, 300), jnp.sin(x)) * jnp.arange(300.0, dtype=jnp.float32)[None]
+    mean = jnp.mean(large) * 2.0 + x
+    return large, mean, jnp.float32(1.5), mean.astype(jnp.float64)
+
+
+def empty(x):
+    """Empty arrays, constants and inputs as outputs."""
+    return jnp.zeros((0, 40), jnp.float32) * x, x, jnp.ones(3), x.reshape(1)
+
+
+CASES = [numbers, along_an_axis, in_turns, of_keys, small_and_large, empty]
+KERNELS = dict(zip(CASES, (1, 1, 2, 1, 2, 0), strict=True))
+
+
+def program_of(function):
+    """The program of a function of a number, and its small values in kernels."""
+    closed = jax.make_jaxpr(lambda x: jax.tree.leaves(function(x)))(X)
+    return closed, in_scalars(closed)
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_the_same_values(function):
+    _, program = program_of(function)
+    found, expected = jax.jit(jaxpr_as_fun(program))(X), jax.tree.leaves(jax.jit(function)(X))
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=3e-6)
+    names = [eqn.primitive.name for eqn in program.jaxpr.eqns]
+    assert names.count("pallas_call") == KERNELS[function]
+
+
+def test_small_values_leave_no_operation_outside():
+    *_, program = program_of(along_an_axis)
+    kinds = {eqn.primitive.name for eqn in program.jaxpr.eqns}
+    assert kinds <= {"pallas_call", "reshape", "convert_element_type", "ne"}
+
+
+def test_constants_are_no_inputs_of_a_kernel():
+    """Neither small arrays nor long ones of equal entries."""
+    function = lambda x: (x * jnp.array([1.0, 3.0], jnp.float32), x * jnp.full(40, 2.0, jnp.float32))
+    _, program = program_of(function)
+    (kernel,) = (eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "pallas_call")
+    assert [v.aval.size for v in kernel.invars] == [1]
+    found = jaxpr_as_fun(program)(X)
+    for a, b in zip(found, function(X), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def with_constants(x):
+    """Steps and keys that depend on no argument, behind a barrier, beside values that do."""
+    steps = jnp.diff(jnp.linspace(0.0, 2.0, 41, dtype=jnp.float32), prepend=-1.0)
+    key, steps = jax.lax.optimization_barrier((jax.random.fold_in(KEY, 2), steps))
+    noise = jax.random.normal(key, (200, 40), jnp.float32)
+    return x * steps, noise, jnp.cumsum(steps)
+
+
+def test_constants_are_folded():
+    closed = jax.make_jaxpr(lambda x: with_constants(x))(X)
+    program = folded(closed, "tpu")
+    found, expected = jax.jit(jaxpr_as_fun(program))(X), jax.jit(with_constants)(X)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    kinds = {eqn.primitive.name for eqn in program.jaxpr.eqns}
+    assert "random_bits" in kinds  # the noise is large
+    assert kinds.isdisjoint({"optimization_barrier", "random_fold_in", "cumsum", "concatenate"})
+
+
+def test_a_program_without_constants_is_the_same():
+    closed = jax.make_jaxpr(lambda x: jnp.sin(x) + x)(X)
+    assert [str(eqn) for eqn in folded(closed, "gpu").jaxpr.eqns] == [
+        str(eqn) for eqn in closed.jaxpr.eqns
+    ]
+
+
+def test_a_tile_of_scalars_is_one_number():
+    assert SCALAR.size == 1 and SCALAR.folded(40) == (40,)
