@@ -67,7 +67,7 @@ def first_sweep(
         interpret: Whether Pallas interprets the kernel.
     """
     of = sweeps.layout
-    leaves, stacks = sweeps.read_forward(*map(tuple, arrays), interpret)
+    leaves, stacks = sweeps.read_forward(*_tuples(arrays), interpret)
     of_state, of_ys, of_slots = cut(found, (of.state, of.ys, of.slots))
 
     def apply(walk: Walk, known: Values, refs: list, ys: list, scratch: list) -> None:
@@ -97,7 +97,7 @@ def reverse_sweep(
         interpret: Whether Pallas interprets the kernel.
     """
     of, (init, kept, bars) = sweeps.layout, given
-    leaves, stacks = sweeps.read_second(*map(tuple, arrays), interpret)
+    leaves, stacks = sweeps.read_second(*_tuples(arrays), interpret)
 
     def apply(walk: Walk, known: Values, refs: list, _: list, scratch: list) -> None:
         first = _tiles(walk, known, of.state, init)
@@ -108,6 +108,11 @@ def reverse_sweep(
         known |= zip(found, values, strict=True)
 
     return Operation(apply, _paired(leaves, stacks), (), sweeps.scratch)
+
+
+def _tuples(arrays: tuple[list, list]) -> tuple[tuple, tuple]:
+    consts, xs = arrays
+    return tuple(consts), tuple(xs)
 
 
 def run_fused(
@@ -162,9 +167,11 @@ def run_fused(
 def _literals(leaf: Leaf, stack: Any) -> np.ndarray | None:
     """Return the numbers of a constant array as a kernel holds them, like a reference to a vector.
 
-    It is None for a stack of arrays, or one that has many entries or is no constant.
+    It is None for a stack of arrays, for many numbers, and for an array that is computed.
     """
-    is_small = leaf.axis is None and not leaf.words and leaf.stack == 1 and leaf.rows <= _MOST_LITERALS
+    is_small = (
+        leaf.axis is None and not leaf.words and leaf.stack == 1 and leaf.rows <= _MOST_LITERALS
+    )
     return stack.ravel().astype(leaf.held) if is_small and isinstance(stack, np.ndarray) else None
 
 
@@ -194,13 +201,15 @@ def _tiles(walk: Walk, known: Values, leaves: Sequence[Leaf], of: Sequence) -> l
     """Return the tiles of variables, with which a loop starts."""
     values = [read(walk, known, v) for v in of]
     return [
-        tuple(_unlike(walk, tile) if value.kind is Kind.SHARED else tile for tile in leaf.tiles(value))
+        tuple(
+            _unlike(walk, tile) if value.kind is Kind.SHARED else tile for tile in leaf.tiles(value)
+        )
         for leaf, value in zip(leaves, values, strict=True)
     ]
 
 
 def _unlike(walk: Walk, tile: jax.Array) -> jax.Array:
-    """Return a tile of equal entries; Mosaic refuses some loops that start with one if it knows them as equal."""
+    """Return a tile of equal entries as if they could differ: Mosaic refuses some loops from constants."""
     if walk.tile.platform == "gpu":
         return tile
     other = lax.bitcast_convert_type(walk.path, tile.dtype)

@@ -15,7 +15,6 @@ from .pallas import Tile, every, full
 from .paths import Kind, NoKernelError, Value, paths_axis, without
 from .per_path_functions import has_dtype
 
-
 _MOST_CONSTANTS = 4096  # entries of an array that stays on the host
 
 
@@ -108,7 +107,7 @@ class Leaf(NamedTuple):
         written = self.written(tile, paths)
         return written.size * self.held.itemsize
 
-    def laid(self, stack: jax.Array | np.ndarray, tile: Tile) -> jax.Array:
+    def laid(self, stack: Any, tile: Tile) -> Any:
         """Return a stack as a kernel reads it."""
         stack = jax.random.key_data(stack) if self.words else stack.astype(self.held)
         if self.axis is None:

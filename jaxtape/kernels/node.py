@@ -174,8 +174,8 @@ class NodeFunction(NamedTuple):
                 known = {}
                 for (v, _), leaf, ref in zip(read, leaves, reads, strict=True):
                     known[v] = leaf.value(leaf.load(ref, k if leaf.stack > 1 else 0, SCALAR))
-                for v, (start, step) in counters.items():
-                    number = (start + k * step).astype(v.aval.dtype)
+                for v, (start, step, dtype) in counters.items():
+                    number = (start + k * step).astype(dtype)
                     known[v] = Value.of([number], (), None, Kind.SHARED)
                 found = walk.evaluate(jaxpr, [known[v] for v in jaxpr.invars])
                 for leaf, ref, value in zip(self.at_node, writes, found, strict=True):
@@ -231,14 +231,14 @@ class NodeFunction(NamedTuple):
         return jax.make_jaxpr(run)(*types, path)
 
 
-def _line(stack: Any) -> tuple[np.int32, np.int32] | None:
-    """Return the first number and the step of constant integers in an arithmetic progression."""
+def _line(stack: Any) -> tuple[np.int32, np.int32, Any] | None:
+    """Return the first number, the step and the dtype of constant integers in an arithmetic progression."""
     if isinstance(stack, Tracer) or str(stack.dtype) not in ("int32", "uint32") or stack.ndim != 1:
         return None
     numbers = np.asarray(stack).astype(np.int64)
     steps = {*np.diff(numbers).tolist()}
     is_line = len(steps) == 1 and max(abs(numbers)) < 2**31
-    return (np.int32(numbers[0]), np.int32(steps.pop())) if is_line else None
+    return (np.int32(numbers[0]), np.int32(steps.pop()), stack.dtype) if is_line else None
 
 
 def _reduced(closed: ClosedJaxpr) -> tuple[Jaxpr, list[bool]]:

@@ -44,7 +44,9 @@ _WARPS = 64  # that a multiprocessor runs at once
 _PATHS_OF_A_WARP = 64  # two paths per thread: on an H200 faster than one, by a quarter in float64
 
 TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
-SCALAR = Tile("tpu", ())  # of a kernel that computes what paths share, from vectors in scalar memory
+SCALAR = Tile(
+    "tpu", ()
+)  # of a kernel that computes what paths share, from vectors in scalar memory
 
 
 def call(
@@ -52,7 +54,7 @@ def call(
     kernel: Callable,
     tile: Tile,
     paths: int,
-    args: Sequence[jax.Array],
+    args: Sequence[Any],
     types: Sequence[jax.ShapeDtypeStruct],
     scratch: Sequence[jax.ShapeDtypeStruct],
     interpret: bool,

@@ -242,7 +242,7 @@ def run_kernel(
     kernel: Callable,
     tile: Tile,
     paths: int,
-    reads: Sequence[tuple[Leaf, jax.Array | np.ndarray]],
+    reads: Sequence[tuple[Leaf, Any]],
     writes: Sequence[Leaf],
     scratch: Sequence[Leaf],
     interpret: bool,

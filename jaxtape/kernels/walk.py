@@ -23,7 +23,7 @@ import numpy as np
 from ..jax_private import Jaxpr, Literal, Primitive, split_p, stack_p, unstack_p
 from ..jax_private import primitives as p
 from .draws import RULES as _RULES_OF_DRAWS
-from .pallas import Tile, full
+from .pallas import SCALAR, Tile, full
 from .paths import Kind, NoKernelError, Value, objects, without
 from .per_path_functions import function_on, has_dtype, is_for_words
 
@@ -83,7 +83,7 @@ class Walk:
             found = rule(self, eqn, *values)
             return found if isinstance(found, list) else [found]
         function = function_on(self.tile.platform, eqn.primitive)
-        if function is None:
+        if function is None or (self.tile == SCALAR and eqn.primitive is p.pow_p):
             raise NoKernelError(f"{eqn.primitive} has no rule in a kernel")
         for v in (*eqn.invars, *eqn.outvars):
             if not has_dtype(self.tile.platform, v.aval.dtype):

@@ -8,7 +8,7 @@ _PASSES: dict[str, Callable[[Callable], Callable]] = {"tpu": rewritten_for_tpus}
 
 
 def add_pass(platform: str, rewrite: Callable[[Callable], Callable]) -> None:
-    """Rewrite the programs of a platform from now on, before its other passes, by a function of functions of arrays."""
+    """Rewrite a platform's programs, before its other passes, by a function of functions of arrays."""
     others = _PASSES.get(platform)
     _PASSES[platform] = rewrite if others is None else lambda function: others(rewrite(function))
 

@@ -71,15 +71,34 @@ def fused(function: Callable, kind: str) -> Callable:
 
 
 def _rewritten(closed: ClosedJaxpr, kind: str) -> ClosedJaxpr:
-    """Return a program, with a loop over the axis of ys if that shares a kernel."""
-    closed = folded(joined(closed), kind)
+    """Return a program, with a loop over the axis of ys if that shares a kernel.
+
+    A TPU also gets constants and kernels of scalars; XLA fuses such values for a GPU by itself.
+    """
+    closed = joined(closed)
+    is_free = kind == "tpu" and not closed.effects
+    lengths = _lengths(closed.jaxpr, kind) if is_free else set()
+    closed = folded(closed) if lengths else closed
     types = [v.aval for v in closed.jaxpr.invars]
     for loops in (functools.partial(in_turns, kind=kind), lambda closed: closed):
         with contextlib.suppress(NoKernelError):
             program = _Program.of(loops(closed), kind)
             closed = jax.make_jaxpr(lambda *args: program.run(args))(*types)  # noqa: B023
             break
-    return in_scalars(closed) if kind == "tpu" else closed
+    return in_scalars(closed, lengths) if lengths else closed
+
+
+def _lengths(jaxpr: Jaxpr, kind: str) -> set[int]:
+    """Return the lengths of the chains that run in kernels, in a jaxpr and in those that it calls."""
+    found = set()
+    for eqn in jaxpr.eqns:
+        prim = hi_primitive_of(eqn)
+        is_run = isinstance(prim, Sweep) and kernels_of_run(prim, kind) is not None
+        if is_run or (isinstance(prim, FirstSweep) and prim.in_kernels):
+            found.add(prim.chain.length)
+        if prim is None:
+            found |= {x for each in jaxprs_in_params(eqn.params) for x in _lengths(each, kind)}
+    return found
 
 
 @dataclasses.dataclass
@@ -238,8 +257,7 @@ class _Program:
     def run(self, arrays: Sequence) -> list:
         """Return the outputs.
 
-        Raises:
-            NoKernelError: If a tile takes too much memory.
+        `NoKernelError` is raised if a tile takes too much memory.
         """
         jaxpr, eqns, asked = self.jaxpr, self.jaxpr.eqns, self._read_outside()
         given = *self.consts, *arrays

@@ -8,7 +8,7 @@ one axis of vectors, such as that of the nodes of a chain.
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -32,6 +32,7 @@ from ..kernels.node import flat, variables
 from ..kernels.pallas import SCALAR, call, full, loop
 from ..kernels.paths import Kind, NoKernelError, Value
 from ..kernels.walk import Walk
+from .constants import have_bits_of
 from .kernel_executor import kernels_are_interpreted
 
 _MOST = 64  # entries of a value, beside the axis
@@ -41,23 +42,28 @@ _FREE = {"reshape", "squeeze", "broadcast_in_dim", "copy"}
 _REDUCTIONS = {"reduce_sum", "reduce_max", "reduce_min"}
 
 
-def in_scalars(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a program whose small values are computed in few kernels."""
+def in_scalars(closed: ClosedJaxpr, lengths: Collection[int]) -> ClosedJaxpr:
+    """Return a program whose small values are computed in few kernels.
+
+    Args:
+        closed: The program.
+        lengths: The lengths of its chains; a kernel loops over an axis of one of these sizes.
+    """
     closed = flat(closed)
     jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
-    program = _Program(jaxpr, _size_of_axis(jaxpr))
+    program = _Program(jaxpr, _size_of_axis(jaxpr, lengths))
     run = lambda *args: program.run(closed.consts, args)
     return jax.make_jaxpr(run)(*[v.aval for v in jaxpr.invars])
 
 
-def _size_of_axis(jaxpr: Jaxpr) -> int:
-    """Return the size of the axis that most small arrays have; 0 if none has one."""
+def _size_of_axis(jaxpr: Jaxpr, lengths: Collection[int]) -> int:
+    """Return the length that most small arrays have as the size of an axis; 0 if none has one."""
+    avals: list[Any] = [v.aval for eqn in jaxpr.eqns for v in eqn.outvars]
     found = Counter(
         size
-        for eqn in jaxpr.eqns
-        for v in eqn.outvars
-        for size in {*v.aval.shape}
-        if _FEWEST <= size <= _LONGEST and v.aval.size <= _MOST * size
+        for aval in avals
+        for size in {*aval.shape}
+        if size in lengths and _FEWEST <= size <= _LONGEST and aval.size <= _MOST * size
     )
     return max(found, key=lambda size: (found[size], size), default=0)
 
@@ -81,7 +87,7 @@ class _Program:
 
     def _decide(self) -> None:
         """Find the turn of each equation."""
-        walk, within, ready = Walk(SCALAR, self.size), {}, {}
+        walk, within, ready = Walk(SCALAR, self.size, full(SCALAR, 0, "uint32")), {}, {}
         small, made, asked = set(), set(), set()
         for i, eqn in enumerate(self.jaxpr.eqns):
             own = not made.isdisjoint(variables(eqn.invars))
@@ -161,11 +167,11 @@ class _Program:
         along = {v for v in (*inputs, *made) if self._leaf(v).axis is not None}
 
         def kernel(*refs):
-            walk = Walk(SCALAR, size, interpret=interpret)
             of_inputs, of_outputs = refs[: len(inputs)], refs[len(inputs) :]
 
             def run(k: Any, before: dict) -> dict:
-                found = dict(before)
+                path = full(SCALAR, 0, "uint32") if k is None else k.astype("uint32")
+                walk, found = Walk(SCALAR, size, path, interpret), dict(before)
                 for v, ref in zip(inputs, of_inputs, strict=True):
                     if (v in along) == (k is not None):
                         found[v] = self._load(v, ref, k)
@@ -195,7 +201,7 @@ class _Program:
         entries = np.asarray(x).astype(leaf.held)
         if leaf.axis is not None:
             first = np.take(entries, [0], leaf.axis)
-            if not np.array_equal(np.broadcast_to(first, entries.shape), entries):
+            if not have_bits_of(entries, first):
                 return None
             entries = first
         return leaf.value([*entries.ravel()])
@@ -232,12 +238,13 @@ class _Program:
 
 def _is_free(eqn: JaxprEqn) -> bool:
     """Return True for an operation that moves no entry."""
-    sizes = {v.aval.size for v in (*eqn.invars, *eqn.outvars)}
+    avals: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+    sizes = {aval.size for aval in avals}
     name = eqn.primitive.name
     return name in _OF_KEYS or (name in _FREE and len(sizes) == 1)
 
 
-def _vector(leaf: Leaf, x: Any) -> jax.Array:
+def _vector(leaf: Leaf, x: Any) -> Any:
     """Return an array as a kernel reads it."""
     x = jnp.asarray(x) if not leaf.words else jax.random.key_data(x)
     return x.astype(leaf.held).reshape(-1)

@@ -1,12 +1,12 @@
 """Small values of a program as a TPU computes them: in few kernels, from scalars."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
+import jaxtape as jt
 from jaxtape.jax_private import jaxpr_as_fun
 from jaxtape.kernels.pallas import SCALAR
 from jaxtape.sweeps.constants import folded
@@ -18,8 +18,8 @@ KEY, X = jax.random.key(3), jnp.float32(0.3)
 TIMES = jnp.linspace(0.1, 2.0, 40, dtype=jnp.float32)
 
 
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
+@pytest.fixture
+def interpreted(monkeypatch):
     """Kernels are interpreted."""
     run_kernels(monkeypatch, "tpu")
 
@@ -29,7 +29,13 @@ def numbers(x):
     root = jnp.sqrt(x * x + 1.0)
     both = jnp.stack([root, -x, jnp.exp(x)])
     flag = jnp.isfinite(both).all() & (x > 0.0)
-    return both * jnp.arange(1.0, 4.0, dtype=x.dtype), flag, jnp.where(flag, jnp.int32(3), jnp.int32(5)), both[1], both.sum()
+    return (
+        both * jnp.arange(1.0, 4.0, dtype=x.dtype),
+        flag,
+        jnp.where(flag, jnp.int32(3), jnp.int32(5)),
+        both[1],
+        both.sum(),
+    )
 
 
 def along_an_axis(x):
@@ -51,7 +57,8 @@ def of_keys(x):
     """Keys, which are folded and split by the numbers of steps."""
     key = jax.random.fold_in(KEY, (jnp.float32(10.0) * x).astype(jnp.int32))
     words = jax.random.key_data(jax.random.split(key))
-    return jax.random.key_data(key), words, jax.random.bits(key, (3,), "uint32")
+    along = jax.random.bits(key, (2, len(TIMES)), "uint32")
+    return jax.random.key_data(key), words, jax.random.bits(key, (3,), "uint32"), along
 
 
 def small_and_large(x):
@@ -73,10 +80,11 @@ KERNELS = dict(zip(CASES, (1, 1, 2, 1, 2, 0), strict=True))
 def program_of(function):
     """The program of a function of a number, and its small values in kernels."""
     closed = jax.make_jaxpr(lambda x: jax.tree.leaves(function(x)))(X)
-    return closed, in_scalars(closed)
+    return closed, in_scalars(closed, {len(TIMES)})
 
 
 @pytest.mark.parametrize("function", CASES)
+@pytest.mark.usefixtures("interpreted")
 def test_the_same_values(function):
     _, program = program_of(function)
     found, expected = jax.jit(jaxpr_as_fun(program))(X), jax.tree.leaves(jax.jit(function)(X))
@@ -88,15 +96,20 @@ def test_the_same_values(function):
     assert names.count("pallas_call") == KERNELS[function]
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_small_values_leave_no_operation_outside():
     *_, program = program_of(along_an_axis)
     kinds = {eqn.primitive.name for eqn in program.jaxpr.eqns}
     assert kinds <= {"pallas_call", "reshape", "convert_element_type", "ne"}
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_constants_are_no_inputs_of_a_kernel():
     """Neither small arrays nor long ones of equal entries."""
-    function = lambda x: (x * jnp.array([1.0, 3.0], jnp.float32), x * jnp.full(40, 2.0, jnp.float32))
+    function = lambda x: (
+        x * jnp.array([1.0, 3.0], jnp.float32),
+        x * jnp.full(40, 2.0, jnp.float32),
+    )
     _, program = program_of(function)
     (kernel,) = (eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "pallas_call")
     assert [v.aval.size for v in kernel.invars] == [1]
@@ -115,7 +128,7 @@ def with_constants(x):
 
 def test_constants_are_folded():
     closed = jax.make_jaxpr(lambda x: with_constants(x))(X)
-    program = folded(closed, "tpu")
+    program = folded(closed)
     found, expected = jax.jit(jaxpr_as_fun(program))(X), jax.jit(with_constants)(X)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -126,9 +139,52 @@ def test_constants_are_folded():
 
 def test_a_program_without_constants_is_the_same():
     closed = jax.make_jaxpr(lambda x: jnp.sin(x) + x)(X)
-    assert [str(eqn) for eqn in folded(closed, "gpu").jaxpr.eqns] == [
+    assert [str(eqn) for eqn in folded(closed).jaxpr.eqns] == [
         str(eqn) for eqn in closed.jaxpr.eqns
     ]
+
+
+def every_function(x):
+    """All functions that kernels compute for a number in single precision."""
+    one = (
+        lax.abs,
+        lax.sign,
+        lax.square,
+        lax.exp,
+        lax.exp2,
+        lax.log,
+        lax.log1p,
+        lax.sqrt,
+        lax.rsqrt,
+    )
+    one += (lax.sin, lax.cos, lax.tan, lax.tanh, lax.logistic, lax.erf_inv, lax.erf, lax.erfc)
+    one += (lax.expm1, lax.floor, lax.ceil, jnp.round, lambda x: lax.integer_pow(x, -3))
+    two = lax.max, lax.min, lax.div, lax.pow, lax.atan2, lambda x, y: lax.clamp(y, x, y + 1.0)
+    number = x.astype(jnp.int32)
+    word = lax.bitcast_convert_type(x, jnp.uint32) >> jnp.uint32(3)
+    flag = (x > 0.2) & ~(x > 0.4) & lax.is_finite(x)
+    return [f(x) for f in one] + [f(x, 0.5 * x) for f in two] + [number, word, flag]
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_every_function():
+    _, program = program_of(every_function)
+    pairs = zip(jax.jit(jaxpr_as_fun(program))(X), jax.jit(every_function)(X), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=3e-6)
+    kinds = [eqn.primitive.name for eqn in program.jaxpr.eqns]
+    assert kinds.count("pallas_call") == 1 and "pow" in kinds and "exp" not in kinds
+
+
+def test_every_function_compiled_for_a_tpu():
+    """One kernel, a copy of its argument, and the power, which Mosaic computes for vectors alone."""
+    _, program = program_of(every_function)
+    try:
+        report = jt.compile_for(jaxpr_as_fun(program), X, target="tpu:v5e:2x2")
+    except ImportError:
+        pytest.skip("pip install 'jaxtape[tpu]'")
+    assert report.compiles, report.reason
+    assert report.kernels <= 6
 
 
 def test_a_tile_of_scalars_is_one_number():

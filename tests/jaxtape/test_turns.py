@@ -177,7 +177,9 @@ def test_derivatives_keep_their_sweeps(derivative, interpreted):
 def test_what_all_paths_share_is_no_array(interpreted):
     """The loop reads entries of paths from the chain alone, and computes what they share again."""
     *_, program, _ = both(functools.partial(along, gains), POINT, interpreted)
-    first, second = (eqn for eqn in in_turns(joined(program), "gpu").jaxpr.eqns if hi_primitive_of(eqn))
+    first, second = (
+        eqn for eqn in in_turns(joined(program), "gpu").jaxpr.eqns if hi_primitive_of(eqn)
+    )
     assert isinstance(hi_primitive_of(second), Sweep)
     read = [v for v in second.invars if v.aval.ndim > 1 and v.aval.size > PATHS * 3]
     assert read and {*read} <= {*first.outvars}

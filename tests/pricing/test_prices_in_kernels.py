@@ -9,6 +9,7 @@ import pytest
 
 import jaxtape as jt
 from jaxtape.kernels.run import KernelRun
+from jaxtape.programs.rewritten import rewritten_for
 from pricing import European, greeks, price
 from pricing.methods import MonteCarlo
 from pricing.models import Heston
@@ -19,16 +20,16 @@ from ..helpers_kernels import run_kernels
 PRODUCT, KEY = European(100.0, 0.7), jax.random.key(1)
 
 
-def _value_and_gradient(schedule, model):
-    method = MonteCarlo(num_paths=256, num_steps=5, block=256, schedule=schedule)
-    return eqx.filter_value_and_grad(lambda model: price(PRODUCT, model, method, key=KEY).value)(
+def _value_and_gradient(schedule, model, product=PRODUCT, paths=256, steps=5):
+    method = MonteCarlo(num_paths=paths, num_steps=steps, block=paths, schedule=schedule)
+    return eqx.filter_value_and_grad(lambda model: price(product, model, method, key=KEY).value)(
         model
     )
 
 
-def _greeks(schedule, model):
-    method = MonteCarlo(num_paths=256, num_steps=5, block=256, schedule=schedule)
-    return eqx.filter(greeks(PRODUCT, model, method, key=KEY), eqx.is_array)
+def _greeks(schedule, model, product=PRODUCT, paths=256, steps=5):
+    method = MonteCarlo(num_paths=paths, num_steps=steps, block=paths, schedule=schedule)
+    return eqx.filter(greeks(product, model, method, key=KEY), eqx.is_array)
 
 
 @pytest.fixture
@@ -61,8 +62,38 @@ def test_derivatives_of_a_price(function, schedule, forget, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
-def test_compiled_for_a_gpu():
-    """Few kernels and no loop; memory holds the noise once, beside sums of steps between dates."""
+@pytest.mark.repeat
+@pytest.mark.parametrize("function", [_value_and_gradient, _greeks], ids=["gradient", "greeks"])
+def test_programs_of_a_tpu(function, forget, monkeypatch):
+    """The program with joined kernels and kernels of scalars, in single precision."""
+    with jax.enable_x64(False):
+        product, model = European(100.0, 0.7), Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
+        leaves, structure = jax.tree.flatten(model)
+        run = lambda *leaves: jax.tree.leaves(
+            function(jt.Revolve(2), jax.tree.unflatten(structure, leaves), product, 2048, 20)
+        )
+        expected = jax.jit(run)(*leaves)
+        forget()
+        found = run_kernels(monkeypatch, "tpu")
+        rewritten = rewritten_for("tpu", run)
+        in_kernels = jax.jit(rewritten)(*leaves)
+        assert found and all(isinstance(each, KernelRun) for each in found), found
+        text = str(jax.make_jaxpr(rewritten)(*leaves))
+        assert "name=scalars" in text and ("name=fused" in text) == (function is _greeks)
+        for a, b in zip(in_kernels, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("target", "kernels"),
+    [("gpu:h100", (8, 58, 11)), ("tpu:v5e:2x2", (21, 82, 26))],
+    ids=["gpu", "tpu"],
+)
+def test_compiled_for_an_accelerator(target, kernels):
+    """Few kernels and no loop; memory holds the noise once, beside sums of steps between dates.
+
+    On a TPU they include a copy of each of the eight parameters, and of constants.
+    """
     method = MonteCarlo(num_paths=65536, num_steps=256, block=65536)
 
     def value(model):
@@ -77,16 +108,13 @@ def test_compiled_for_a_gpu():
     try:
         with jax.enable_x64(False):
             model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
-            for function, kernels, noises in (
-                (value, 8, 1.2),
-                (gradient, 58, 2.6),
-                (all_greeks, 11, 1.7),
-            ):
-                report = jt.compile_for(function, model, target="gpu:h100")
+            functions = (value, 1.2), (gradient, 2.6), (all_greeks, 1.7)
+            for (function, noises), most in zip(functions, kernels, strict=True):
+                report = jt.compile_for(function, model, target=target)
                 assert report.compiles and not report.loops, report.reason
-                assert report.kernels <= kernels
+                assert report.kernels <= most
                 assert report.temporary_bytes <= noises * 65536 * 256 * 4
     except ImportError:
-        pytest.skip("pip install 'jaxtape[cuda]'")
+        pytest.skip("pip install 'jaxtape[cuda]' or 'jaxtape[tpu]'")
     finally:
         jt.set_kernels(False)
