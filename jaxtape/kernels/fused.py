@@ -138,9 +138,9 @@ def run_fused(
     given = dict.fromkeys(p for p, held in zip(places, literals, strict=True) if held is None)
 
     def kernel(*refs):
-        own = dict(zip(given, refs[: len(given)], strict=True))
+        of_given = dict(zip(given, refs[: len(given)], strict=True))
         of_pairs = zip(places, literals, strict=True)
-        read = (own[place] if held is None else held for place, held in of_pairs)
+        read = (of_given[place] if held is None else held for place, held in of_pairs)
         refs = *read, *refs[len(given) :]
         found = cut(refs, (taken, *reads, results, *writes, *scratch))
         count = len(operations)

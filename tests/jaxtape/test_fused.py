@@ -10,6 +10,7 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.kernels.fused import run_fused
+from jaxtape.kernels.run import check_memory
 from jaxtape.programs.rewritten import rewritten_for
 
 from ..helpers_kernels import run_kernels
@@ -131,6 +132,29 @@ def test_gradient_in_one_kernel(name, kind, interpreted):
     assert_close(found, expected, kind)
     assert "first_sweep" not in text and "reverse_sweep" not in text
     assert text.count("name=fused") == 1
+
+
+@KINDS
+def test_keys_of_nodes(kind, interpreted, monkeypatch):
+    """Where there are many they are folded outside, on a TPU in a kernel that counts the nodes itself."""
+    monkeypatch.setattr("jaxtape.kernels.node._MOST_OF_NODES", 0)
+    found, expected, program = both(LOSSES["noise drawn"], kind, interpreted)
+    assert_close(found, expected, kind)
+    kernels = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "pallas_call"]
+    names = [str(eqn.params["name"]) for eqn in kernels]
+    assert names == ["fused"] if kind == "gpu" else {*names} == {"nodes", "fused"}
+    of_nodes = [eqn for eqn in kernels if str(eqn.params["name"]) == "nodes"]
+    assert all([v.aval.size for v in eqn.invars] == [2] for eqn in of_nodes)  # the words of the key
+
+
+def test_what_no_tile_can_hold_has_kernels_of_its_own(interpreted, monkeypatch):
+    """Each sweep has memory, and one kernel of both has not."""
+    monkeypatch.setattr(
+        "jaxtape.kernels.fused.check_memory", lambda *args: check_memory(*args[:2], 10**4 * args[2])
+    )
+    found, expected, program = both(LOSSES["noise given"], "tpu", interpreted)
+    assert_close(found, expected, "tpu")
+    assert "name=fused" not in str(program)
 
 
 @KINDS
