@@ -11,9 +11,10 @@ from rich.table import Table
 from jaxtape.cli.main import PrecisionOption, configure, refuse
 from jaxtape.object_store import Place
 from pricing.market import Market, MissingRate
-from pricing.portfolio.aged_book import AgedBook, aged
+from pricing.portfolio.aged_book import AgedBook
+from pricing.portfolio.comparable_days import on_both_days
 from pricing.portfolio.explained_total import explain_total
-from pricing.portfolio.explanation import Explanation, explain_by_currency
+from pricing.portfolio.explanation import Explanation, explain_aged
 from pricing.portfolio.sweep.groups import BudgetTooSmall
 from pricing.reporting import explanations
 from pricing.reporting.page import write_explanation
@@ -86,7 +87,8 @@ def explain(
     with stages.progress("explain", "valuing") as (lines, progress):
         try:
             settings |= {"full_revaluation": full_revaluation, "progress": progress}
-            found = explain_by_currency(book, served, now_served, models.fit, **settings)
+            aged_book, now_served = on_both_days(book, served, now_served)
+            found = explain_aged(aged_book, served, now_served, models.fit, **settings)
         except BudgetTooSmall as error:
             refuse(f"--budget: {error}")
         except ValueError as error:
@@ -96,7 +98,6 @@ def explain(
         count = sum(explanation.trades for explanation in found.values())
         lines.append(f"explained the change of {count:,} trades")
     total = _total(found, served, now_served)
-    aged_book = aged(book, served, now_served)
     reasons = _reasons(aged_book, next(iter(found.values())).skipped_rows)
     errors = [
         str(error)

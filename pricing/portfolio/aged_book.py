@@ -1,6 +1,5 @@
 """A book on two days: the trades that remain on the second, and their payments in between."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ from ..ingestion.errors import InputError
 from ..market import Market
 from ..market.observed import Observed
 from ..products.trade import Trade
-from .book import Book, BookRow
+from .book import Book
 from .seasoning import seasoned
 
 
@@ -86,21 +85,3 @@ def is_known(trade: Trade, market: Market) -> bool:
     known = market.curves if in_rates else market.underlyings
     parts = [part for name in names for part in ((name,) if in_rates else market.parts_of(name))]
     return all(part in known for part in parts)
-
-
-def of_rows(aged_book: AgedBook, places: Sequence[int]) -> AgedBook:
-    """Return a selection of rows on both days.
-
-    Args:
-        aged_book: The book on two days.
-        places: The indices of the rows, in order.
-    """
-
-    def part(book: Book) -> Book:
-        rows: list[BookRow] = [book.rows[place] for place in places]
-        return Book(book.file, tuple(rows), book.errors)
-
-    kept = {
-        new: aged_book.payments[old] for new, old in enumerate(places) if old in aged_book.payments
-    }
-    return AgedBook(part(aged_book.before), part(aged_book.after), kept)

@@ -7,8 +7,9 @@ import copy
 import functools
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -250,13 +251,20 @@ class RiskEngine:
 
     @full_matmul_precision
     def __call__(
-        self, book: Book, market: Market, *, progress: Progress | None = None
+        self,
+        book: Book,
+        market: Market,
+        *,
+        parts: Mapping[str, str] = MappingProxyType({}),
+        progress: Progress | None = None,
     ) -> RiskResult:
         """Return the values and sensitivities of a book in a market, as `risk` does.
 
         Args:
             book: The trades.
             market: The quotes.
+            parts: Trade id -> the name of a part of the book; "" is the part of the other trades. Each part has
+                a gradient of its own (`CurrencyRisk.parts`); the figures of trades differ by rounding only.
             progress: Called after every tile with the number of trades done, the total number and an empty
                 message.
 
@@ -273,7 +281,13 @@ class RiskEngine:
         times.append(time.perf_counter())
 
         groups, unpriced = group_trades(
-            batches, market, fitted.models, self._methods, mesh=self._mesh, **settings
+            batches,
+            market,
+            fitted.models,
+            self._methods,
+            mesh=self._mesh,
+            parts=parts,
+            **settings,
         )
         self._tiles.begin()
         settings |= {"memory": self._tiles, "gate": self._gate}
@@ -285,20 +299,22 @@ class RiskEngine:
             found = with_grid_errors(found, functools.partial(sweep, progress=None))
         times.append(time.perf_counter())
 
-        parts = by_currency(found, market, fitted, cotangents)
-        total = total_of(parts, market, self._currency)
+        totals = by_currency(found, market, fitted, cotangents)
+        total = total_of(totals, market, self._currency)
         times.append(time.perf_counter())
 
         seconds = zip(("fit", "sweep", "pullback"), np.diff(times).tolist(), strict=True)
         return RiskResult(
             trades=TradeRisks(book, found, unpriced, market),
-            **vars(total.risk),
+            value=total.risk.value,
+            sensitivities=total.risk.sensitivities,
+            gradient=total.risk.gradient,
             currency=total.currency,
             fx_rates=total.rates,
             models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
-            by_currency=parts,
+            by_currency=totals,
             notes=(
                 *_notes(groups, fitted.models),
                 *note_on_precision(found),

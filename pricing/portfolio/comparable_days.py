@@ -1,9 +1,25 @@
-"""The checks that two days can be compared: the same quotes, and the same currency of each trade."""
+"""A book on two days that can be compared: the same quotes, and the same currency of each trade."""
 
 from ..market import Market
-from .aged_book import is_known
+from .aged_book import AgedBook, aged, is_known
 from .batching import currencies_in
 from .book import Book
+from .ex_dates import with_passed_dividends
+
+
+def on_both_days(book: Book, before: Market, after: Market) -> tuple[AgedBook, Market]:
+    """Return a book on both days, and the later market with the quotes of the earlier one.
+
+    Args:
+        book: The trades.
+        before: The earlier market.
+        after: The later market. If its quotes or their order differ, or the currency of a trade, ValueError
+            is raised.
+    """
+    after = with_passed_dividends(before, after)
+    check_same_quotes(before, after)
+    check_same_currencies(book, before, after)
+    return aged(book, before, after), after
 
 
 def check_same_quotes(before: Market, after: Market) -> None:

@@ -1,28 +1,25 @@
 """P&L explain: the change of a book's value between two markets, split into parts."""
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from ..argument_kinds import of_kinds
 from ..market import Market
-from .aged_book import AgedBook, Payment, aged, of_rows
-from .batching import currency_of
+from .aged_book import AgedBook, Payment
 from .book import Book
-from .book_risk import RiskResult, risk
-from .comparable_days import check_same_currencies, check_same_quotes
-from .ex_dates import ex_dividend_moves, falls_of_spots, with_passed_dividends
-from .mixed_moves import DAYS_PER_YEAR, first_order
+from .comparable_days import on_both_days
+from .ex_dates import ex_dividend_moves, falls_of_spots
 from .step_revaluation import step_changes
 from .sweep.fitted_models import BOOK, FIT, MARKET, Fit
-from .sweep.trade_risk import TradeRisk
-from .totals import CurrencyRisk
+from .sweep.trade_risk import Measures, TradeRisk
+from .valued_days import CALM, ENDED, TOUCHED, ValuedDays, value_days
 
+DAYS_PER_YEAR = 365.0
 _PARTS = ("theta", "delta", "gamma", "vega", "rho", "dividends", "correlation", "mixed", "events")
 
 
@@ -110,14 +107,16 @@ class Explanation:
         expanded = sum(getattr(self, name) for name in _PARTS)
         return expanded + (self.fx or 0.0) + (self.higher_order or 0.0)
 
-    def with_steps(self, changes: Mapping[str, np.ndarray], lasting: np.ndarray) -> "Explanation":
+    def with_steps(
+        self, changes: Mapping[str, np.ndarray], lasting: Sequence[int]
+    ) -> "Explanation":
         """Return this explanation with the changes of trades by step, which add up to their whole changes.
 
         Args:
             changes: Step -> the change of each trade, [trades].
-            lasting: The mask of the trades in this currency that did not end.
+            lasting: The indices of the trades in this currency that did not end.
         """
-        steps = {step: float(np.sum(own[lasting])) for step, own in changes.items()}
+        steps = {step: sum(own[lasting].tolist(), 0.0) for step, own in changes.items()}
         of_orders = self.explained - self.events
         return replace(self, steps=steps, higher_order=sum(steps.values()) - of_orders)
 
@@ -205,132 +204,87 @@ def explain_by_currency(
         >>> list(explain_by_currency(book, market, market, black_scholes))
         ['EUR']
     """
-    after = with_passed_dividends(before, after)
-    check_same_quotes(before, after)
-    check_same_currencies(book, before, after)
-    aged_book = aged(book, before, after)
-    valued = lambda both: (
-        risk(part, m, fit, **settings) for part, m in ((both.before, before), (both.after, after))
-    )
-    risk_before, risk_after = valued(aged_book)
-    kept, skipped = [], {}
-    for place, row in enumerate(aged_book.before.rows):
-        is_over = place in aged_book.payments and aged_book.payments[place].is_over
-        if risk_before.trades[place].figures and (is_over or risk_after.trades[place].figures):
-            kept.append(place)
-        elif not row.is_over:
-            skipped[place] = row.id
-    if len(kept) < len(aged_book.before.rows):
-        aged_book = of_rows(aged_book, kept)
-    if skipped:
-        risk_before, risk_after = valued(aged_book)
-        kept = range(len(kept))
-    day_before, day_after = (
-        _Day([x.trades[place] for place in kept], x.by_currency) for x in (risk_before, risk_after)
-    )
-    parts = _Parts.of(
-        aged_book, lambda part, market: risk(part, market, fit, **settings), before, after
-    )
+    aged_book, after = on_both_days(book, before, after)
+    settings |= {"full_revaluation": full_revaluation}
+    return explain_aged(aged_book, before, after, fit, **settings)
+
+
+def explain_aged(
+    aged_book: AgedBook,
+    before: Market,
+    after: Market,
+    fit: Fit,
+    *,
+    full_revaluation: bool = False,
+    **settings: Any,
+) -> dict[str, Explanation]:
+    """Explain a change of value, as in `explain_by_currency`, of a book on both days (`on_both_days`).
+
+    Args:
+        aged_book: The book on both days.
+        before: The earlier market.
+        after: The later market, with the quotes of the earlier one.
+        fit: The map from a market to models, as in `risk`.
+        full_revaluation: Whether to value the trades again after each group of quotes has moved.
+        **settings: The other arguments of `risk`.
+    """
+    days = value_days(aged_book, before, after, fit, **settings)
     leaves, structure = jax.tree.flatten(before)
     pairs = zip(jax.tree.leaves(after), leaves, strict=True)
     moves = jax.tree.unflatten(structure, [_move(new, old) for new, old in pairs])
     moves = ex_dividend_moves(moves, before, after)
+    places: dict[str, list[int]] = {}
+    for place in days.kept:
+        places.setdefault(days.before.trades[place].currency, []).append(place)
+    spot_moves = _spot_moves(aged_book, days, moves, before, after)
     explained = {
-        currency: _explanation(
-            *(currency, aged_book, day_before, day_after, parts, moves, before, after, skipped)
-        )
-        for currency in risk_before.by_currency
+        currency: _explanation(currency, own, aged_book, days, moves, spot_moves, before, after)
+        for currency, own in (places or {before.currency: []}).items()
     }
     if not full_revaluation:
         return explained
-    cash = [
-        aged_book.payments[p].cash if p in aged_book.payments else 0.0 for p in range(len(kept))
-    ]
-    worth = [_value(trade) + paid for trade, paid in zip(day_after.trades, cash, strict=True)]
-    changes = step_changes(
-        aged_book.before, day_before.trades, worth, before, after, fit, **settings
+    then, now = (
+        np.array([day.value(place) for place in range(len(days.parts))])
+        for day in (days.before, days.after)
     )
-    lasting = [place not in parts.ended for place in range(len(kept))]
-    currencies = [trade.currency for trade in day_before.trades]
-    return {
-        name: found.with_steps(changes, np.array(lasting) & (np.array(currencies) == name))
-        for name, found in explained.items()
+    for place, payment in aged_book.payments.items():
+        now[place] += payment.cash
+    changes = step_changes(aged_book.before, then, now, before, after, fit, **settings)
+    lasting = {
+        name: [place for place in places.get(name, []) if days.parts[place] != ENDED]
+        for name in explained
     }
+    return {name: found.with_steps(changes, lasting[name]) for name, found in explained.items()}
 
 
-class _Parts(NamedTuple):
-    """The trades that a plain expansion does not cover, and their risk by currency.
-
-    ended: indices of trades that ended or were knocked in; of_ended: their risk on the earlier day. touched:
-    these, and the trades with a date that has passed or a spot that fell by a dividend; before, after: their
-    risk on the two days.
-    """
-
-    ended: frozenset[int]
-    touched: frozenset[int]
-    of_ended: Mapping[str, CurrencyRisk]
-    before: Mapping[str, CurrencyRisk]
-    after: Mapping[str, CurrencyRisk]
-
-    @classmethod
-    def of(
-        cls,
-        aged_book: AgedBook,
-        valued: Callable[[Book, Market], RiskResult],
-        before: Market,
-        after: Market,
-    ) -> "_Parts":
-        rows = enumerate(zip(aged_book.before.rows, aged_book.after.rows, strict=True))
-        touched = frozenset(place for place, (old, new) in rows if old.trade is not new.trade)
-        ended = frozenset(place for place, paid in aged_book.payments.items() if paid.event)
-        falls = falls_of_spots(before, after)
-        touched |= ended | {
-            place
-            for place, row in enumerate(aged_book.before.rows)
-            if row.trade and any(falls.get(name) for name in row.trade.underlyings)
-        }
-        ended_rows, touched_rows = (
-            of_rows(aged_book, sorted(places)) for places in (ended, touched)
-        )
-        return cls(
-            *(ended, touched),
-            valued(ended_rows.before, before).by_currency if ended else {},
-            valued(touched_rows.before, before).by_currency if touched else {},
-            valued(touched_rows.after, after).by_currency if touched else {},
-        )
-
-
-class _Day(NamedTuple):
-    """The figures of the explained trades on one of the two days."""
-
-    trades: list[TradeRisk]
-    by_currency: Mapping[str, CurrencyRisk]
+def _spot_moves(
+    aged_book: AgedBook, days: ValuedDays, moves: Market, before: Market, after: Market
+) -> dict[str, float]:
+    """Return the move of each spot; an ex-dividend fall of the spot has no Gamma effect."""
+    falls = falls_of_spots(before, after)
+    found = {
+        name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
+    }
+    trades = (aged_book.before.rows[place].trade for place in days.kept)
+    traded = {name for trade in trades if trade for name in trade.underlyings}
+    others = (n for n in traded if n in before.fx or len(before.parts_of(n)) > 1)
+    return found | {n: float(after.spot(n)) - float(before.spot(n)) for n in others}
 
 
 def _explanation(
     currency: str,
+    places: Sequence[int],
     aged_book: AgedBook,
-    day_before: _Day,
-    day_after: _Day,
-    parts: "_Parts",
+    days: ValuedDays,
     moves: Market,
+    spot_moves: dict[str, float],
     market: Market,
     later: Market,
-    skipped: dict[int, str],
 ) -> Explanation:
-    """Return the change of the trades in one currency, all of which have figures."""
-    in_currency = [
-        row.trade and currency_of(row.trade, market) == currency for row in aged_book.before.rows
-    ]
-    of_currency = lambda trades: list(itertools.compress(trades, in_currency))
-    before, after = day_before.by_currency[currency], day_after.by_currency.get(currency)
-    payments = tuple(
-        aged_book.payments[place] for place in sorted(aged_book.payments) if in_currency[place]
-    )
-    slopes = before.gradient
-    if currency in parts.of_ended:
-        slopes = jax.tree.map(np.subtract, slopes, parts.of_ended[currency].gradient)
-    contributions = jax.tree.map(lambda slope, move: np.asarray(slope) * move, slopes, moves)
+    """Return the change of the trades in one currency, which are in the rows `places`."""
+    passed, (before, after, parts, *_) = (later.asof - market.asof).days, days
+    leaves, structure = jax.tree.flatten(moves)
+    contributions = jax.tree.unflatten(structure, before.change(currency, (CALM, TOUCHED), leaves))
     total = lambda leaves: float(sum(np.sum(leaf) for leaf in leaves))
     equities, curves = contributions.equities.values(), contributions.curves.values()
     quotes = [leaf for curve in curves for leaf in curve.quotes]
@@ -345,59 +299,42 @@ def _explanation(
     of_caps = contributions.cap_vols.values()
     vols += [caps.quotes for caps in of_caps]
     pillars += [x for caps in of_caps for x in jax.tree.leaves(caps) if x is not caps.quotes]
-    trades, days = of_currency(day_before.trades), (later.asof - market.asof).days
-    places = [place for place in range(len(in_currency)) if in_currency[place]]
-    continuing = [day_before.trades[place] for place in places if place not in parts.ended]
-    stays = [place for place in places if place not in parts.touched]
+    continuing = [before.positions[place] for place in places if parts[place] != ENDED]
+    calm = [place for place in places if parts[place] == CALM]
     firsts = [
-        first_order(total, without.get(currency), [day.trades[p] for p in stays], moves, days)
-        for day, total, without in (
-            (day_before, before, parts.before),
-            (day_after, after, parts.after),
-        )
+        total(day.change(currency, (CALM,), leaves))
+        + _ages(map(day.positions.__getitem__, calm), passed)
+        for day in (before, after)
     ]
-    second = 0.5 * (firsts[1] - firsts[0]) if after else 0.0
-    ages = sum(trade.position.theta or 0.0 for trade in continuing if trade.position)
     by_quote = market.by_quote(contributions)
-    falls = falls_of_spots(market, later)  # an ex-dividend fall of the spot has no Gamma effect
-    spot_moves = {
-        name: float(equity.spot) + falls.get(name, 0.0) for name, equity in moves.equities.items()
-    }
-    traded = {n for row in aged_book.before.rows if row.trade for n in row.trade.underlyings}
-    others = (n for n in traded if n in market.fx or len(market.parts_of(n)) > 1)
-    spot_moves |= {n: float(later.spot(n)) - float(market.spot(n)) for n in others}
-    value = after.value if after else 0.0
+    payments = {p: aged_book.payments[p] for p in places if p in aged_book.payments}
+    cash = sum((payment.cash for payment in payments.values()), 0.0)
+    ended = (
+        payments[place].cash + after.value(place) - before.value(place)
+        for place in places
+        if parts[place] == ENDED
+    )
+    value = sum(map(before.value, places), 0.0)
     return Explanation(
-        change=value + sum(payment.cash for payment in payments) - before.value,
-        theta=ages * days / DAYS_PER_YEAR + total(pillars),
+        change=sum(map(after.value, places), 0.0) + cash - value,
+        theta=_ages(continuing, passed) + total(pillars),
         delta=total(asset.spot for asset in (*equities, *pairs) if asset.spot is not None),
-        gamma=sum((_gamma(trade, spot_moves) for trade in continuing), 0.0),
+        gamma=sum((_gamma(position, spot_moves) for position in continuing), 0.0),
         vega=total(vols),
         rho=total(quotes),
         dividends=total(leaf for equity in equities for leaf in equity.dividend_quotes),
         correlation=total(jax.tree.leaves(getattr(contributions, "correlations", None))),
-        mixed=second
-        - sum(_gamma(day_before.trades[place], spot_moves) for place in stays if after),
-        events=sum(
-            (_change(aged_book, day_before, day_after, p) for p in places if p in parts.ended), 0.0
-        ),
+        mixed=0.5 * (firsts[1] - firsts[0])
+        - sum(_gamma(before.positions[place], spot_moves) for place in calm),
+        events=sum(ended, 0.0),
         by_quote={quote: part for quote, part in by_quote.items() if part},
-        trades=len(trades),
-        skipped=tuple(skipped.values()),
-        skipped_rows=tuple(skipped),
-        before=before.value,
+        trades=len(places),
+        skipped=tuple(days.skipped.values()),
+        skipped_rows=tuple(days.skipped),
+        before=value,
         asof=market.asof,
-        error_bound=sum(_error(trade) for trade in (*trades, *of_currency(day_after.trades))),
-        payments=payments,
-    )
-
-
-def _change(aged_book: AgedBook, day_before: _Day, day_after: _Day, place: int) -> float:
-    """Return the change of one trade: value after plus payment, less value before."""
-    return (
-        aged_book.payments[place].cash
-        + _value(day_after.trades[place])
-        - _value(day_before.trades[place])
+        error_bound=sum(_error(day.trades[place]) for day in (before, after) for place in places),
+        payments=tuple(payments.values()),
     )
 
 
@@ -407,15 +344,17 @@ def _move(new: Any, old: Any) -> np.ndarray:
     return np.where(np.isnan(old), 0.0, new - old)
 
 
-def _value(trade: TradeRisk) -> float:
-    return trade.position.value if trade.position else 0.0
-
-
 def _error(trade: TradeRisk) -> float:
     return abs(trade.quantity) * trade.std_errors.value if trade.std_errors else 0.0
 
 
-def _gamma(trade: TradeRisk, spot: dict[str, float]) -> float:
-    """Return half the trade's second derivatives times the products of the spots' moves."""
-    gammas = trade.position.gamma if trade.position else {}
+def _ages(positions: Iterable[Measures | None], days: int) -> float:
+    """Return the thetas of positions times the days that pass."""
+    thetas = (position.theta or 0.0 for position in positions if position)
+    return sum(thetas, 0.0) * days / DAYS_PER_YEAR
+
+
+def _gamma(position: Measures | None, spot: dict[str, float]) -> float:
+    """Return half the second derivatives of a position times the products of the spots' moves."""
+    gammas = position.gamma if position else {}
     return sum(0.5 * x * spot.get(a, 0.0) * spot.get(b, 0.0) for (a, b), x in gammas.items())

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from ..market import Market
 from ..market.market import replaced
@@ -51,8 +52,8 @@ def step_markets(before: Market, after: Market) -> Iterator[tuple[str, Market]]:
 
 def step_changes(
     book: Book,
-    then: Sequence[TradeRisk],
-    now: Sequence[float],
+    then: Float[np.ndarray, " trades"],
+    now: Float[np.ndarray, " trades"],
     before: Market,
     after: Market,
     fit: Fit,
@@ -67,8 +68,8 @@ def step_changes(
 
     Args:
         book: The trades on the day of the earlier market.
-        then: Their figures in the earlier market.
-        now: Their values in the later market plus their payments, [trades].
+        then: Their values in the earlier market.
+        now: Their values in the later market plus their payments.
         before: The earlier market.
         after: The later market.
         fit: The map from a market to models.
@@ -77,12 +78,12 @@ def step_changes(
     """
     settings["greeks"] = False
     engine = RiskEngine(fit, **settings)
-    value, found = _values(then), {}
+    value, found = then, {}
     for step, market in step_markets(before, after):
         moved = _values(engine(book, market, progress=progress).trades)
         moved = np.where(np.isnan(moved), value, moved)
         found[step], value = moved - value, moved
-    return found | {"time": np.asarray(now) - value}
+    return found | {"time": now - value}
 
 
 def _values(trades: Sequence[TradeRisk]) -> np.ndarray:

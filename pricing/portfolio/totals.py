@@ -1,6 +1,6 @@
 """Totals of the trades in each currency, and of all trades in one currency."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -26,11 +26,14 @@ class CurrencyRisk:
         value: The sum of quantity times value over the trades that were valued, in the currency.
         sensitivities: Quote id -> derivative of `value` per 1.00 of the quote.
         gradient: The derivative of `value` to every number of the market; None without `greeks`.
+        parts: Part of the book (`RiskEngine`) -> its own `gradient`; they add up to the whole. Empty without
+            `greeks`.
     """
 
     value: float
     sensitivities: dict[str, float] = field(default_factory=dict)
     gradient: Market | None = None
+    parts: Mapping[str, Market] = field(default_factory=dict)
 
 
 class Total(NamedTuple):
@@ -47,33 +50,48 @@ class Total(NamedTuple):
 
 
 def by_currency(
-    found: Sequence[GroupRisk], market: Market, fitted: FittedModels, cotangents: Models
+    found: Sequence[GroupRisk],
+    market: Market,
+    fitted: FittedModels,
+    cotangents: Mapping[str, Models],
 ) -> dict[str, CurrencyRisk]:
     """Return the value of the trades in each currency, and its derivatives.
 
-    cotangents: the derivative of each model's trades to its parameters. The trades of a model have one
-        currency.
+    cotangents: part of the book -> the derivative of each model's trades to its parameters. The trades of a
+        model have one currency.
     """
     groups: dict[str, list[GroupRisk]] = {}
     for risk in found:
         if risk.is_finite.any():
             groups.setdefault(currency_of(risk.group.trades[0], market), []).append(risk)
     of_models = {risk.group.model_names: name for name, own in groups.items() for risk in own}
-    parts = {}
+    pullback, totals = fitted.pullback, {}
     for currency in groups or {market.currency: []}:
-        own = {
-            names: cotangent
-            if len(groups) < 2 or of_models.get(names) == currency
-            else jax.tree.map(np.zeros_like, cotangent)
-            for names, cotangent in cotangents.items()
-        }
-        gradient = fitted.pullback(own)[0] if fitted.pullback else None
-        parts[currency] = CurrencyRisk(
-            value=sum((risk.value for risk in groups.get(currency, ())), 0.0),
-            sensitivities={} if gradient is None else market.by_quote(gradient),
-            gradient=gradient,
-        )
-    return parts
+        own = groups.get(currency, [])
+        value = sum((risk.value for risk in own), 0.0)
+        if pullback is None:
+            totals[currency] = CurrencyRisk(value)
+            continue
+        is_other = lambda names, name=currency: len(groups) > 1 and of_models.get(names) != name
+        in_use = dict.fromkeys(part for risk in own for part in risk.group.tile_parts)
+        parts = {part: pullback(_without(cotangents[part], is_other))[0] for part in in_use or [""]}
+        first, *others = parts.values()
+        gradient = jax.tree.map(_sum, first, *others) if others else first
+        totals[currency] = CurrencyRisk(value, market.by_quote(gradient), gradient, parts)
+    return totals
+
+
+def _without(cotangents: Models, is_other: Callable[[tuple[str, ...]], bool]) -> Models:
+    """Return the cotangents, 0 for other models."""
+    return {
+        names: jax.tree.map(np.zeros_like, own) if is_other(names) else own
+        for names, own in cotangents.items()
+    }
+
+
+def _sum(*leaves: Any) -> Any:
+    """Return a sum on the host: on a device each shape would load a program."""
+    return sum(map(np.asarray, leaves))
 
 
 def total_of(parts: Mapping[str, CurrencyRisk], market: Market, currency: str | None) -> Total:

@@ -167,7 +167,7 @@ def commands_in(folder: Path) -> Iterator[Callable]:
             (market_models, "calibrate_precisely"),
             (sys.modules[risk.__module__], "value_book"),
             (sys.modules[calibrate.__module__], "calibrate_precisely"),
-            (sys.modules[explain.__module__], "explain_by_currency"),
+            (sys.modules[explain.__module__], "explain_aged"),
             (sys.modules[calibrate_all.__module__], "calibrate_many"),
             (sys.modules[validate.__module__], "_results"),
             (sys.modules[serve.__module__], "configure"),

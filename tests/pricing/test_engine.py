@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from datetime import date
 
+import chex
 import pytest
 
 from pricing import Book, Market, RiskEngine, risk
@@ -102,6 +103,19 @@ def test_a_kind_that_outgrows_one_tile_is_valued_again(engine):
     engine(book(), market())
     assert swept == 2 * [("DAX",)]
     same(engine, book(), market())
+
+
+def test_parts_have_gradients_of_their_own_and_move_no_figure(engine):
+    engine, _ = engine
+    parts = dict.fromkeys(("D2", "C1", "S2", "S3", "S4"), "other")
+    found, whole = engine(book(), market(), parts=parts), engine(book(), market())
+    assert found.trades == whole.trades and found.value == whole.value
+    (total,), (plain,) = (each.by_currency.values() for each in (found, whole))
+    assert list(total.parts) == ["", "other"] and list(plain.parts) == [""]
+    close = functools.partial(chex.assert_trees_all_close, rtol=1e-12, atol=1e-9)
+    close(total.gradient, plain.gradient)
+    for part, others in (("", parts), ("other", ("D1", "S1"))):
+        close(total.parts[part], engine(book().without(*others), market()).gradient)
 
 
 def test_settings_are_those_of_risk(engine):

@@ -22,7 +22,7 @@ from pricing.portfolio.sweep.groups import Tile, TradeGroup
 PACKAGES = pricing, fbsde, calibration
 WITHIN = {
     "risk": "by RiskEngine",
-    **dict.fromkeys(["explain", "explain_by_currency"], "by risk"),
+    **dict.fromkeys(["explain", "explain_by_currency"], "by RiskEngine"),
     "calibrate_market": "by calibrate",
     "calibrate_many": "in each worker",
     "calibrate_table": "by calibrate_many",

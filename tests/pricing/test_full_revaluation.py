@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections import Counter
 from datetime import date
 
 import numpy as np
@@ -75,6 +76,26 @@ def test_the_steps_are_values_on_the_earlier_day_and_time_is_the_last():
     assert found.change == pytest.approx(sum(found.steps.values()) + found.events, rel=1e-12)
     assert found.higher_order == pytest.approx(plain.residual, rel=1e-9)
     assert plain.steps == {} and "higher_order" not in plain.parts
+
+
+@double
+def test_each_market_is_fitted_once_even_if_a_trade_fails_on_one_day():
+    """The trade in dollars has no model on the later day; the others are explained as without it."""
+    fitted = Counter()
+
+    def fit(market: Market):
+        fitted[market.asof.day] += 1
+        models = black_scholes(market)
+        return {"S": models["S"]} if market.asof.day == 7 else models
+
+    days = market_on(5), market_on(7).with_quotes(MOVES | OTHERS)
+    book = Book.from_text(HEADER + LASTING + SHORT + ENDS + IN_DOLLARS)
+    each = explain_by_currency(book, *days, fit, full_revaluation=True)
+    assert fitted == {5: 1 + len(each["EUR"].steps) - len(["time"]), 7: 1}
+    assert list(each) == ["EUR"] and each["EUR"].skipped == ("e",)
+    rest = explain_by_currency(book.without("e"), *days, fit, full_revaluation=True)["EUR"]
+    assert each["EUR"].parts == pytest.approx(rest.parts, rel=1e-10, abs=1e-10)
+    assert each["EUR"].steps == pytest.approx(rest.steps, rel=1e-12)
 
 
 @double

@@ -18,6 +18,7 @@ from pricing import (
     Measures,
     MonteCarlo,
     Quadrature,
+    RiskEngine,
     RiskResult,
     greeks,
     price,
@@ -302,6 +303,21 @@ def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
         {f"{day}{strike}" for strike in side} - {"B6200"} for day in "AB" for side in (lower, upper)
     ]
     assert sorted(map(sorted, names)) == sorted(map(sorted, expected))
+
+
+@pytest.mark.repeat
+def test_contracts_of_two_parts_of_a_book_share_no_bunch_and_keep_their_figures():
+    strikes = range(3600, 5400, 100)
+    rows = (f"{strike},european,DAX,call,{strike},2003-03-18" for strike in strikes)
+    book = Book.from_text("\n".join(["id,type,underlying,option,strike,expiry", *rows]))
+    at = lambda market: dataclasses.replace(dax_heston(), spot=market.spot("DAX"))
+    engine = RiskEngine(lambda market: {"DAX": at(market)})
+    found = engine(book, dax(), parts={str(strike): "odd" for strike in strikes[1::2]})
+    whole = engine(book, dax())
+    np.testing.assert_allclose(all_numbers(found), all_numbers(whole), rtol=1e-10, atol=1e-13)
+    (total,) = found.by_currency.values()
+    assert list(total.parts) == ["", "odd"]
+    chex.assert_trees_all_close(total.gradient, whole.gradient, rtol=1e-12, atol=1e-12)
 
 
 def test_a_trade_that_its_method_does_not_reach_is_set_aside_with_the_reason():

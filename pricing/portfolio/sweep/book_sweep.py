@@ -1,5 +1,6 @@
 """A sweep over a book: the figures and gradients of all tiles, assembled in the order of the groups."""
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,13 +28,14 @@ def sweep_book(
     gate: MemoryGate,
     memory: Memory,
     progress: Progress | None,
-) -> tuple[list[GroupRisk], Models]:
-    """Return the results of each group, and the gradient of the book's value to its models.
+) -> tuple[list[GroupRisk], dict[str, Models]]:
+    """Return the results of each group, and the gradient of each part of the book to its models.
 
     A tile whose results are cached in `memory` is not computed again.
     """
     total, done, found = sum(len(group.trades) for group in groups), 0, []
-    gradient = jax.tree.map(np.zeros_like, fitted.models)
+    zeros = jax.tree.map(np.zeros_like, fitted.models)
+    gradients = {"": copy.copy(zeros)}
 
     def sweep(group: TradeGroup, tile: Tile):
         seen = (tree and tree[group.model_names] for tree in fitted[:3])
@@ -42,22 +44,23 @@ def sweep_book(
 
     for group, results in run_tiles(groups, sweep, budget, gate):
         names, tiles = group.model_names, []
-        for result in results:
+        for part, result in zip(group.tile_parts, results, strict=True):
             *of_trades, of_tile = result.result()
+            gradient = gradients.setdefault(part, copy.copy(zeros))
             gradient[names] = jax.tree.map(np.add, gradient[names], of_tile)
             tiles.append(of_trades)
+            chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], fitted.models[names])
             if progress is not None:
                 progress(done + int(group.counts[: len(tiles)].sum()), total, "")
-        chex.assert_trees_all_equal_shapes_and_dtypes(gradient[names], fitted.models[names])
         done += len(group.trades)
         columns = jax.tree.map(lambda *parts, group=group: group.in_order(parts), *tiles)
         found.append(GroupRisk(group, *columns))
-    return found, gradient
+    return found, gradients
 
 
 def with_grid_errors(
     found: Sequence[GroupRisk],
-    sweep: Callable[[Sequence[TradeGroup]], tuple[list[GroupRisk], Models]],
+    sweep: Callable[[Sequence[TradeGroup]], tuple[list[GroupRisk], dict[str, Models]]],
 ) -> list[GroupRisk]:
     """Return the results with the grid errors: the differences to grids with half the nodes and steps."""
     methods = [risk.group.method.coarser() for risk in found]

@@ -3,7 +3,8 @@
 import math
 import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -48,7 +49,11 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class TradeGroup:
-    """Trades of one kind on one underlying or basket, priced by one method, with their places in tiles."""
+    """Trades of one kind on one underlying or basket, priced by one method, with their places in tiles.
+
+    parts: trade id -> the part of the book that it belongs to, "" if it is not named. The trades of a tile are
+    of one part.
+    """
 
     model_names: tuple[str, ...]
     trades: tuple[Trade, ...]
@@ -56,6 +61,7 @@ class TradeGroup:
     method: AbstractMethod
     places: Integer[np.ndarray, "tiles rows trades"]
     mesh: Mesh | None
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tile_bytes(self) -> int:
@@ -65,7 +71,14 @@ class TradeGroup:
     @property
     def is_brief(self) -> bool:
         """Whether the whole group runs for less time than the optimization of its program takes."""
-        return len(self.places) == 1 and self.method.runs_briefly
+        return len(self.places) == len(set(self.tile_parts)) and self.method.runs_briefly
+
+    @property
+    def tile_parts(self) -> tuple[str, ...]:
+        """The part of the book of each tile."""
+        if not self.parts:
+            return ("",) * len(self.places)
+        return tuple(self.parts.get(self.trades[first].id, "") for first in self.places[:, 0, 0])
 
     @property
     def counts(self) -> Integer[np.ndarray, " tiles"]:
@@ -121,8 +134,12 @@ def group_trades(
     key: PRNGKeyArray,
     budget: int,
     mesh: Mesh | None,
+    parts: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[TradeGroup], dict[str, str]]:
-    """Return the groups of a book, and the reason, by trade id, for each trade that no method prices."""
+    """Return the groups of a book, and the reason, by trade id, for each trade that no method prices.
+
+    parts: see `TradeGroup`.
+    """
     if mesh is not None:
         # propagated sharding, whatever the mesh's axis types: a sweep may gather over trades
         mesh = Mesh(mesh.devices, mesh.axis_names)
@@ -137,8 +154,8 @@ def group_trades(
     for batch, method in chosen:
         model = models[batch.model_names]
         method = method.prepared(batch.products, model, mesh)
-        places = _places(batch, model, method, _tile_shape(method, budget, mesh))
-        groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh))
+        places = _places(batch, model, method, _tile_shape(method, budget, mesh), parts)
+        groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh, parts=parts))
     return groups, unpriced
 
 
@@ -222,25 +239,44 @@ def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple
 
 
 def _places(
-    batch: TradeBatch, model: AbstractModel, method: AbstractMethod, shape: tuple[int, int]
+    batch: TradeBatch,
+    model: AbstractModel,
+    method: AbstractMethod,
+    shape: tuple[int, int],
+    parts: Mapping[str, str],
 ) -> Integer[np.ndarray, "tiles rows trades"]:
     """Return the trade in each place of the tiles, -1 for padding; trades that share values are in bunches."""
     rows, trades = shape
-    places = np.arange(len(batch.trades))
+    count, alike = len(batch.trades), None
     if method.group_size is not None:
-        rows_in_place = np.minimum(np.arange(padded_rows(places.size)), places.size - 1)
+        rows_in_place = np.minimum(np.arange(padded_rows(count)), count - 1)
         padded = jax.tree.map(operator.itemgetter(rows_in_place), batch.products)
-        alike = np.stack(_alike(padded, model, method))[:, : places.size]
-        size = group_size(method, trades)
-        order = np.lexsort(alike)
-        is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
-        within = places - np.maximum.accumulate(np.where(is_first, places, 0))
-        bunch = np.cumsum(within % size == 0) - 1
-        bunches = np.full((bunch[-1] + 1, size), -1)
-        bunches[bunch, within % size] = order
-        places = bunches.ravel()
-    padding = -places.size % (rows * trades)
-    return np.append(places, np.full(padding, -1)).reshape(-1, rows, trades)
+        alike = np.stack(_alike(padded, model, method))[:, :count]
+    members: dict[str, list[int]] = {}
+    for place, trade in enumerate(batch.trades):
+        members.setdefault(parts.get(trade.id, ""), []).append(place)
+    tiles = []
+    for own in map(np.array, members.values()):
+        if alike is not None:
+            bunches = _bunches(alike[:, own], group_size(method, trades))
+            own = np.where(bunches < 0, -1, own[bunches])
+        padding = -own.size % (rows * trades)
+        tiles.append(np.append(own, np.full(padding, -1)).reshape(-1, rows, trades))
+    return np.concatenate(tiles)
+
+
+def _bunches(
+    alike: Float[np.ndarray, "numbers trades"], size: int
+) -> Integer[np.ndarray, " places"]:
+    """Return the trades in bunches of one size with equal numbers, -1 for padding."""
+    places = np.arange(alike.shape[1])
+    order = np.lexsort(alike)
+    is_first = np.any(np.diff(alike[:, order], prepend=np.nan) != 0.0, axis=0)
+    within = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    bunch = np.cumsum(within % size == 0) - 1
+    bunches = np.full((bunch[-1] + 1, size), -1)
+    bunches[bunch, within % size] = order
+    return bunches.ravel()
 
 
 @stored_jit
