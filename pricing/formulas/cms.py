@@ -81,21 +81,27 @@ def _value(product: CmsCoupon, model: ForwardRates) -> Real:
         jnp.where(has_law, x + shift, one) for x, one in ((swap.rate, 1.0), (strike, 2.0))
     )
     money_std = model.rate_vol(product.fixing, rate - shift) * root
+    kinks = model.kinks + shift
+    kinks = kinks if is_normal else jnp.maximum(kinks, jnp.finfo(kinks.dtype).tiny)
 
     def swaption(at: Real, side: Real) -> Real:
         return formula(rate, at, model.rate_vol(product.fixing, at - shift) * root, side)
 
     def sum_of_swaptions(start: Real, side: float) -> Real:
-        """Return the integral of swaptions over the strikes above, or below, `start`."""
+        """Return the integral of swaptions over the strikes above, or below, `start`, between the kinks."""
         most = _DEVIATIONS + (0.0 if is_normal else 2.0 * money_std)
         scale = (lambda x: x) if is_normal else jnp.log
-        first = clipped(side * (scale(start) - scale(rate)) / money_std, 0.0, most)
-        half = 0.5 * (most - first)
-        z = first + half * (1.0 + jnp.asarray(_POINTS, first.dtype))
+        deviations = lambda at: side * (scale(at) - scale(rate)) / money_std
+        first = clipped(deviations(start), 0.0, most)
+        inner = jnp.sort(jnp.clip(jax.lax.stop_gradient(deviations(kinks)), first, most))
+        ends = jnp.concatenate([first[None], inner, jnp.reshape(most, 1).astype(first.dtype)])
+        points, weights = (jnp.asarray(x, first.dtype)[None] for x in (_POINTS, _WEIGHTS))
+        half = 0.5 * jnp.diff(ends)[:, None]
+        z = ends[:-1, None] + half * (1.0 + points)
         strikes = rate + side * money_std * z if is_normal else rate * jnp.exp(side * money_std * z)
         width = money_std if is_normal else money_std * strikes
-        values = jax.vmap(lambda at: swaption(at, jnp.asarray(side, at.dtype)))(strikes)
-        return half * jnp.sum(jnp.asarray(_WEIGHTS, first.dtype) * values * width)
+        values = jax.vmap(lambda at: swaption(at, jnp.asarray(side, at.dtype)))(strikes.ravel())
+        return jnp.sum(half * weights * width * values.reshape(strikes.shape))
 
     def caplet(side: float) -> Real:
         """Return the value over A of an out-of-the-money caplet (1) or floorlet (-1)."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxtape import stored_jit
@@ -87,6 +88,12 @@ class ForwardRates(ProjectedRates):
             strike: The strike, a rate.
         """
         return self.vol.vol(start, strike) if isinstance(self.vol, CapletVols) else self.vol
+
+    @property
+    def kinks(self) -> Float[Array, " strikes"]:
+        """The strikes at which `rate_vol` has a kink; none for one vol."""
+        is_smile = isinstance(self.vol, CapletVols)
+        return self.vol.strikes if is_smile else jnp.zeros(0, self.dtype)
 
     @classmethod
     def of_caps(cls, market: Market, names: Sequence[str]) -> "ForwardRates":

@@ -12,9 +12,18 @@ from jaxtape.cli.check import Check
 
 from .. import methods, models, products
 from ..fields import Number
-from ..market import DeltaQuotes, Dividends, Equity, FxPair, Market, VolSurface, ZeroCurve
+from ..market import (
+    CapletVols,
+    DeltaQuotes,
+    Dividends,
+    Equity,
+    FxPair,
+    Market,
+    VolSurface,
+    ZeroCurve,
+)
 from ..methods import AbstractMethod
-from ..models import AbstractModel, BlackScholes, LocalVol, WithDividends
+from ..models import AbstractModel, BlackScholes, ForwardRates, LocalVol, WithDividends
 from ..models.surface_models import of_surface
 from ..products import AbstractProduct, Bermudan, European
 from ..sampling import Sobol
@@ -92,11 +101,28 @@ def in_another_currency(
     return of_surface(market, f"S {kind} PAY")
 
 
+def rates_on_a_smile(
+    curve_times: Number,
+    curve_rates: Number,
+    forward_rates: Number,
+    smile_strikes: Number,
+    smile_vols: Number,
+    shift: Number = 0.0,
+    mean_reversion: Number = 0.0,
+) -> ForwardRates:
+    """Return forward rates with vols linear in strike, of a discount and a forward curve."""
+    curve, smile, model = ZeroCurve, CapletVols, ForwardRates
+    both: Any = [curve(curve_times, rates) for rates in (curve_rates, forward_rates)]
+    vols: Any = smile([1.0], smile_strikes, [smile_vols], shift)  # pyright: ignore
+    return model(both[0], vols, both[1], mean_reversion=mean_reversion)  # pyright: ignore
+
+
 _PRODUCTS = {"Bermudan": bermudan}
 _MODELS = {
     "BlackScholes of two assets": two_assets,
     "BlackScholes in another currency": in_another_currency,
     "BlackScholes with dividends": with_dividends,
+    "ForwardRates on a smile": rates_on_a_smile,
     "LocalVol of a flat surface": flat_local_vol,
 }
 _METHODS = {

@@ -15,8 +15,10 @@ import jaxtape as jt
 from benchmarks.ways import kernels
 from pricing import (
     BermudanSwaption,
+    CapletVols,
     CapQuotes,
     FloatingPayments,
+    ForwardRates,
     RateCurves,
     greeks,
     implied_normal_vol,
@@ -146,6 +148,9 @@ _OTHERS: dict[tuple[str, str, str], Callable[[], AbstractModel]] = {
     ("vols by delta", "down-and-out call", "finite differences"): _currency_pair,
     ("quanto", "call", "closed form"): lambda: _converted("quanto"),
     ("compo", "call", "closed form"): lambda: _converted("compo"),
+    ("rates with a smile", "cms coupon", "closed form"): lambda: ForwardRates(
+        0.03, CapletVols([2.0], [0.01, 0.03, 0.05], [[0.3, 0.2, 0.18]]), helpers.curve()
+    ),
     ("Hull-White", "bermudan swaption between coupons", "quadrature"): helpers.all_models[
         "hull-white on curve"
     ],
