@@ -166,7 +166,9 @@ def _rows(
     is_one_tile = rows * half <= _TILE
     by_platform = {"cpu": tiled, "default": whole}
     if not paired and 2 * rows * half < 2**32:
-        by_platform |= {"cuda": each, "tpu": functools.partial(each, in_rows=True)}
+        by_platform["cuda"] = each
+        if dtype == jnp.float32:  # a TPU emulates float64, so that to draw twice takes long
+            by_platform["tpu"] = functools.partial(each, in_rows=True)
     flat = functools.partial(_reshaped, (rows, half if paired else 2 * half))
     by_platform = {name: flat(draw) for name, draw in by_platform.items()}
     drawn = by_platform["default"]() if is_one_tile else lax.platform_dependent(**by_platform)
