@@ -266,7 +266,7 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     return lax.switch(place, functions, *others)
 
 
-_FUNCTIONS = frozenset({"jit", "custom_jvp_call", "custom_vjp_call"})
+_FUNCTIONS = frozenset({"jit", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call"})
 """Calls of one function, which is inlined: derivatives have been taken by now."""
 
 

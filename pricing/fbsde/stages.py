@@ -111,18 +111,24 @@ def init(problem: Problem, solver: AbstractSolver, *, key: PRNGKeyArray) -> Trai
     first, stages = jax.random.split(key)
     state = solver.init(problem, key=first)
     zero = jnp.zeros((), jnp.int32)
-    after, output, losses = eqx.filter_eval_shape(_stage, problem, solver, state, zero, stages)
-    chex.assert_trees_all_equal_shapes_and_dtypes(state, after)
+    changed, output, losses = eqx.filter_eval_shape(_stage, problem, solver, state, zero, stages)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, eqx.combine(changed, state))
     chex.assert_rank(losses, 1)
     count = solver.num_stages(problem)
     rows = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)
     return TrainingState(state, jax.tree.map(rows, output), rows(losses), zero)
 
 
-# traced once for the shapes and the loop; inline, so that the loop sees which arrays a stage leaves as they are
-@eqx.filter_jit(inline=True)  # pyright: ignore[reportCallIssue]
+@eqx.filter_jit  # traced once for the shapes and the loop
 def _stage(problem: Problem, solver: AbstractSolver, state, stage: Array, key: PRNGKeyArray):
-    return solver.stage(problem, state, stage, key=key)
+    """Return the arrays of the state that a stage changes, its output and its losses."""
+    after, output, losses = solver.stage(problem, state, stage, key=key)
+    return _changed(after, state), output, losses
+
+
+def _changed(after: PyTree[Array], before: PyTree[Array]) -> PyTree[Array]:
+    """Return the arrays that are not those before; None for the others."""
+    return jax.tree.map(lambda new, old: None if new is old else new, after, before)
 
 
 @stored_jit
@@ -143,12 +149,12 @@ def step(
     def one_stage(_: Any, training: TrainingState) -> TrainingState:
         state, outputs, losses, stage = training
         stage_key = jax.random.fold_in(stages, stage)
-        state, output, loss = _stage(problem, solver, state, stage, stage_key)
+        changed, output, loss = _stage(problem, solver, state, stage, stage_key)
         outputs = jax.tree.map(lambda rows, row: rows.at[stage].set(row), outputs, output)
-        return TrainingState(state, outputs, losses.at[stage].set(loss), stage + 1)
+        losses = losses.at[stage].set(loss)
+        return TrainingState(eqx.combine(changed, state), outputs, losses, stage + 1)
 
-    after = jax.lax.fori_loop(0, num_stages, one_stage, training)
-    return jax.tree.map(lambda new, old: None if new is old else new, after, training)
+    return _changed(jax.lax.fori_loop(0, num_stages, one_stage, training), training)
 
 
 def postprocess(problem: Problem, solver: AbstractSolver, training: TrainingState) -> Solution:
