@@ -70,6 +70,8 @@ accelerators:  ## every public program, compiled for accelerators that are not h
 
 accelerators-installed: $(VENV)/.ready-test$(if $(findstring tpu:,$(TARGETS)),$(comma)tpu)$(if $(findstring gpu:,$(TARGETS)),$(comma)cuda)
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist tests/jaxtape/test_compile_for.py
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist -k compiled_for tests/pricing/test_prices_in_kernels.py \
+		$(addprefix tests/jaxtape/test_,kernels.py lockstep.py masked_ticks.py scalars.py)
 	failed=0; for precision in $(PRECISIONS); do JAX_PLATFORMS=cpu $(BIN)/python -m tests.accelerators $(TARGETS) \
 		--precision $$precision --only "$(ONLY)" --out $(VENV)/$$precision.json || failed=1; done; exit $$failed
 
