@@ -13,12 +13,12 @@ _SOURCE = Source(
     "spread under uncertain volatility (Avellaneda, Levy, Paras 1995): another grid",
     is_published=False,
     because="GridQuadrature is held to a thousandth of value and Delta, and to half a percent of Gamma.",
-    left_out="Gamma beside a barrier at 95 and under uncertain volatility, which the grid finds 3 % and 1 % "
-    "off; solvers that draw random numbers, for which `jaxtape solve` has means and spreads.",
+    left_out="Gamma under uncertain volatility, which the grid finds 1 % off; solvers that draw random "
+    "numbers, for which `jaxtape solve` has means and spreads.",
 )
 _KNOWN = {
     "down-and-out-90": ("value", "delta", "gamma"),
-    "down-and-out-95": ("value", "delta"),
+    "down-and-out-95": ("value", "delta", "gamma"),
     "merton-put": ("value", "delta", "gamma"),
     "uncertain-volatility": ("value", "delta"),
 }

@@ -232,13 +232,13 @@ class GridQuadrature(AbstractSolver):
         step, whose end costs no interpolation, has more points.
         """
         points = self._points(problem)
-        usual = partial(self._means_by, points, problem, state, date, nodes, share)
+        means_by = lambda count: self._means_by(count, problem, state, date, nodes, share)
         multiple = _POINTS_AT_END.get(problem.dim, 0) // _usual_points(problem)
         if multiple < 2 or problem.jumps is not None:
-            return usual()
-        last = jnp.asarray(problem.num_steps - 1)
-        at_end = partial(self._means_by, multiple * points, problem, state, last, nodes, share)
-        return jax.lax.cond(date == last, at_end, usual)
+            return means_by(points)
+        is_last = date == problem.num_steps - 1
+        at_end, usual = (partial(means_by, count) for count in (multiple * points, points))
+        return jax.lax.cond(is_last, at_end, usual)
 
     def _means_by(
         self,
