@@ -26,9 +26,6 @@ _FREE = frozenset(
     ]
 )  # of arithmetic; computations that they call are counted on their own
 
-UNFUSED = {"xla_disable_hlo_passes": "fusion"}
-"""Options of a compiler: fusion repeats cheap operations, at its discretion."""
-
 
 class CompiledWork:
     """Operations and collectives of one device's program, by its text."""

@@ -19,12 +19,13 @@ from pricing.methods import ClosedForm, FiniteDifference, Fourier, MonteCarlo
 from pricing.models import AbstractModel, BlackScholes
 from pricing.portfolio.sweep.groups import batches_of, group_trades
 from pricing.portfolio.sweep.tile_sweep import tile_sweep, tile_values
-from tests.compiled_work import UNFUSED, CompiledWork
+from tests.compiled_work import CompiledWork
 from tests.helpers import dax, dax_book
 
 KEY = jax.random.key(0)
 HESTON = Heston(4468.0, 0.03, 0.04, 2.0, 0.04, 0.5, -0.7)
 PATHS = MonteCarlo(num_paths=4096, num_steps=4, block=256)
+UNFUSED = {"xla_disable_hlo_passes": "fusion"}  # fusion repeats cheap operations, at its discretion
 CASES = {
     "closed form": ("european", BlackScholes(4468.0, 0.03, 0.2), ClosedForm()),
     "finite differences": ("barrier", BlackScholes(4468.0, 0.03, 0.2), FiniteDifference()),

@@ -4,7 +4,6 @@ Run `python -m tests.pricing.fbsde.many_devices SOLVER[=BUDGET] ...`. A budget i
 """
 
 import dataclasses
-import functools
 import json
 import sys
 
@@ -15,7 +14,7 @@ import numpy as np
 
 import tests.conftest  # noqa: F401, the settings of the tests
 from pricing.fbsde.stages import init, step
-from tests.compiled_work import UNFUSED, CompiledWork
+from tests.compiled_work import CompiledWork
 
 from .shared_paths import problem_of, solver_of
 
@@ -23,13 +22,12 @@ from .shared_paths import problem_of, solver_of
 def compiled(problem, solver):
     """Return the work of the first state's program and of a stage's, and what the stage found."""
     key, stages = jax.random.key(0), jnp.int32(1)
-    jitted = functools.partial(eqx.filter_jit, compiler_options=UNFUSED)
 
-    @jitted
+    @eqx.filter_jit
     def begin(problem, key):
         return init.__wrapped__(problem, solver, key=key)
 
-    @jitted
+    @eqx.filter_jit
     def train(problem, training, stages, key):
         return step.__wrapped__(problem, solver, training, stages, key=key)
 
