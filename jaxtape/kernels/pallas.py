@@ -44,9 +44,8 @@ _WARPS = 64  # that a multiprocessor runs at once
 _PATHS_OF_A_WARP = 64  # two paths per thread: on an H200 faster than one, by a quarter in float64
 
 TILES = {"gpu": Tile("gpu", (128,)), "tpu": Tile("tpu", (8, 128))}
-SCALAR = Tile(
-    "tpu", ()
-)  # of a kernel that computes what paths share, from vectors in scalar memory
+SCALAR = Tile("tpu", ())
+"""The tile of a kernel that computes what paths share, from vectors in scalar memory."""
 
 
 def call(

@@ -26,16 +26,14 @@ def folded(closed: ClosedJaxpr) -> ClosedJaxpr:
     jaxpr = closed.jaxpr
     given = zip(jaxpr.constvars, closed.consts, strict=True)
     known = {v: x for v, x in given if _is_at_hand(x)}
-    chosen, fixed = [], {*known}
-    for i, eqn in enumerate(jaxpr.eqns):
-        if _is_small(eqn) and fixed.issuperset(variables(eqn.invars)):
-            chosen.append(i)
-            fixed |= {*eqn.outvars}
-    if not chosen:
+    eqns, rest, fixed = [], [], {*known}
+    for eqn in jaxpr.eqns:
+        is_fixed = _is_small(eqn) and fixed.issuperset(variables(eqn.invars))
+        (eqns if is_fixed else rest).append(eqn)
+        fixed.update(eqn.outvars if is_fixed else ())
+    if not eqns:
         return closed
-    rest = [eqn for i, eqn in enumerate(jaxpr.eqns) if i not in chosen]
     read = {v for eqn in rest for v in variables(eqn.invars)} | {*variables(jaxpr.outvars)}
-    eqns = [jaxpr.eqns[i] for i in chosen]
     wanted = [v for eqn in eqns for v in eqn.outvars if v in read]
 
     def constants() -> list:

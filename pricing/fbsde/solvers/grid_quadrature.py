@@ -237,8 +237,7 @@ class GridQuadrature(AbstractSolver):
         if multiple < 2 or problem.jumps is not None:
             return means_by(points)
         is_last = date == problem.num_steps - 1
-        at_end, usual = (partial(means_by, count) for count in (multiple * points, points))
-        return jax.lax.cond(is_last, at_end, usual)
+        return jax.lax.cond(is_last, lambda: means_by(multiple * points), lambda: means_by(points))
 
     def _means_by(
         self,
