@@ -94,6 +94,10 @@ class KernelRun:
             raise NoKernelError(f"a node takes {count:,} operations for a path")
         check_memory(self.layout.tile, *self._in_memory())
 
+    def tile_bytes(self) -> int:
+        """Return the bytes of vector memory that a tile takes on a TPU."""
+        return _vmem_bytes(self.layout.tile, *self._in_memory())
+
     def _in_memory(self) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
         """Return the leaves that the last function of a node reads and writes, and those that a tile holds."""
         function = self.functions[-1]
@@ -228,13 +232,16 @@ def check_memory(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> Non
     """
     if tile.platform == "gpu":
         return
-    rows = sum(2 * x.stack * x.rows for x in moved if x.axis is not None)  # of two tiles at once
-    size = 4 * tile.size * (rows + sum(x.stack * x.rows for x in held))
-    if size > _TPU_BYTES:
+    if (size := _vmem_bytes(tile, moved, held)) > _TPU_BYTES:
         raise NoKernelError(f"a tile of {tile.size:,} paths takes {size:,} bytes of VMEM")
     scalars = 4 * sum(x.stack * x.rows for x in moved if x.axis is None)
     if scalars > _TPU_SCALARS:
         raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
+
+
+def _vmem_bytes(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> int:
+    rows = sum(2 * x.stack * x.rows for x in moved if x.axis is not None)  # of two tiles at once
+    return 4 * tile.size * (rows + sum(x.stack * x.rows for x in held))
 
 
 def run_kernel(

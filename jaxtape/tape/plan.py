@@ -3,7 +3,7 @@
 import dataclasses
 import io
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -28,6 +28,9 @@ from .budget import (
 from .roofline import Roofline
 from .segment import Segment, operation_name
 from .tape import Tape
+
+if TYPE_CHECKING:
+    from ..kernels.sweeps import KernelSweeps
 
 _MOST_DRAWN = 100_000  # evaluations that a figure can show
 
@@ -241,7 +244,7 @@ def _with_kernels(
         return dataclasses.replace(
             part, kernels="no kernel: its nodes are kept or edited, or there are none"
         )
-    kernels = measure.kernels(segment.executor, kind)
+    kernels: KernelSweeps | str = measure.kernels(segment.executor, kind)
     if isinstance(kernels, str):
         return dataclasses.replace(part, kernels=f"no kernel: {kernels}")
     part = dataclasses.replace(part, kernels=str(kernels))
