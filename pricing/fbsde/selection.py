@@ -143,31 +143,34 @@ def select_solver(
     return shrink_to_fit(problem, replace(solver, num_paths=_PATHS), limits, most) or solver
 
 
-def select_check(
+def select_checks(
     problem: Problem,
     solvers: list[AbstractSolver],
     pilots: list[PilotRun],
     limits: SolveLimits,
     fraction: float,
-) -> tuple[AbstractSolver, Problem] | None:
+) -> list[tuple[AbstractSolver, Problem]]:
     """Return the solver and the problem of a second solution: fewer dates, other functions, or both.
 
-    None if there is none, or not enough memory.
+    A third solution, on a quarter of the dates, follows that of a grid on half of them. There is none if memory
+    is not enough.
     """
-    coarse = on_fewer_dates(problem)
+    half = on_fewer_dates(problem)
     if isinstance(solvers[0], ProjectionPursuit):
-        return replace(solvers[0], knots=solvers[0].knots // 2), problem
+        return [(replace(solvers[0], knots=solvers[0].knots // 2), problem)]
     if isinstance(solvers[0], GridQuadrature):
-        if coarse is not problem:
-            return solvers[0], coarse
+        if half is not problem:
+            quarter = on_fewer_dates(half)
+            is_fewer = 1 < quarter.num_steps < half.num_steps
+            return [(solvers[0], one) for one in (half, *[quarter] * is_fewer)]
         regression = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), PayoffBasis()))
         other = shrink_to_fit(problem, regression, limits)
-        return None if other is None else (other, problem)
+        return [] if other is None else [(other, problem)]
     untried = [PilotRun(solver, math.inf, pilots[0].seconds) for solver in solvers[len(pilots) :]]
     others = [one for one in pilots[1:] if math.isfinite(one.noise)] + untried
-    if not others and coarse is problem:
-        return None
-    return select_solver(problem, (others or pilots)[0], limits, fraction), coarse
+    if not others and half is problem:
+        return []
+    return [(select_solver(problem, (others or pilots)[0], limits, fraction), half)]
 
 
 def shrink_to_fit(

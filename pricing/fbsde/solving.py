@@ -33,7 +33,7 @@ from .selection import (
     MAX_GRID_DIMENSION,
     candidates,
     run_pilots,
-    select_check,
+    select_checks,
     select_solver,
 )
 from .solution import Solution
@@ -74,8 +74,9 @@ def solve(
        or than `max_paths`, figures of a grid have the difference from coarser grids as their standard error
        where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a
        nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
-       For a right to exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts,
-       compare with a second rule.
+       With grids, a third solution removes the leading error of the dates from today's figures. For a right to
+       exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a second
+       rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
 
@@ -195,23 +196,22 @@ def _solve_to_tolerance(
     pilots = run_pilots(problem, solvers, keys, limits, report)
     fraction = 0.5 / (1 + sources.needs_check)  # fraction of the time for a training
     solver = select_solver(problem, pilots[0], limits, fraction)
-    check = None
+    checks = []
     if sources.needs_check:
-        check = select_check(problem, solvers, pilots, limits, fraction)
+        checks = select_checks(problem, solvers, pilots, limits, fraction)
 
     started = time.perf_counter()
-    solution, second, coarser = train(problem, solver, keys.pop(0)), None, None
+    solution, others, coarser = train(problem, solver, keys.pop(0)), [], None
     report(solver)
     if limits.seconds_left >= time.perf_counter() - started:
-        if check is not None:
-            second = train(check[1], check[0], keys.pop())
+        others = [train(of, one, keys.pop()) for one, of in checks]
         if isinstance(solver, GridQuadrature):
             own = keys.pop()
             coarser = lambda: [train(problem, one, own) for one in solver.coarser(problem)]
     if sources.needs_check:
-        report(check[0] if check else solver)
+        report(checks[0][0] if checks else solver)
 
-    stats, known = error_bars(solution, second, sources, keys, tolerance, scale, limits, coarser)
+    stats, known = error_bars(solution, others, sources, keys, tolerance, scale, limits, coarser)
     report(solver)
     stats |= {"solver": solver, "pilots": pilots}
     if throw and (unmet := unmet_tolerances(known, tolerance, problem.contracts)):

@@ -1,7 +1,7 @@
 """Error bars of a solution: a certificate on as many paths as needed, a check, and an upper bound."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from ..solve_limits import SolveLimits
 from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
 from .early_exercise_bounds import upper_bound
+from .extrapolation import extrapolated
 from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
 
 _PILOT_PATHS = 8192
@@ -24,7 +25,7 @@ _MARGIN = 1.2  # margin over the number of paths implied by a pilot's noise
 
 def error_bars(
     solution: Solution,
-    second: Solution | None,
+    checks: Sequence[Solution],
     sources: ErrorSources,
     keys: list[PRNGKeyArray],
     tolerance: Tolerance,
@@ -38,10 +39,12 @@ def error_bars(
     difference from coarser grids where that is smaller, unless the pilot contradicts the grid. Where neither
     paths nor a second solution give errors, it always is.
 
-    second: another solution, if one checks the first; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
+    checks: the other solutions: none, one that checks the first, or those on half and on a quarter of the
+    dates, which also extrapolate today's figures; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
     returns the solutions on coarser grids.
     """
     other = upper = grids = None
+    second = checks[0] if checks else None
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -72,6 +75,9 @@ def error_bars(
         upper = upper_bound(
             solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
         )
+    if other is not None and len(checks) > 1:
+        by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
+        found, other, upper = extrapolated(found, other, upper, by_dates)
     known = errors(found, other, upper, scale=scale)
     has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):

@@ -16,7 +16,7 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.problem import on_fewer_dates
-from pricing.fbsde.selection import PilotRun, bytes_of, select_check, shrink_to_fit
+from pricing.fbsde.selection import PilotRun, bytes_of, select_checks, shrink_to_fit
 from pricing.fbsde.solve_limits import SolveLimits
 from pricing.fbsde.stages import init, step
 
@@ -93,16 +93,16 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     rich = GradientRegression(4096, bases=(Hermite(2),))
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
     one_pilot = [PilotRun(few, 0.1, 1.0)]
-    other = select_check(on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
-    assert other is not None and other[0].bases == rich.bases and other[1] is on_dates
-    assert select_check(on_dates, [few], one_pilot, SolveLimits(1), 0.5) is None
+    ((other, of),) = select_checks(on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
+    assert other.bases == rich.bases and of is on_dates
+    assert select_checks(on_dates, [few], one_pilot, SolveLimits(1), 0.5) == []
     grid = [PilotRun(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
     assert on_fewer_dates(two) is two and on_fewer_dates(on_dates) is on_dates
-    assert select_check(two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) is None
+    assert select_checks(two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) == []
     smooth = problems.hjb_riccati(2)
-    other = select_check(smooth, [GridQuadrature()], grid, SolveLimits(1), 0.5)
-    assert other is not None and other[0] == GridQuadrature() and other[1].num_steps == 10
+    checks = select_checks(smooth, [GridQuadrature()], grid, SolveLimits(1), 0.5)
+    assert [(one, of.num_steps) for one, of in checks] == [(GridQuadrature(), n) for n in (10, 5)]
 
 
 @pytest.mark.repeat
