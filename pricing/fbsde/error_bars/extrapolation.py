@@ -47,7 +47,7 @@ def extrapolated(
 
 
 def _corrections(figures: Sequence[Array], steps: Sequence[float]) -> tuple[Array, Array]:
-    """Return what removes the leading error of a figure on the first two of three grids; 0 if it is unknown."""
+    """Return the corrections of the leading error of a figure on the first two of three grids, 0 if unknown."""
     first, second = figures[0] - figures[1], figures[1] - figures[2]
     fine, coarse = jnp.zeros_like(first), jnp.zeros_like(first)
     for order in _ORDERS:
