@@ -41,6 +41,7 @@ from .constants import folded
 from .joined import joined
 from .rule import FirstSweep, ReverseSweep, Sweep
 from .scalars import in_scalars
+from .slices import with_early_slices
 from .turns import in_turns, kernels_of_run
 
 _SWEEPS = Sweep, FirstSweep, ReverseSweep
@@ -85,7 +86,7 @@ def _rewritten(closed: ClosedJaxpr, kind: str) -> ClosedJaxpr:
             program = _Program.of(loops(closed), kind)
             closed = jax.make_jaxpr(lambda *args: program.run(args))(*types)  # noqa: B023
             break
-    return in_scalars(closed, lengths) if lengths else closed
+    return with_early_slices(in_scalars(closed, lengths)) if lengths else closed
 
 
 def _lengths(jaxpr: Jaxpr, kind: str) -> set[int]:

@@ -108,6 +108,23 @@ class _Program:
             turn = max(turns, default=0)
             (within if is_within else ready).update(dict.fromkeys(eqn.outvars, turn))
             self.places.append((turn, is_within))
+        self._delay()
+
+    def _delay(self) -> None:
+        """Move each equation to the last kernel that can have it.
+
+        A first kernel then has what the rest of the program waits for, and XLA fuses more of the rest: the sum
+        of squares about a center no longer waits for the kernel that reads the sum of the same numbers.
+        """
+        last = max((turn for turn, is_within in self.places if is_within), default=0)
+        latest: dict[Var, int] = {}
+        for i, eqn in reversed([*enumerate(self.jaxpr.eqns)]):
+            turn, is_within = self.places[i]
+            if is_within:
+                turn = min(latest.get(v, last) for v in eqn.outvars)
+                self.places[i] = turn, True
+            for v in variables(eqn.invars):
+                latest[v] = min(latest.get(v, last), turn - (not is_within))
 
     def _is_small(self, walk: Walk, eqn: JaxprEqn) -> bool:
         """Return True for an equation that a kernel of scalars computes."""

@@ -118,6 +118,25 @@ def test_constants_are_no_inputs_of_a_kernel():
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+def mean_and_squares(x):
+    """Sums of numbers and of their squares about a center, which is known before."""
+    large = jnp.full((40, 300), jnp.sin(x)) * jnp.arange(300.0, dtype=jnp.float32)[None]
+    total, first = jnp.sum(large), jnp.sum(large[0])
+    mean, center = total / 12000.0, first / 300.0
+    return mean, jnp.sum((large - center) ** 2) / 12000.0 - (mean - center) ** 2
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_values_are_computed_as_late_as_others_wait_for_them():
+    """No sum waits for a kernel that reads another, but the second for the center."""
+    _, program = program_of(mean_and_squares)
+    kernels = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "pallas_call"]
+    assert [len(eqn.invars) for eqn in kernels] == [1, 1, 3]
+    assert [len(eqn.outvars) for eqn in kernels] == [1, 1, 2]
+    found, expected = jaxpr_as_fun(program)(X), mean_and_squares(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def with_constants(x):
     """Steps and keys that depend on no argument, behind a barrier, beside values that do."""
     steps = jnp.diff(jnp.linspace(0.0, 2.0, 41, dtype=jnp.float32), prepend=-1.0)
