@@ -185,8 +185,30 @@ class _Program:
                 counts[turn] += sum(value.entries.size for _, value in of_values)
         self.places = [(turn, within and turn in turns) for turn, within in self.places]
         self.within = {v: turn for v, turn in self.within.items() if turn in turns}
+        if self.tile.platform == "gpu":
+            self._move_sums({v for v, value in known.items() if value.kind is Kind.SUM})
         if (count := sum(counts[turn] for turn in turns)) > _MOST:
             raise NoKernelError(f"a path computes {count:,} entries beside the sweeps")
+
+    def _move_sums(self, sums: set[Var]) -> None:
+        """Take sums of values that others read out of a GPU's kernel, which writes these values anyway.
+
+        It would write the sum over each tile. XLA adds up the values with those, such as their squares, for
+        which the others read them.
+        """
+        pairs = [*zip(self.jaxpr.eqns, self.places, strict=True)]
+        read = {v for eqn, (_, within) in pairs if not within for v in variables(eqn.invars)}
+        read |= {*variables(self.jaxpr.outvars)}
+        moved: set[Var] = set()
+        for i, (eqn, (turn, within)) in enumerate(pairs):
+            own = {v for v in variables(eqn.invars) if self.within.get(v) == turn}
+            if not within or not own or i in self.sweeps:
+                continue
+            is_sum = sums.issuperset(eqn.outvars) and sums.isdisjoint(own)
+            if not own.isdisjoint(moved) or (is_sum and own <= read):
+                self.places[i] = turn + 1, False
+                moved |= {*eqn.outvars}
+        self.within = {v: turn for v, turn in self.within.items() if v not in moved}
 
     def _read_outside(self) -> set[Var]:
         """Return the variables that are computed outside of kernels, or before the program, and read."""
