@@ -29,6 +29,8 @@ class CompiledReport:
             if an estimate or a loop's length is unknown.
         loops: The loops.
         kernels: The number of kernels that a run launches; None if it depends on a loop of unknown length.
+        copies: The number of copies among them, such as those of a TPU that bring arguments and constants into
+            fast memory.
         collectives: The collectives by kind.
         registers: The registers of the kernels that Pallas compiles for a GPU, by name.
         pallas_bytes: The bytes that the kernels of Pallas read and write, which XLA does not count: the blocks
@@ -54,6 +56,7 @@ class CompiledReport:
     seconds: float | None = None
     loops: tuple[Loop, ...] = ()
     kernels: int | None = None
+    copies: int | None = None
     collectives: Mapping[str, Collective] = field(default_factory=dict)
     registers: Mapping[str, Registers] = field(default_factory=dict)
     pallas_bytes: int | None = None
@@ -85,6 +88,9 @@ class CompiledReport:
             for kind, each in self.collectives.items()
         )
         held = "".join(f"\n  {name}: {each}" for name, each in self.registers.items())
+        kernels = "an unknown number of kernels a run"
+        if self.kernels is not None:
+            kernels = f"{self.kernels:,} kernels a run, {self.copies or 0:,} of them copies"
         if self.pallas_bytes:
             moved += f"\n  {self.pallas_bytes:,} bytes read and written by kernels of Pallas"
         return (
@@ -92,8 +98,7 @@ class CompiledReport:
             f"  {self.total_bytes:,} bytes a device{'' if self.fits else ', more than it has'}: "
             f"{self.argument_bytes:,} of arguments, {self.output_bytes:,} of results, "
             f"{self.temporary_bytes:,} of temporaries; {self.host_bytes:,} on the host\n"
-            f"  {loops if self.loops else 'no loop'}; "
-            f"{'an unknown number of' if self.kernels is None else format(self.kernels, ',')} kernels a run\n"
+            f"  {loops if self.loops else 'no loop'}; {kernels}\n"
             f"  {'unknown' if self.flops is None else format(self.flops, ',.0f')} operations, with one turn "
             f"of each loop"
             f"{'' if self.seconds is None else f', {self.seconds:.3g} s by the cost model'}{moved}{held}"
@@ -144,6 +149,7 @@ def report_of(
         seconds=found.cycles / target.clock if target.clock and found.cycles else None,
         loops=tuple(found.loops),
         kernels=found.kernels,
+        copies=found.copies,
         collectives=found.collectives,
         registers=registers,
         pallas_bytes=found.pallas_bytes,

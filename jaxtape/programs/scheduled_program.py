@@ -30,6 +30,7 @@ _COLLECTIVES = (
     "collective-broadcast",
 )
 _PALLAS = "__gpu$xla.gpu.triton", "tpu_custom_call"  # calls of kernels that Pallas compiles
+_COPIES = "copy", "copy-start"
 _BITS = {"pred": 8}  # of types whose names do not contain it
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.M | re.S)
 _OPERATION = re.compile(
@@ -73,6 +74,7 @@ class ScheduledProgram:
         loops: The loops.
         collectives: The collectives by kind.
         kernels: The number of kernels that a run launches; None if unknown.
+        copies: The number of copies among them.
         cycles: The number of cycles that they take on a TPU; None if unknown.
         pallas_bytes: The bytes of the arguments and results of the kernels that Pallas compiles, at each
             launch; None if unknown.
@@ -88,14 +90,17 @@ class ScheduledProgram:
             self._bodies[name] = {each["name"]: each for each in found}
             entry = name if is_entry else entry
         counts = self._counted(entry)
-        self.kernels, self.cycles, self.pallas_bytes = (
+        self.kernels, self.copies, self.cycles, self.pallas_bytes = (
             None if math.isnan(x) else int(x) for x in counts
         )
 
     def _counted(self, name: str) -> tuple[float, ...]:
-        """Return the kernels, cycles and bytes of a computation, NaN if unknown; note loops and collectives."""
+        """Return the kernels, copies, cycles and bytes of a computation, NaN if unknown.
+
+        Note its loops and collectives.
+        """
         counts = [self._started_by(name, each) for each in self._bodies.get(name, {}).values()]
-        return tuple(map(sum, zip((0, 0, 0), *counts, strict=True)))
+        return tuple(map(sum, zip((0, 0, 0, 0), *counts, strict=True)))
 
     def _started_by(self, name: str, operation: Mapping[str, str]) -> tuple[float, ...]:
         kind, rest = operation["kind"], operation["rest"]
@@ -103,7 +108,7 @@ class ScheduledProgram:
         if kind == "while":
             (body,), turns = _called(rest, "body"), self._turns(name, rest)
             kinds = Counter(each["kind"] for each in self._bodies[body].values() if _runs(each))
-            self.loops.append(Loop(turns, kinds.total(), kinds["copy"] + kinds["copy-start"]))
+            self.loops.append(Loop(turns, kinds.total(), sum(kinds[x] for x in _COPIES)))
             times = math.nan if turns is None else turns
             return tuple(times * count for count in self._counted(body))
         if kind == "conditional":
@@ -112,7 +117,8 @@ class ScheduledProgram:
             return tuple(map(_largest, zip(*branches, strict=True)))
         if kind == "call":
             return self._counted(_called(rest, "to_apply")[0])
-        return float(_runs(operation)), _cycles(operation), self._pallas_bytes(name, operation)
+        counts = float(_runs(operation)), float(kind in _COPIES), _cycles(operation)
+        return *counts, self._pallas_bytes(name, operation)
 
     def _pallas_bytes(self, name: str, operation: Mapping[str, str]) -> float:
         """Return the bytes of the arguments and results of a kernel that Pallas compiles; 0 for any other."""

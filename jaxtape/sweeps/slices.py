@@ -38,11 +38,12 @@ def with_early_slices(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _sliced(eqn: JaxprEqn, made: dict[Var, JaxprEqn], read: Any) -> jax.Array:
     """Return a slice, moved as the array is from the first one of which it is a slice."""
-    (v,), moves = eqn.invars, []
+    v: Any = eqn.invars[0]
+    moves = []
     ranges = [*zip(eqn.params["start_indices"], eqn.params["limit_indices"], strict=True)]
     while (move := made.get(v)) and (before := _before(move, ranges)) is not None:
         moves.append((move, ranges))
-        (v,), ranges = move.invars, before
+        v, ranges = move.invars[0], before
     found = lax.slice(read(v), *zip(*ranges, strict=True))
     for move, ranges in reversed(moves):
         if move.primitive is p.transpose_p:
@@ -57,7 +58,8 @@ def _before(move: JaxprEqn, ranges: Ranges) -> Ranges | None:
 
     It is None if there are none.
     """
-    before, after = (v.aval.shape for v in (move.invars[0], move.outvars[0]))
+    avals: list[Any] = [move.invars[0].aval, move.outvars[0].aval]
+    before, after = (aval.shape for aval in avals)
     found = [(0, size) for size in before]
     if move.primitive is p.transpose_p:
         for axis, part in zip(move.params["permutation"], ranges, strict=True):

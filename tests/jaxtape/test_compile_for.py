@@ -79,7 +79,7 @@ def test_length_of_a_loop_between_constants():
     found = ScheduledProgram(TEXT)
     ((turns, kernels, copies),) = found.loops
     assert (turns, kernels, copies) == (6, 3, 0)  # 1, 3, 5, 7, 9, 11
-    assert (found.kernels, found.cycles) == (6 * 3 + 1, 6 * 100)
+    assert (found.kernels, found.copies, found.cycles) == (6 * 3 + 1, 1, 6 * 100)
     assert found.collectives == {"all-reduce": (1, 32)}
 
 

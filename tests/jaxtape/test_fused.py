@@ -171,6 +171,32 @@ def test_a_kernel_computes_small_values_that_paths_share(kind, interpreted):
     assert "pallas_call" in outside and "exp" not in outside
 
 
+@pytest.mark.parametrize(("kind", "sizes"), [("gpu", [16, PATHS]), ("tpu", [1, 1, PATHS])])
+def test_sums_of_what_others_read(kind, sizes, interpreted):
+    """A GPU adds up outside what its kernel writes anyway, and on with it; other sums stay in the kernel."""
+
+    def mean_and_spread(scan, p):
+        payoff = jnp.exp(x := last_log_spot(scan, p))
+        mean, center = jnp.mean(payoff), jnp.mean(payoff[:128])
+        return jnp.mean(x), mean + 2.0 * p.initial_variance, jnp.mean((payoff - center) ** 2)
+
+    p = jax.tree.map(lambda x: jnp.asarray(x, DTYPES[kind]), heston)
+    leaves, structure = jax.tree.flatten(p)
+    of = lambda scan, *leaves: mean_and_spread(scan, jax.tree.unflatten(structure, leaves))
+    expected = jax.jit(functools.partial(of, lax.scan))(*leaves)
+    interpreted(kind)
+    scan = functools.partial(jt.scan, schedule=jt.Revolve(2))
+    rewritten = rewritten_for(PLATFORMS[kind], functools.partial(of, scan))
+    assert_close(jax.jit(rewritten)(*leaves), expected, kind)
+    kernels = (
+        eqn
+        for eqn in jax.make_jaxpr(rewritten)(*leaves).jaxpr.eqns
+        if eqn.primitive.name == "pallas_call" and str(eqn.params["name"]) == "fused"
+    )
+    (kernel,) = kernels
+    assert sorted(v.aval.size for v in kernel.outvars) == sizes
+
+
 def along_directions(scan, p):
     """A block of paths whose chain has ys, and their tangents, as Greeks have them."""
 
