@@ -1,4 +1,4 @@
-"""A pass over a whole program that takes a slice of an array before the array is laid out anew.
+"""A pass over a whole program that takes a slice of an array before the array is moved.
 
 XLA does so for slices along the first axis alone. Else a TPU, which holds the last two axes of an array in
 tiles, copies all entries to slice a few.
