@@ -184,8 +184,11 @@ def _calibrate_many() -> object:
 
 
 def _xva() -> object:
-    rates = ("swap", "swaption", "bermudan swaption")
-    trades = [*(helpers.all_products[name]() for name in rates), European(100.0, 0.7)]
+    swap, swaption, bermudan = (
+        helpers.all_products[name]() for name in ("swap", "swaption", "bermudan swaption")
+    )
+    swaption = dataclasses.replace(swaption, start=None)  # a swap from the exercise date
+    trades = [swap, swaption, bermudan, European(100.0, 0.7)]
     equities = helpers.all_models["black-scholes"]()
     model = fbsde.JointModel(helpers.all_models["hull-white on curve"](), equities, [0.2])
     client = fbsde.CreditCurve.from_spreads([1.0, 5.0], [0.02, 0.03], helpers.curve())
