@@ -154,7 +154,7 @@ def export(function: Callable, *args: Any, platforms: Sequence[str] | None = Non
             Python.
         *args: Arguments; only the shapes and types of their arrays matter.
         platforms: The platforms that the program may run on, such as ("cpu", "cuda"); the default is the
-            current one.
+            current one. What a TPU lacks in double precision is rewritten for all of them.
 
     Returns:
         The program, to be written to a file. TypeError is raised if an argument or a result means nothing to
@@ -193,8 +193,8 @@ def exported(
         platforms = [current]
     targets = platforms or [current]
     with traced_for(targets):
-        if len(targets) == 1:
-            flat = rewritten_for(targets[0], flat)
+        for target in targets:
+            flat = rewritten_for(target, flat)
         program = jax.export.export(jax.jit(flat), platforms=platforms)(*leaves)
     places, rest = [np.asarray(i) for i in range(len(program.out_avals))], parts.pop()
     results = eqx.combine(jax.tree.unflatten(parts.pop(), places), rest)

@@ -27,6 +27,7 @@ from ..jax_private import (
     jaxprs_in_params,
     lower_jaxpr2,
 )
+from ..jax_settings.platform import platforms_in_use
 from .lu_decomposition import lu_decomposition
 
 
@@ -258,12 +259,15 @@ def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     place, *others = operands
     branches = params["branches"]
     platforms = params.get("branches_platforms")
-    if platforms is not None:
-        for branch, of_branch in zip(branches, platforms, strict=True):
-            if of_branch is None or "tpu" in of_branch:
-                return _evaluated(branch, others)
     functions = [functools.partial(lambda branch, *x: _evaluated(branch, x), b) for b in branches]
-    return lax.switch(place, functions, *others)
+    if platforms is None:
+        return lax.switch(place, functions, *others)
+    by_platform: dict[str, Callable] = {}
+    for function, names in zip(functions, platforms, strict=True):
+        by_platform |= dict.fromkeys(names or ("default",), function)
+    if len(platforms_in_use()) > 1:
+        return lax.platform_dependent(*others, **by_platform)
+    return by_platform["tpu" if "tpu" in by_platform else "default"](*others)
 
 
 _FUNCTIONS = frozenset({"jit", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call"})

@@ -155,6 +155,19 @@ def test_rounding_that_a_tpu_lacks_is_refused():
         for_a_tpu(lambda x: lax.reduce_precision(x, 8, 23), X)
 
 
+def by_platform(x):
+    """A function that differs between platforms."""
+    branches = {"tpu": lambda z: 2.0 * z, "cpu": lambda z: -z, "default": lambda z: z + 1.0}
+    return jnp.real(lax.platform_dependent(lax.complex(x, x), **branches) ** 2 * 1j)
+
+
+@pytest.mark.parametrize("function", [elementary, by_platform])
+def test_a_program_for_several_platforms_has_nothing_that_a_tpu_lacks(function):
+    loaded = jt.load(jt.export(function, X, platforms=("cpu", "cuda", "tpu")))
+    assert "complex<f64>" not in loaded._exported.mlir_module()
+    np.testing.assert_allclose(loaded(X), jax.jit(function)(X), rtol=1e-11, atol=1e-11)
+
+
 def test_a_platform_with_complex_numbers_keeps_the_function():
     assert rewritten_for("cpu", elementary) is elementary
     assert rewritten_for("cuda", elementary) is elementary
