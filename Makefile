@@ -16,6 +16,8 @@ TARGETS ?= tpu:v5e:2x2 gpu:h100
 PRECISIONS ?= single double
 # the starts of the names of programs, such as risk,solve; all by default
 ONLY ?=
+# WHOLE=--whole compiles programs for a TPU in double precision, not the kinds of their operations
+WHOLE ?=
 OUT ?= out/risk
 SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
@@ -69,11 +71,11 @@ accelerators:  ## every public program, compiled for accelerators that are not h
 	$(MAKE) VENV=.venv-accelerators accelerators-installed
 
 accelerators-installed: $(VENV)/.ready-test$(if $(findstring tpu:,$(TARGETS)),$(comma)tpu)$(if $(findstring gpu:,$(TARGETS)),$(comma)cuda)
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist tests/jaxtape/test_compile_for.py
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist tests/jaxtape/test_compile_for.py tests/accelerators
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -p no:xdist -k compiled_for tests/pricing/test_prices_in_kernels.py \
 		$(addprefix tests/jaxtape/test_,kernels.py lockstep.py masked_ticks.py scalars.py)
 	failed=0; for precision in $(PRECISIONS); do JAX_PLATFORMS=cpu $(BIN)/python -m tests.accelerators $(TARGETS) \
-		--precision $$precision --only "$(ONLY)" --out $(VENV)/$$precision.json || failed=1; done; exit $$failed
+		--precision $$precision --only "$(ONLY)" $(WHOLE) --out $(VENV)/$$precision.json || failed=1; done; exit $$failed
 
 coverage: $(VENV)/.ready-test$(TORCH)  ## the tests of CI, and the lines of the packages that they run; below 90 % fails
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --cov --cov-report=term --cov-fail-under=90
