@@ -15,31 +15,28 @@ _LEAST = 0.125  # smallest error of an extrapolated figure, as a fraction of its
 
 
 def extrapolated(
-    found: Certificate,
-    other: Certificate,
-    upper: Estimate | None,
-    grids: Sequence[tuple[int, Certificate]],
+    found: Certificate, upper: Estimate | None, grids: Sequence[tuple[int, Certificate]]
 ) -> tuple[Certificate, Certificate, Estimate | None]:
-    """Return the figures on all and on half of the dates, and an upper bound, without their leading error.
+    """Return figures on all dates, the same from half of them, and an upper bound, without their leading error.
 
     If the error of a figure on n dates is c / n^p, with p = 1 (Euler steps) or p = 2 (a driver at both ends of
     a step), the figures of three grids determine c, and their differences confirm p. Entries whose differences
     have another ratio are unchanged. The two results differ by the error that remains (Richardson).
 
     Args:
-        found: The figures on all dates.
-        other: Those on half of the dates.
+        found: The figures on all dates, from paths or a grid.
         upper: An upper bound of the value on all dates, with the error of the value; or None.
         grids: The numbers of dates of three grids, all, half and a quarter, with the grids' own figures.
     """
-    steps = [1.0 / num_steps for num_steps, _ in grids]
+    steps, other = [1.0 / num_steps for num_steps, _ in grids], found
     for name in Tolerance._fields:
         mean = lambda c, name=name: getattr(c, name).mean
-        fine, coarse = _corrections([mean(figures) for _, figures in grids], steps)
-        gap, least = mean(found) + fine - mean(other) - coarse, _LEAST * jnp.abs(fine)
-        coarse = jnp.where(jnp.abs(gap) < least, coarse + gap - least, coarse)
+        on_all, on_half, on_quarter = (mean(figures) for _, figures in grids)
+        fine, coarse = _corrections((on_all, on_half, on_quarter), steps)
+        left, least = on_all + fine - (on_half + coarse), _LEAST * jnp.abs(fine)
+        left = jnp.where(jnp.abs(left) < least, least, left)
+        other = eqx.tree_at(mean, other, mean(found) + fine - left)
         found = eqx.tree_at(mean, found, mean(found) + fine)
-        other = eqx.tree_at(mean, other, mean(other) + coarse)
         if name == "value":
             found = eqx.tree_at(lambda c: c.missed, found, found.missed + fine)
             upper = None if upper is None else Estimate(upper.mean + fine, upper.std_error)

@@ -44,7 +44,7 @@ def error_bars(
     returns the solutions on coarser grids.
     """
     other = upper = grids = None
-    second = checks[0] if checks else None
+    second, is_extrapolated = checks[0] if checks else None, len(checks) > 1
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -64,7 +64,7 @@ def error_bars(
             found, taken = _with_grids(found, grids, scale)
         if second is not None:
             other = without_noise(second)
-            if not all(taken):
+            if not (all(taken) or is_extrapolated):
                 other = _joined(taken, other, figures_on_paths(second, keys.pop(), paths))
     else:
         if coarser is not None and not sources.needs_check:
@@ -75,9 +75,9 @@ def error_bars(
         upper = upper_bound(
             solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
         )
-    if other is not None and len(checks) > 1:
+    if is_extrapolated:
         by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
-        found, other, upper = extrapolated(found, other, upper, by_dates)
+        found, other, upper = extrapolated(found, upper, by_dates)
     known = errors(found, other, upper, scale=scale)
     has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):
