@@ -11,12 +11,14 @@ import jaxtape
 from jaxtape import stored_jit
 
 from ..fields import Number
-from ..market import Equity, Market, SmileQuotes, VolSurface
+from ..market import Equity, Market, SmileQuotes, VolSurface, ZeroCurve
 from ..market.equity import DerivedEquity
 from ..market.surface import vol_between
-from ..models import WithDividends
+from ..models import BlackScholes, WithDividends
+from ..models.with_dividends import stock_yield
 from ..numerics.black import black
 from ..numerics.implied_vol import implied_std
+from ..numerics.slopes import contracted, with_slopes
 
 _MOST = 1.0 - 1e-6  # fraction of the largest possible price of an option on X
 
@@ -128,16 +130,44 @@ def market_above_cash(market: Market, name: str | None = None) -> Market:
 
 def _stock(market: Market, name: str, equity: Equity) -> DerivedEquity:
     """Return the market data of X."""
-    model = WithDividends.from_market(market, name, vol=1.0)  # the vol is ignored
-    stock: Any = model.stock
-    surface: Any = equity.surface
-    expiries = surface.expiries.astype(model.spot.dtype)
-    forwards, cash = stock.spot * model.growth(expiries), model.cash(expiries)
-    quotes = _quotes_above(surface, forwards[:, None], cash[:, None])
-    return DerivedEquity(stock.spot, stock.dividend_yield, quotes, equity.curve, equity.currency)
+    curve = market.curve(equity.curve)
+    spot, quotes = _spot_and_quotes(equity, curve)
+    assert equity.dividends is not None
+    yields = stock_yield(_base(equity, curve), equity.dividends)
+    return DerivedEquity(spot, yields, quotes, equity.curve, equity.currency)
 
 
-@stored_jit
+def _base(equity: Equity, curve: ZeroCurve) -> BlackScholes:
+    """Return a model of the spot without dividends on known dates; its vol has no meaning."""
+    return BlackScholes(equity.spot, curve, 1.0, equity.dividend_yield)
+
+
+@eqx.filter_custom_jvp
+def _spot_and_quotes(equity: Equity, curve: ZeroCurve) -> tuple[Array, SmileQuotes]:
+    """Return X_0 and the quotes of X."""
+    return _found_above(equity, curve)[0]
+
+
+@_spot_and_quotes.def_jvp
+def _spot_and_quotes_jvp(primals, tangents):
+    found, slopes = _found_above(*primals)
+    return found, contracted(slopes, tangents, found)
+
+
+@stored_jit(runs_briefly=True)
+def _found_above(equity: Equity, curve: ZeroCurve) -> tuple[Any, Any]:
+    """Return X_0 and the quotes of X, with their derivatives to all numbers of the market."""
+
+    def found(equity: Equity, curve: ZeroCurve) -> tuple[Array, SmileQuotes]:
+        model = WithDividends(_base(equity, curve), equity.dividends)
+        surface: Any = equity.surface
+        start, expiries = model.stock.spot, surface.expiries.astype(model.spot.dtype)
+        forwards, cash = start * model.growth(expiries), model.cash(expiries)
+        return start, _quotes_above(surface, forwards[:, None], cash[:, None])
+
+    return with_slopes(found, equity, curve)
+
+
 def _quotes_above(surface: VolSurface, forwards: Array, cash: Array) -> SmileQuotes:
     """Return the quotes of X; forwards (of X) and cash have shape (expiries, 1)."""
     quoted, root = surface.vols, jnp.sqrt(surface.expiries)[:, None]

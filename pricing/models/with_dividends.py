@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import jaxtape
+from jaxtape import stored_jit
 
 from ..argument_kinds import check_kind
 from ..fields import Number, is_traced, rolled, word
@@ -79,7 +80,7 @@ class WithDividends(AbstractEquityModel):
                 "dynamics"
             )
         if not is_traced((self.base, self.dividends)):
-            worth = float(self.cash(jnp.zeros_like(self.spot)))
+            worth = float(_worth(self))
             if worth >= float(self.spot):
                 raise ValueError(
                     f"the cash dividends are worth {worth:g}, and the spot is {float(self.spot):g}: give "
@@ -120,9 +121,7 @@ class WithDividends(AbstractEquityModel):
     @property
     def stock(self) -> Any:
         """The base model at X_0 with proportional dividends in its yield; a surface is not converted."""
-        yields = self.base.dividend_yield
-        if self.dividends.proportions is not None:
-            yields = _Kept(self.base, self.dividends)
+        yields = stock_yield(self.base, self.dividends)
         return dataclasses.replace(self.base, spot=self._start, dividend_yield=yields)
 
     def nearer(self, years: Scalar) -> "WithDividends":
@@ -153,6 +152,16 @@ class WithDividends(AbstractEquityModel):
         return dataclasses.replace(self, base=self.base.on_market(bare, name), dividends=dividends)
 
 
+def stock_yield(base: Any, dividends: Dividends) -> Any:
+    """Return the dividend yield of X: that of the base with the proportional dividends.
+
+    Args:
+        base: The model of the asset without dividends on known dates.
+        dividends: The dividends.
+    """
+    return base.dividend_yield if dividends.proportions is None else _Kept(base, dividends)
+
+
 def with_dividends_of(market: Market, name: str, model: Any) -> Any:
     """Return a model of X as a model of the raw spot, with the dividends of a market's underlying.
 
@@ -166,6 +175,12 @@ def with_dividends_of(market: Market, name: str, model: Any) -> Any:
     """
     bare, dividends = _apart(market, name)
     return model if dividends is None else WithDividends(model.on_market(bare, name), dividends)
+
+
+@stored_jit(runs_briefly=True)
+def _worth(model: WithDividends) -> Scalar:
+    """Return b(0), today's value of the cash dividends."""
+    return model.cash(jnp.zeros_like(model.spot))
 
 
 def _apart(market: Market, name: str) -> tuple[Market, Dividends | None]:
