@@ -1,7 +1,6 @@
 """A calibration as a differentiable function of the market, by the implicit function theorem."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from pricing.models.with_dividends import with_dividends_of
 from pricing.numerics.elimination import eliminate
 from pricing.numerics.safe_math import nan_where
 from pricing.numerics.singular_vectors import singular_vectors
+from pricing.numerics.slopes import along
 
 from .calibration import Calibration, identified, search_settings
 from .least_squares_problem import LeastSquaresProblem, least_gain
@@ -28,6 +28,7 @@ from .optimizers import levenberg_marquardt
 from .parameters import FreeParameters
 from .prior import Prior
 from .results import RESULTS
+from .unit_forwards import on_market_of, solved_on_unit_forwards
 from .weak_prior import weak_prior
 
 Vector = Float[Array, " parameters"]
@@ -130,8 +131,8 @@ def fit_again(
         above = market_above_cash(market, name)
         template, quotes = model.on_market(above, name), model.quotes_in(above)[name]
         problem = dataclasses.replace(solved_problem, template=template, quotes=quotes)
-        found = _fitted(problem, guess, settings, throw=False)
-        return with_dividends_of(market, name, found)
+        found = _fitted(solved_on_unit_forwards(problem), guess, settings, throw=False)
+        return with_dividends_of(market, name, on_market_of(found, template))
 
     return full_matmul_precision(fitted)
 
@@ -178,7 +179,7 @@ def _optimum(problem: LeastSquaresProblem, *search) -> tuple[Vector, RESULTS]:
 @_optimum.def_jvp
 def _optimum_jvp(primals, tangents):
     free, result, sensitivity = _found(*primals)
-    free_dot = _contracted(sensitivity, tangents[0])
+    free_dot = along(sensitivity, tangents[0])
     return (free, result), (free_dot, jax.tree.map(lambda _: None, result))
 
 
@@ -211,7 +212,7 @@ class _Expansion(eqx.Module):
     is_at_minimum: Bool[Array, ""]
 
 
-@stored_jit
+@stored_jit(quick_to_compile=True)
 def _polished(
     problem: LeastSquaresProblem, model: AbstractModel, result: RESULTS
 ) -> tuple[Vector, RESULTS, LeastSquaresProblem]:
@@ -254,12 +255,3 @@ def _expanded(problem: LeastSquaresProblem, free: Vector) -> _Expansion:
     is_convex = jnp.all(jnp.sum(vectors * (hessian @ vectors), axis=0) > 0.0)
     sensitivity = jax.tree.map(lambda leaf: -jnp.tensordot(inverse, leaf, 1), mixed)
     return _Expansion(newton, sensitivity, is_small & is_convex)
-
-
-@stored_jit
-def _contracted(sensitivity: LeastSquaresProblem, problem_dot: LeastSquaresProblem) -> Vector:
-    """Return the derivative along a tangent of the problem (None for a number without a tangent)."""
-    leaves, structure = jax.tree.flatten(sensitivity)
-    dots = structure.flatten_up_to(problem_dot)
-    pairs = [(leaf, dot) for leaf, dot in zip(leaves, dots, strict=True) if dot is not None]
-    return functools.reduce(jnp.add, (jnp.tensordot(leaf, dot, dot.ndim) for leaf, dot in pairs))

@@ -32,9 +32,11 @@ from pricing.reporting import SurfaceFit
 
 from .calibration import Calibration, calibrate, least_rtol
 from .market_fit import fit_again
+from .objectives import objective_of
 from .parameters import FreeParameters
 from .results import RESULTS
 from .surface_fits import surface_fit
+from .unit_forwards import is_of_forwards, on_market_of, on_unit_forwards
 
 ModelName = Literal["heston", "black-scholes"]
 """The models of equities. Rates are valued under Hull-White."""
@@ -235,9 +237,16 @@ def standard_start(
 def calibrate_precisely(start: Calibratable, quotes: Quotes, **settings) -> Calibration:
     """Calibrate as precisely as the dtype of the quotes allows, without raising.
 
-    It takes no `progress`: a calibration that reports progress runs other programs than `fit`, which runs next.
+    The search is that of `fit_again`, on forwards 1, whose programs all equities share. It takes no `progress`:
+    a calibration that reports progress runs other programs than `fit`, which runs next.
     """
-    return calibrate(quotes, start, rtol=least_rtol(quotes.vols.dtype), throw=False, **settings)
+    posed, template = quotes, start
+    if is_of_forwards(objective_of(quotes), start):
+        posed, template = on_unit_forwards(quotes, start)
+    rtol = least_rtol(quotes.vols.dtype)
+    found = calibrate(posed, template, rtol=rtol, throw=False, **settings)
+    problem = replace(found.solved_problem, quotes=quotes, template=start)
+    return replace(found, model=on_market_of(found.model, start), problem=problem)
 
 
 def served_market(

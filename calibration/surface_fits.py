@@ -91,7 +91,7 @@ def _swaption_fit(market: Market, name: str, calibration: Calibration) -> Surfac
     )
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _curve(model: Any, grid: VolSurface) -> jax.Array:
     """Return the vols of the spot; NaN for a strike below the value of the dividends."""
     if not isinstance(model, WithDividends):

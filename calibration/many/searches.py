@@ -19,14 +19,13 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxtape import stored_jit
-from pricing.market import SmileQuotes, VolSurface
-from pricing.models import AbstractModel, CharacteristicFunction
 
 from ..calibration import ended
 from ..least_squares_problem import LeastSquaresProblem, Search, at_optimum, is_small
 from ..objectives import AbstractObjective
 from ..parameters import FreeParameters
 from ..results import RESULTS
+from ..unit_forwards import is_of_forwards, on_unit_forwards
 from ..weak_prior import MORE_STEPS, WeakPrior
 from .job_blocks import padded_objective
 
@@ -179,8 +178,8 @@ class _JobBatch(eqx.Module):
     def of(cls, inputs: PyTree, settings: Settings) -> "_JobBatch":
         quotes, models, priors = inputs
         objective = padded_objective(settings.objective, quotes.vols.shape[1:])
-        if objective.is_of_moneyness and isinstance(models, CharacteristicFunction):
-            quotes, models = jax.vmap(_normalized)(quotes, models)
+        if is_of_forwards(objective, models):
+            quotes, models = jax.vmap(on_unit_forwards)(quotes, models)
         return cls((quotes, models, priors), dataclasses.replace(settings, objective=objective))
 
     @property
@@ -237,22 +236,3 @@ def _where(chosen: Array, new: PyTree, old: PyTree) -> PyTree:
     """Return the chosen rows from `new`, and the others from `old`."""
     of_rows = lambda x: chosen.reshape(-1, *(1,) * (x.ndim - 1))
     return jax.tree.map(lambda new, old: jnp.where(of_rows(new), new, old), new, old)
-
-
-def _normalized(quotes: VolSurface | SmileQuotes, model: Any) -> tuple[SmileQuotes, AbstractModel]:
-    """Return quotes as smiles, and the model on a market with forwards 1.
-
-    A model's law of log(S / F) does not depend on the forward F, nor do vols in log-moneyness.
-    """
-    if isinstance(quotes, VolSurface):
-        forwards = jax.vmap(model.forward)(quotes.expiries)
-        strikes = jnp.broadcast_to(quotes.strikes, quotes.vols.shape)
-        log_moneyness = jnp.log(forwards[:, None] / strikes)
-        weights = jnp.ones_like(quotes.vols) if quotes.weights is None else quotes.weights
-    else:
-        log_moneyness, weights = quotes.log_moneyness, quotes.weights
-    of_market = lambda m: (m.spot, m.rate, m.dividend_yield)
-    zero = jnp.zeros_like(model.spot)
-    unit = eqx.tree_at(of_market, model, (jnp.ones_like(zero), zero, zero))
-    sides = quotes.bids, quotes.asks
-    return SmileQuotes(quotes.expiries, log_moneyness, quotes.vols, weights, *sides), unit
