@@ -45,6 +45,7 @@ from .sweep.fitted_models import (
 from .sweep.groups import TradeBatch, TradeGroup, batches_of, group_trades
 from .sweep.memory import Memory, identity
 from .sweep.memory_gate import MemoryGate
+from .sweep.payers import among_payers
 from .sweep.rounding_errors import note_on_precision, with_rounding_errors
 from .sweep.trade_risk import TradeRisk, TradeRisks, table_row
 from .totals import CurrencyRisk, by_currency, total_of
@@ -289,6 +290,7 @@ class RiskEngine:
             parts=parts,
             **settings,
         )
+        groups = among_payers(groups, fitted.models)
         self._tiles.begin()
         settings |= {"memory": self._tiles, "gate": self._gate}
         sweep = functools.partial(sweep_book, fitted=fitted, **settings)

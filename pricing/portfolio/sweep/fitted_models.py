@@ -19,6 +19,7 @@ from ...models.surface_models import of_surface
 from ...results import RESULTS
 from ..book import Book
 from .groups import Tile, TradeGroup
+from .payers import paying_nothing
 from .tile_sweep import brief_tile_sweep, tile_sweep, tile_values
 
 Fit = Callable[[Market], Mapping[str, AbstractModel]]
@@ -48,13 +49,20 @@ class FittedModels(NamedTuple):
 
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
-        names = group.model_names
-        of_tile = tile, self.models[names], group.method
-        if self.vol is None or self.rate is None:
-            return (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
-        swept = brief_tile_sweep if group.is_brief else tile_sweep
-        program = swept if on_host else device_program(swept)
-        return program(*of_tile, self.vol[names], self.rate[names], key=key)
+        trees: list[Any] = [tree and tree[group.model_names] for tree in self[:3]]
+        if group.payer is not None:
+            trees = [tree and paying_nothing(tree, group.payer) for tree in trees]
+        model, vol, rate = trees
+        of_tile = tile, model, group.method
+        if vol is None or rate is None:
+            found = (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
+        else:
+            swept = brief_tile_sweep if group.is_brief else tile_sweep
+            program = swept if on_host else device_program(swept)
+            found = program(*of_tile, vol, rate, key=key)
+        figures, errors, results, bar = found
+        own: Any = bar
+        return figures, errors, results, bar if group.payer is None else own.base
 
 
 def fit_models(

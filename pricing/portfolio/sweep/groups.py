@@ -19,7 +19,7 @@ from jaxtape.jax_settings.single_on_devices import in_device_precision
 
 from ...market import Market
 from ...methods import AbstractMethod
-from ...models import AbstractModel, RateCurves
+from ...models import AbstractModel, RateCurves, WithDividends
 from ...products import AbstractProduct
 from ...products.trade import Trade
 from ...valuation import select_method
@@ -52,7 +52,7 @@ class TradeGroup:
     """Trades of one kind on one underlying or basket, priced by one method, with their places in tiles.
 
     parts: trade id -> the part of the book that it belongs to, "" if it is not named. The trades of a tile are
-    of one part.
+    of one part. payer: the model of another equity, whose program values the group (`payers`), or None.
     """
 
     model_names: tuple[str, ...]
@@ -62,6 +62,7 @@ class TradeGroup:
     places: Integer[np.ndarray, "tiles rows trades"]
     mesh: Mesh | None
     parts: Mapping[str, str] = field(default_factory=dict)
+    payer: WithDividends | None = None
 
     @property
     def tile_bytes(self) -> int:
