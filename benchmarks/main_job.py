@@ -1,6 +1,6 @@
 """The main job: `jaxtape risk`, cold, warm, on another book, and again in the same process; and other commands.
 
-Run `python -m benchmarks.main_job [--trades 2096] [--repeat 1]
+Run `python -m benchmarks.main_job [--trades 2112] [--repeat 1]
 [--model heston] [--only RUN ...] [--out FILE]`.
 
 A cold run starts with an empty cache. The warm run is a second process with the first one's cache. The other
@@ -180,7 +180,7 @@ class Job:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, trades=2096, repeat=1)
+    found = parser_of(__doc__, trades=2112, repeat=1)
     found.add_argument("--model", default="heston", help="of equities: heston or black-scholes")
     found.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS), metavar="RUN")
     # for its own processes

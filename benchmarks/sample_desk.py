@@ -1,4 +1,4 @@
-"""The trades of the sample book from earlier days and in other currencies, one dictionary per row.
+"""The trades of the sample book from earlier days, in other currencies and on a payer of dividends.
 
 Trades with a past use the fixings of the sample market. The remaining contracts have the shapes of the book's
 other trades, so that most need no extra program.
@@ -24,6 +24,7 @@ def trades() -> Iterator[dict]:
     yield from _on_currencies()
     yield from _with_a_past()
     yield from _rates()
+    yield from _on_a_payer()
 
 
 def _on_currencies() -> Iterator[dict]:
@@ -166,3 +167,65 @@ def _rates() -> Iterator[dict]:
     ]
     for index, row in enumerate(rows):
         yield {"id": f"RA{index + 1:03d}", **row}
+
+
+def _on_a_payer() -> Iterator[dict]:
+    """Yield trades on a share that pays dividends, with expiries before, between and after its ex-dates.
+
+    The fall on an ex-date of the past has knocked in the last one.
+    """
+    terms = [
+        ("call", 65, "2002-09-18", 400),
+        ("put", 60, "2002-09-18", -300),
+        ("call", 62.5, "2002-12-17", 500),
+        ("put", 57.5, "2002-12-17", 250),
+        ("call", 70, "2003-03-18", -600),
+        ("put", 65, "2003-03-18", 350),
+        ("call", 60, "2003-06-17", 450),
+        ("put", 55, "2003-06-17", -700),
+        ("call", 72.5, "2003-12-11", -200),
+        ("put", 62.5, "2003-12-11", 300),
+        ("call", 65, "2004-06-07", 250),
+        ("put", 50, "2004-06-07", 150),
+    ]
+    on_share: dict = {"underlying": "RHEIN"}
+    rows: list[dict] = [
+        {
+            **on_share,
+            "type": "european",
+            "quantity": quantity,
+            "option": option,
+            "strike": strike,
+            "expiry": expiry,
+        }
+        for option, strike, expiry, quantity in terms
+    ]
+    digitals = [("call", 62.5, "2002-12-17"), ("put", 60, "2003-06-17"), ("call", 70, "2004-06-07")]
+    rows += [
+        {
+            **on_share,
+            "type": "digital",
+            "quantity": 10 - 20 * (index % 2),
+            "option": option,
+            "strike": strike,
+            "expiry": expiry,
+            "payout": "cash",
+            "amount": 100,
+        }
+        for index, (option, strike, expiry) in enumerate(digitals)
+    ]
+    rows.append(
+        {
+            **on_share,
+            "type": "barrier",
+            "quantity": 200,
+            "option": "put",
+            "strike": 65,
+            "expiry": "2003-06-17",
+            "barrier": 62,
+            "barrier_type": "down-and-in",
+            "monitoring_dates": "2002-05-16|2002-05-17|2002-11-15|2003-06-17",
+        }
+    )
+    for index, row in enumerate(rows):
+        yield {"id": f"DV{index + 1:03d}", **row}

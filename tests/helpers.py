@@ -302,17 +302,19 @@ def value(product, model, method=None, key=None):
 
 @functools.cache
 def desk_market() -> Market:
-    """The sample market, of three currencies and with fixings: 285 quotes."""
+    """The sample market, of three currencies, with dividends and fixings: 399 quotes."""
     return Market.read(SAMPLES / "dax_2002-07-05.json")
 
 
 @functools.cache
 def sample_market() -> Market:
-    """The sample market as far as euros go: 247 quotes."""
+    """The sample market as far as euros go, without the payer of dividends: 247 quotes."""
     market = desk_market()
+    equities = {name: equity for name, equity in market.equities.items() if not equity.dividends}
     return dataclasses.replace(
         market,
         curves={"EUR": market.curves["EUR"]},
+        equities=equities,
         curve_currencies=(),
         fixings=(),
         fx={},

@@ -106,7 +106,7 @@ def test_it_writes_every_file_and_says_where(valued):
     assert run["complete"] and run["command"].split()[0] == "jaxtape"
     assert run["files"].keys() == tables and not mismatched_files(folder / "out")
     assert str(folder / "out" / "report.html") in outcome.stdout
-    assert "read 6 trades and 285 quotes" in outcome.stderr
+    assert "read 6 trades and 399 quotes" in outcome.stderr
 
 
 def test_the_label_has_the_command_as_it_was_typed(tmp_path, monkeypatch):

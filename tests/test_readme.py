@@ -42,7 +42,7 @@ def check_second(run_it) -> None:
         shown = run_it(f"{program}\nprint(len(result.trades), result.sensitivities[{quote!r}])")
         assert page.stat().st_size > 10_000
     trades, sensitivity = shown.splitlines()[-1].split()
-    assert (trades, abs(float(sensitivity)) > 0.0) == ("2096", True)
+    assert (trades, abs(float(sensitivity)) > 0.0) == ("2112", True)
 
 
 def test_prices_and_greeks():

@@ -1,7 +1,9 @@
 """Models fitted to an equity that pays dividends on known dates: recovery, raw quotes, risk, values."""
 
+import dataclasses
 import functools
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +33,8 @@ from pricing import (
 )
 from pricing.formulas.stock import market_above_cash, stock_model
 from pricing.market.moves import moved
+from pricing.models.with_dividends import with_dividends_of
+from tests.helpers import desk_book, desk_market
 
 KEY = jax.random.key(0)
 DAYS, STRIKES = [110, 365, 730], [70.0, 80.0, 90.0, 100.0, 110.0, 120.0]
@@ -209,6 +213,50 @@ def test_european_options_are_those_of_quantlib_above_the_dividends():
         above = strike - float(FLAT.cash(jnp.asarray(expiry)))
         expected = quantlib_heston(stock, above, expiry)
         assert np.isclose(price(European(strike, expiry), FLAT).value, expected, atol=2e-7)
+
+
+def test_trades_of_the_sample_on_a_payer_are_those_of_quantlib():
+    """Forwards and dividends are computed here; a digital is the difference of two calls."""
+    now, name = desk_market(), "RHEIN"
+    equity: Any = now.equities[name]
+    mine = dataclasses.replace(now, equities={name: equity}, fx={}, correlations={})
+    rows = tuple(row for row in desk_book().rows if row.raw.values["underlying"] == name)
+    numbers = 0.25, 15.0, 0.1, 3.3, -0.5
+    fitted = Heston(1.0, 0.0, *numbers)
+    model_of = lambda market: {name: with_dividends_of(market, name, fitted)}
+    found = risk(dataclasses.replace(desk_book(), rows=rows), mine, model_of)
+    when = np.array([133, 315, 679]) / 365.0  # 15 November, 16 May and 14 May
+    cash, shares = np.array([0.45, 1.1, 0.7]), np.array([0.001, 0.004, 0.012])
+    pillars, rates = (np.asarray(getattr(now.curves["EUR"], x)) for x in ("times", "zero_rates"))
+    discount = lambda t: np.exp(-np.interp(t, pillars, rates) * t)
+    kept = lambda t: np.prod(np.where(when <= t, 1.0 - shares, 1.0))
+    growth = lambda t: kept(t) / discount(t)
+    owed = lambda t: (
+        growth(t) * sum(paid / growth(day) for paid, day in zip(cash, when, strict=True) if day > t)
+    )
+    stock = 62.5 - owed(0.0)
+
+    def call(strike, t):
+        rate, lost = -np.log(discount(t)) / t, -np.log(kept(t)) / t
+        of_stock = Heston(stock, rate, *numbers, dividend_yield=lost)
+        return quantlib_heston(of_stock, strike - owed(t), t)
+
+    def expected(trade):
+        t, strike = now.time(trade.expiry), trade.strike
+        if trade.type == "digital":
+            step = 1e-3
+            above = (call(strike - step, t) - call(strike + step, t)) / (2.0 * step)
+            is_call = trade.option == "call"
+            return trade.quantity * trade.amount * (above if is_call else discount(t) - above)
+        forward = stock * growth(t) + owed(t)
+        parity = 0.0 if trade.option == "call" else discount(t) * (forward - strike)
+        return trade.quantity * (call(strike, t) - parity)
+
+    assert [trade.status for trade in found.trades] == ["ok"] * 16
+    own = dataclasses.replace(desk_book(), rows=rows).checked(mine)
+    for row, figures in zip(own.rows, found.trades, strict=True):
+        error = 1e-5 if row.trade.type == "digital" else 1e-7
+        assert np.isclose(figures.position.value, expected(row.trade), rtol=error), row.id
 
 
 @pytest.mark.repeat

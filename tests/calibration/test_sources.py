@@ -15,7 +15,7 @@ import pytest
 from calibration import read_jobs
 from pricing import Heston, HullWhite, Market, Sabr
 from pricing.ingestion import UnreadableFile
-from tests.helpers import double, sample_market
+from tests.helpers import desk_market, double
 
 pytestmark = double
 
@@ -185,8 +185,8 @@ def test_a_folder_is_read_file_by_file(tmp_path):
     (tmp_path / "2002-07-07.json").write_text("{", encoding="utf-8")
     write(tmp_path / "more.parquet", table())
     found = {job.id: job for job in read_jobs(tmp_path, Heston)}
-    market = sample_market()
-    names = [f"2002-07-05/{name}" for name in market.equities]
+    market = desk_market()
+    names = [f"2002-07-05/{name}" for name in sorted(market.equities)]
     assert list(found)[: len(names)] == names and {"A", "B", "2002-07-07.json"} < set(found)
     dax = found["2002-07-05/DAX"]
     np.testing.assert_array_equal(dax.quotes.vols, market.equities["DAX"].surface.vols)

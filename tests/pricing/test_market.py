@@ -39,9 +39,9 @@ def test_the_sample_market_is_read_whole(market):
 def test_every_number_of_the_sample_market_has_an_id_of_its_own(market):
     quotes = market.flat_quotes()
     ids = [quote for quote, _ in quotes]
-    families = {"EQUITY_OPTION": 208, "ZERO": 27, "EQUITY": 2, "EQUITY_DIVIDEND": 2}
-    families |= {"CORRELATION": 1, "SWAPTION": 25, "FX": 2, "FX_OPTION": 18}
-    assert len(set(ids)) == len(ids) == sum(families.values()) == 285
+    families = {"EQUITY_OPTION": 312, "ZERO": 27, "EQUITY": 3, "EQUITY_DIVIDEND": 3}
+    families |= {"DIVIDEND": 8, "CORRELATION": 1, "SWAPTION": 25, "FX": 2, "FX_OPTION": 18}
+    assert len(set(ids)) == len(ids) == sum(families.values()) == 399
     assert {name: sum(i.startswith(name + "/") for i in ids) for name in families} == families
     values = dict(quotes)
     one = pytest.approx
