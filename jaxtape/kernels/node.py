@@ -14,6 +14,7 @@ from jax.core import Tracer
 from ..jax_private import (
     ClosedJaxpr,
     Jaxpr,
+    JaxprEqn,
     Literal,
     Var,
     counts_of_scan,
@@ -310,10 +311,16 @@ def _types(leaves: Sequence[Leaf], tile: Tile) -> list[tuple]:
     return [(jax.ShapeDtypeStruct(tile.shape, x.held),) * x.rows for x in leaves]
 
 
-def flat(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a jaxpr with the functions that it calls, and loops of one turn, inlined."""
+def flat(closed: ClosedJaxpr, platform: str | None = None) -> ClosedJaxpr:
+    """Return a jaxpr with the functions that it calls, and loops of one turn, inlined.
+
+    Args:
+        closed: The jaxpr.
+        platform: The platform whose branch of `lax.platform_dependent` is inlined; None for none.
+    """
     types = [v.aval for v in closed.jaxpr.invars]
-    return jax.make_jaxpr(lambda *args: _called(closed.jaxpr, closed.consts, args))(*types)
+    run = lambda *args: _called(closed.jaxpr, closed.consts, args, platform)
+    return jax.make_jaxpr(run)(*types)
 
 
 def variables(inputs: Sequence) -> list[Var]:
@@ -321,7 +328,7 @@ def variables(inputs: Sequence) -> list[Var]:
     return [v for v in inputs if not isinstance(v, Literal)]
 
 
-def _called(jaxpr: Jaxpr, consts, args) -> list:
+def _called(jaxpr: Jaxpr, consts, args, platform: str | None = None) -> list:
     """Evaluate a jaxpr with the functions that it calls inlined."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
     read = lambda v: v.val if isinstance(v, Literal) else known[v]
@@ -331,15 +338,27 @@ def _called(jaxpr: Jaxpr, consts, args) -> list:
             called = eqn.params[name]
             held = () if isinstance(called, Jaxpr) else called.consts
             called = called if isinstance(called, Jaxpr) else called.jaxpr
-            out = _called(called, held, inputs)
+            out = _called(called, held, inputs, platform)
         elif eqn.primitive is p.scan_p and eqn.params["length"] == 1:
             closed, (before, count) = eqn.params["jaxpr"], counts_of_scan(eqn.params)
             first = [lax.squeeze(x, (0,)) for x in inputs[before + count :]]
-            out = _called(closed.jaxpr, closed.consts, [*inputs[: before + count], *first])
+            args = [*inputs[: before + count], *first]
+            out = _called(closed.jaxpr, closed.consts, args, platform)
             out[count:] = [lax.expand_dims(y, (0,)) for y in out[count:]]
+        elif platform and (branch := _branch_of(platform, eqn)):
+            out = _called(branch.jaxpr, branch.consts, inputs[1:], platform)
         elif eqn.primitive is p.pad_p and not np.any(eqn.params["padding_config"]):
             out = inputs[:1]
         else:
             out = outputs_of(jaxpr, eqn, inputs)
         known |= zip(eqn.outvars, out, strict=True)
     return [read(v) for v in jaxpr.outvars]
+
+
+def _branch_of(platform: str, eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """Return a platform's branch of a choice between platforms; None for any other equation."""
+    names = eqn.params.get("branches_platforms")
+    if names is None:
+        return None
+    own = [i for i, each in enumerate(names) if each is not None and platform in each]
+    return eqn.params["branches"][own[0] if own else names.index(None)]

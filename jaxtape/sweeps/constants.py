@@ -22,7 +22,7 @@ _OTHERS = {"optimization_barrier", "random_seed"}
 
 def folded(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Return a program for a TPU in which small values without arguments are constants."""
-    closed = flat(closed)
+    closed = flat(closed, "tpu")
     jaxpr = closed.jaxpr
     given = zip(jaxpr.constvars, closed.consts, strict=True)
     known = {v: x for v, x in given if _is_at_hand(x)}

@@ -8,6 +8,7 @@ from jax import lax
 
 import jaxtape as jt
 from jaxtape.jax_private import jaxpr_as_fun
+from jaxtape.kernels.node import flat
 from jaxtape.kernels.pallas import SCALAR
 from jaxtape.sweeps.constants import folded
 from jaxtape.sweeps.scalars import in_scalars
@@ -154,6 +155,20 @@ def test_constants_are_folded():
     kinds = {eqn.primitive.name for eqn in program.jaxpr.eqns}
     assert "random_bits" in kinds  # the noise is large
     assert kinds.isdisjoint({"optimization_barrier", "random_fold_in", "cumsum", "concatenate"})
+
+
+@pytest.mark.parametrize(
+    ("platform", "kept"), [("tpu", "sin"), ("cuda", "exp"), ("cpu", "cos"), (None, "cond")]
+)
+def test_a_choice_between_platforms_is_its_branch(platform, kept):
+    branches = {"tpu": jnp.sin, "cuda": jnp.exp, "default": jnp.cos}
+    chosen = jax.jit(lambda x: lax.platform_dependent(x, **branches))
+    found = flat(jax.make_jaxpr(chosen)(X), platform)
+    names = {eqn.primitive.name for eqn in found.jaxpr.eqns}
+    assert names & {"sin", "exp", "cos", "cond"} == {kept}
+    if platform is not None:
+        function = branches.get(platform, jnp.cos)
+        assert float(jaxpr_as_fun(found)(X)[0]) == float(function(X))
 
 
 def test_a_program_without_constants_is_the_same():
