@@ -163,8 +163,9 @@ def test_sensitivities_are_those_of_the_library_and_add_up(valued, expected):
         by_quote = sum(value for quote, value in derivatives.items() if quote.startswith(kind))
         np.testing.assert_allclose(by_quote, total, rtol=1e-3 if total < 1e-3 else 1e-9)
     units = {row["unit"] for row in rows if row["unit"].startswith("EUR")}
-    shifts = ("vol point", "bp", "% of spot", "% of correlation")
-    assert units == {f"EUR per 1 {shift}" for shift in shifts}
+    shifts = ("1 vol point", "1 bp", "1 % of spot", "1 % of correlation")
+    of_dividends = "0.1 of dividend", "1 bp of the spot"
+    assert units == {f"EUR per {shift}" for shift in (*shifts, *of_dividends)}
 
 
 @pytest.mark.repeat

@@ -103,6 +103,13 @@ def _remarks(solution: Solution) -> list[str]:
     lines = [
         f"largest error of an entry, from all sources, relative to its figure's size: {shares}"
     ]
+    certificate = solution.stats["certificate"]
+    size = np.max(np.abs(certificate.value.mean))
+    missed = float(np.max(np.abs(certificate.missed)) / size) if size else 0.0
+    if missed > float(errors[0]):
+        lines.append(
+            f"the solution's own value today is up to {100 * missed:.2g} % from this estimate"
+        )
     if upper is not None:
         pairs = zip(np.ravel(upper.mean), np.ravel(upper.std_error), strict=True)
         bounds = [f"{most:.6g} (standard error {error:.2g})" for most, error in pairs]

@@ -164,7 +164,7 @@ def of_single_precision(found):
         ("european", "delta"),
     }
     for row in found["rows"]:
-        assert row["trades"] == 14 and 0.0 < row["largest"] < 1e-5
+        assert row["trades"] == 26 and 0.0 < row["largest"] < 1e-5
         assert not row["too_far"] and not row["untrue"]
     assert found["failed"] == 0
 
