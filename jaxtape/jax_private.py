@@ -164,6 +164,18 @@ def counts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
     return len(constants), len(carry)
 
 
+def platform_branches(params: dict[str, Any]) -> dict[str, ClosedJaxpr]:
+    """Return the branches of `lax.platform_dependent` by platform, from the params of an equation.
+
+    That of all other platforms is "default". Any other equation has none.
+    """
+    found: dict[str, ClosedJaxpr] = {}
+    platforms = params.get("branches_platforms") or ()
+    for names, branch in zip(platforms, params["branches"] if platforms else (), strict=True):
+        found |= dict.fromkeys(names or ("default",), branch)
+    return found
+
+
 def outputs_of(jaxpr: Jaxpr, eqn: JaxprEqn, inputs: Sequence) -> list:
     """Evaluate one equation of a jaxpr at some inputs, as a jaxpr of its own."""
     pairs = zip(eqn.invars, inputs, strict=True)

@@ -14,12 +14,12 @@ from jax.core import Tracer
 from ..jax_private import (
     ClosedJaxpr,
     Jaxpr,
-    JaxprEqn,
     Literal,
     Var,
     counts_of_scan,
     dce_jaxpr,
     outputs_of,
+    platform_branches,
 )
 from ..jax_private import primitives as p
 from .leaf import Leaf, stacks
@@ -345,7 +345,8 @@ def _called(jaxpr: Jaxpr, consts, args, platform: str | None = None) -> list:
             args = [*inputs[: before + count], *first]
             out = _called(closed.jaxpr, closed.consts, args, platform)
             out[count:] = [lax.expand_dims(y, (0,)) for y in out[count:]]
-        elif platform and (branch := _branch_of(platform, eqn)):
+        elif platform and (branches := platform_branches(eqn.params)):
+            branch = branches[platform if platform in branches else "default"]
             out = _called(branch.jaxpr, branch.consts, inputs[1:], platform)
         elif eqn.primitive is p.pad_p and not np.any(eqn.params["padding_config"]):
             out = inputs[:1]
@@ -353,12 +354,3 @@ def _called(jaxpr: Jaxpr, consts, args, platform: str | None = None) -> list:
             out = outputs_of(jaxpr, eqn, inputs)
         known |= zip(eqn.outvars, out, strict=True)
     return [read(v) for v in jaxpr.outvars]
-
-
-def _branch_of(platform: str, eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """Return a platform's branch of a choice between platforms; None for any other equation."""
-    names = eqn.params.get("branches_platforms")
-    if names is None:
-        return None
-    own = [i for i, each in enumerate(names) if each is not None and platform in each]
-    return eqn.params["branches"][own[0] if own else names.index(None)]

@@ -26,6 +26,7 @@ from ..jax_private import (
     counts_of_scan,
     jaxprs_in_params,
     lower_jaxpr2,
+    platform_branches,
 )
 from ..jax_settings.platform import platforms_in_use
 from .lu_decomposition import lu_decomposition
@@ -257,17 +258,14 @@ def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 def _cond(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     place, *others = operands
-    branches = params["branches"]
-    platforms = params.get("branches_platforms")
-    functions = [functools.partial(lambda branch, *x: _evaluated(branch, x), b) for b in branches]
-    if platforms is None:
-        return lax.switch(place, functions, *others)
-    by_platform: dict[str, Callable] = {}
-    for function, names in zip(functions, platforms, strict=True):
-        by_platform |= dict.fromkeys(names or ("default",), function)
+    function_of = lambda branch: lambda *x: _evaluated(branch, x)
+    by_platform = platform_branches(params)
+    if not by_platform:
+        return lax.switch(place, list(map(function_of, params["branches"])), *others)
     if len(platforms_in_use()) > 1:
-        return lax.platform_dependent(*others, **by_platform)
-    return by_platform["tpu" if "tpu" in by_platform else "default"](*others)
+        functions = {name: function_of(branch) for name, branch in by_platform.items()}
+        return lax.platform_dependent(*others, **functions)
+    return _evaluated(by_platform["tpu" if "tpu" in by_platform else "default"], others)
 
 
 _FUNCTIONS = frozenset({"jit", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call"})

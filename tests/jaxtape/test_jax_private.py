@@ -330,3 +330,13 @@ def test_operations_lose_their_names_and_nothing_else():
     assert name in named.as_text(debug_info=True)
     assert name not in unnamed.as_text(debug_info=True)
     assert np.array_equal(named.compile()(x), unnamed.compile()(x))
+
+
+def test_branches_of_a_choice_between_platforms():
+    choice = lambda x: jax.lax.platform_dependent(x, tpu=jnp.sin, default=jnp.cos)
+    *_, cond = jax.make_jaxpr(choice)(1.0).eqns
+    found = jax_private.platform_branches(cond.params)
+    names = {name: branch.jaxpr.eqns[0].primitive.name for name, branch in found.items()}
+    assert names == {"tpu": "sin", "default": "cos"}
+    *_, cond = jax.make_jaxpr(lambda x: jax.lax.cond(x > 0.0, jnp.sin, jnp.cos, x))(1.0).eqns
+    assert jax_private.platform_branches(cond.params) == {}

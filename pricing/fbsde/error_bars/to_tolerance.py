@@ -44,7 +44,8 @@ def error_bars(
     returns the solutions on coarser grids.
     """
     other = upper = grids = None
-    second, is_extrapolated = checks[0] if checks else None, len(checks) > 1
+    is_extrapolated = len(checks) > 1
+    second = checks[0] if checks and not is_extrapolated else None
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -64,7 +65,7 @@ def error_bars(
             found, taken = _with_grids(found, grids, scale)
         if second is not None:
             other = without_noise(second)
-            if not (all(taken) or is_extrapolated):
+            if not all(taken):
                 other = _joined(taken, other, figures_on_paths(second, keys.pop(), paths))
     else:
         if coarser is not None and not sources.needs_check:

@@ -49,20 +49,23 @@ class FittedModels(NamedTuple):
 
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
-        trees: list[Any] = [tree and tree[group.model_names] for tree in self[:3]]
-        if group.payer is not None:
-            trees = [tree and paying_nothing(tree, group.payer) for tree in trees]
-        model, vol, rate = trees
-        of_tile = tile, model, group.method
-        if vol is None or rate is None:
-            found = (tile_values if on_host else device_program(tile_values))(*of_tile, key=key)
+        payer = group.payer
+
+        def of_group(models: Models) -> Any:
+            model = models[group.model_names]
+            return model if payer is None else paying_nothing(model, payer)
+
+        of_tile = tile, of_group(self.models), group.method
+        if self.vol is None or self.rate is None:
+            found: Any = (tile_values if on_host else device_program(tile_values))(
+                *of_tile, key=key
+            )
         else:
             swept = brief_tile_sweep if group.is_brief else tile_sweep
             program = swept if on_host else device_program(swept)
-            found = program(*of_tile, vol, rate, key=key)
+            found = program(*of_tile, of_group(self.vol), of_group(self.rate), key=key)
         figures, errors, results, bar = found
-        own: Any = bar
-        return figures, errors, results, bar if group.payer is None else own.base
+        return figures, errors, results, bar if payer is None else bar.base
 
 
 def fit_models(
