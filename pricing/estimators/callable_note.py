@@ -185,7 +185,8 @@ def _values(
 def _lost(note: CallableNote, law: _Worst, moved: Paths, low: Paths, high: Paths) -> Paths:
     """Return the mean capital loss in the last step, in currency, for steps within (low, high)."""
     one = jnp.ones_like(note.protection)
-    loss = Payoff.sum((note.protection, -one, -note.notional / note.initial, note.notional))
+    units = note.notional / note.initial
+    loss = Payoff.sum((note.protection, -one, -units, note.notional - units * note.added))
     forward = jnp.exp(law.mean + moved + 0.5 * law.std**2)
     return payoff_inside(loss, forward, law.std, low, high)
 

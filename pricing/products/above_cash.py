@@ -13,6 +13,7 @@ from ..fields import real_vector
 from ..market.state import MarketState
 from .average import AverageClaim
 from .average_forward import AverageForward
+from .callable_note import CallableNote
 from .discrete_barrier import DiscreteBarrier, Payoff
 from .exercise_rights import EarlyExercise, SpotOption
 from .fixed_payments import FixedPayments
@@ -48,6 +49,9 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
     if isinstance(product, AverageForward):
         owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
         return replace(product, strike=owed)
+    on_one = isinstance(product, CallableNote) and not product.multi_asset
+    if on_one and not product.all_times:  # the level between dates would move with b
+        return _note(product, cash)
     if isinstance(product, FixedPayments):
         return product
     bermudan = isinstance(product, EarlyExercise) and not product.any_time
@@ -94,11 +98,26 @@ def _barrier(product: DiscreteBarrier, cash: Cash) -> DiscreteBarrier:
         return Payoff(_above(of.strike, last), of.side, of.asset_units, units)
 
     lower = jnp.maximum(product.lower - then, 0.0)
-    upper = jnp.where(jnp.isinf(product.upper), jnp.inf, _above(product.upper, then))
+    upper = _above(product.upper, then)
     alive, always = payoff(product.alive), payoff(product.always)
     return replace(product, lower=lower, upper=upper, alive=alive, always=always)
 
 
+def _note(note: CallableNote, cash: Cash) -> CallableNote:
+    """Return a note on one asset, whose levels are in units of the scaled spot."""
+    then = note.scales * cash(note.dates)
+    last = then[..., -1]
+    return replace(
+        note,
+        call_levels=_above(note.call_levels, then),
+        coupon_levels=_above(note.coupon_levels, then),
+        knock_in=jnp.maximum(note.knock_in - then, 0.0),
+        protection=_above(note.protection, last),
+        added=note.added + last,
+    )
+
+
 def _above(level: Any, cash: Any) -> Any:
     """Return level - cash, or a tiny positive level, which X is certain to exceed, if that is not above 0."""
-    return jnp.maximum(level - cash, _LEAST * level)
+    reduced = jnp.maximum(level - cash, _LEAST * level)
+    return jnp.where(jnp.isinf(level), level, reduced)

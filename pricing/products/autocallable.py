@@ -180,6 +180,7 @@ class Autocallable(AbstractProduct):
             initial=self.initial_spot,
             notional=self.notional,
             scales=jnp.concatenate([one, *others], axis=-1),
+            added=nothing,
             all_times=self.watched == "always" and self.knock_in is not None,
             multi_asset=self.multi_asset,
         )

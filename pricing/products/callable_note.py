@@ -16,8 +16,8 @@ class CallableNote(Padded):
     Let P_k be the minimum of scales[i] * (spot of asset i) at dates[k]. Until it is called, the note pays
     coupons[k] if P_k >= coupon_levels[k]; with memory, also all coupons missed before. If P_k >=
     call_levels[k], it pays the notional and ends. If it is never called, it pays at the last date the notional,
-    or notional * P / initial if P < protection and the note was knocked in. Every autocallable note with
-    coupons or a knock-in can be written in this form (`canonical`).
+    or notional * (P + added) / initial if P < protection and the note was knocked in. Every autocallable note
+    with coupons or a knock-in can be written in this form (`canonical`).
 
     Attributes:
         dates: The dates in years, non-decreasing, of shape (dates,); the last is the expiry and is not
@@ -34,6 +34,7 @@ class CallableNote(Padded):
         initial: The level from which the loss is measured.
         notional: The notional in currency.
         scales: The scale of each asset's spot, of shape (assets,).
+        added: What the asset of the note is worth above P on the last date (`above_cash`).
         all_times: Whether `knock_in`, the same on all dates, is monitored continuously; for one asset only.
         multi_asset: Whether the note is on several assets.
 
@@ -56,6 +57,7 @@ class CallableNote(Padded):
     initial: Numeric[Real] = positive("initial")
     notional: Numeric[Real] = positive("notional")
     scales: Numeric[Float[Array, "*batch assets"]] = positive("scales", core=1)
+    added: Numeric[Real] = non_negative("added", default=0.0)
     all_times: bool = eqx.field(static=True, default=False, kw_only=True)
     multi_asset: bool = eqx.field(static=True, default=False, kw_only=True)  # pyright: ignore
 

@@ -11,13 +11,16 @@ from pricing import (
     Barrier,
     BlackScholes,
     ClosedForm,
+    Dividends,
     FiniteDifference,
     MonteCarlo,
     Quadrature,
+    WithDividends,
     ZeroCurve,
     greeks,
     price,
 )
+from pricing.methods.under_dividends import for_model
 from pricing.products import DiscreteBarrier, Payoff
 from pricing.sampling import Sobol
 from tests.helpers import double, first_difference
@@ -31,6 +34,7 @@ TERMS |= {"initial_spot": 100.0, "notional": 10.0}
 STEPS = np.array([np.inf, 1.0, 0.98, 0.95])
 PHOENIX = {"coupon_barrier": 90.0, "memory": "yes", "missed": 0.03, "call_steps": STEPS}
 EQUITY = BlackScholes(100.0, 0.03, 0.25, 0.01)
+PAYER = WithDividends(EQUITY, Dividends([0.3, 0.6, 1.2], cash=[2.0, 3.0, 1.5]))
 CORRELATION = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]])
 THREE = BlackScholes(
     [100.0, 95.0, 105.0], 0.03, [0.2, 0.3, 0.25], 0.01, asset_correlation=CORRELATION
@@ -80,12 +84,13 @@ CASES = {
 
 @pytest.mark.repeat
 @pytest.mark.parametrize("name", CASES)
-def test_value_and_greeks_are_those_of_the_note_s_barriers_on_dates(name):
-    """Of quadrature, to ten digits; those of Monte Carlo are within four of their errors, and sharp."""
+@pytest.mark.parametrize("model", [EQUITY, PAYER], ids=["no dividends", "dividends"])
+def test_value_and_greeks_are_those_of_the_note_s_barriers_on_dates(name, model):
+    """Quadrature values the barriers to ten digits; Monte Carlo is within four of its errors, and sharp."""
     given, case = CASES[name]
     note = Autocallable(**TERMS, **(PHOENIX | given))
-    exact = greeks(legs(*case), EQUITY, Quadrature())
-    found = greeks(note.canonical, EQUITY, METHOD, key=KEY)
+    exact = greeks(legs(*case), model, for_model(Quadrature(), model))
+    found = greeks(note.canonical, model, for_model(METHOD, model), key=KEY)
     for figure in FIGURES:
         answer, error = jnp.sum(getattr(exact, figure)), getattr(found.std_errors, figure)
         assert abs(getattr(found, figure) - answer) < 4.0 * error

@@ -18,6 +18,7 @@ from ...models.baskets import joined
 from ...models.surface_models import of_surface
 from ...results import RESULTS
 from ..book import Book
+from .equal_shapes import of_equal_shapes
 from .groups import Tile, TradeGroup
 from .payers import paying_nothing
 from .tile_sweep import brief_tile_sweep, tile_sweep, tile_values
@@ -92,7 +93,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
     An equity in another currency (`Market.parts_of`) is modelled by Black-Scholes on its surface under every
     fit. A basket is left out if an equity has no model or pays dividends on known dates. A curve without a
     model, and a pair of a discount and a forward curve, become `RateCurves`; the names of caps (`caps_of`)
-    become `ForwardRates` on the cap quotes.
+    become `ForwardRates` on the cap quotes. All are of equal shapes (`of_equal_shapes`).
     """
     names_in_use = tuple(dict.fromkeys(underlyings))
 
@@ -113,12 +114,8 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
         }
         curves = {names: RateCurves(*map(market.curve, names)) for names in of_rates}
         caps = {names: ForwardRates.of_caps(market, own) for names, own in of_caps.items()}
-        return {
-            **curves,
-            **caps,
-            **{(name,): model for name, model in models.items()},
-            **of_baskets,
-        }
+        of_names = {(name,): model for name, model in models.items()}
+        return of_equal_shapes({**curves, **caps, **of_names, **of_baskets})
 
     return fitted
 
