@@ -10,7 +10,10 @@ Kinds = dict[str, Callable[[], Row]]
 NOT_PAYING = tuple(name for name in EQUITIES if name not in DIVIDENDS)
 UNITS = {"EJP": 160, "EURJPY": 60}  # trades on cheap underlyings are larger
 OF_PAIRS = 100  # units of a currency per share
-ONE_LAW = "lookback", "forward_start", "cliquet", "average_strike", "monitored_variance"
+ONE_LAW = (
+    "lookback", "floating_lookback", "forward_start", "cliquet", "average_strike",
+    "monitored_variance",
+)  # fmt: skip
 """The kinds that need one law of the path: Black-Scholes on a smile has none, so Heston values them."""
 
 
@@ -47,9 +50,8 @@ class Writer:
                 self.double_levels() | self.touching() | self.no_payer() | self.life()
             ),
             "lookback": lambda: self.lookback() | self.life(),
-            "monitored_lookback": lambda: (
-                self.lookback() | {"type": "lookback", "monitoring_dates": self.every(10, 8)}
-            ),
+            "monitored_lookback": lambda: self.on_dates() | {"strike": self.level(0.95, 1.05)},
+            "floating_lookback": self.on_dates,
             "forward_start": self.forward_start,
             "cliquet": self.cliquet,
             "average_strike": lambda: (
@@ -186,6 +188,10 @@ class Writer:
     def lookback(self) -> Row:
         fixed = {"strike": self.level(0.95, 1.05)} if self.dice.random() < 0.5 else {}
         return self.no_payer() | {"option": self.side("call", "put")} | fixed
+
+    def on_dates(self) -> Row:
+        own = {"type": "lookback", "option": self.side("call", "put")}
+        return self.no_payer() | own | {"monitoring_dates": self.every(10, 8)}
 
     def forward_start(self) -> Row:
         start = self.after(3, 60)

@@ -1,47 +1,52 @@
-"""Unload the compiled programs that were used least recently, before a process runs out of memory maps.
+"""Unload some compiled programs before a process runs out of memory maps.
 
 XLA maps each kernel of a program on a CPU three times, and Linux allows a process 65,530 maps
 (`vm.max_map_count`). Beyond that, LLVM aborts the process.
 """
 
+import random
 import sys
 import threading
 import weakref
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
-_FULL, _KEPT = 0.6, 0.4  # a program takes up to 3,000 maps, and several threads load them
+_FULL, _KEPT = 0.75, 0.7  # a program takes up to 3,000 maps, and several threads load them
 
 
 class LoadedPrograms:
-    """The loaded programs of a process, the least recently used first."""
+    """The loaded programs of a process.
+
+    Those to unload are drawn at random. A book's programs are used in turn: if they do not all fit, unloading
+    those used least recently would unload each of them before its next use.
+    """
 
     def __init__(self):
-        self._programs: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._programs: dict[int, weakref.ref[Any]] = {}
+        self._lock, self._dice = threading.Lock(), random.Random(0)
 
     def used(self, program: Any) -> None:
         """Note that a program is used now; its `unload` must leave it usable."""
         with self._lock:
-            self._programs[id(program)] = weakref.ref(program)
-            self._programs.move_to_end(id(program))
+            self._programs.pop(id(program), None)
+            self._programs[id(program)] = weakref.ref(program)  # the last one is in use
 
     def make_room(self) -> None:
-        """Unload programs if the process has more than 60 % of its maps, until it has at most 40 %."""
+        """Unload programs if the process has more than 75 % of its maps, until it has at most 70 %."""
         limit = map_limit()
         if limit is None or map_count() <= _FULL * limit:
             return
         with self._lock:
-            oldest = [*self._programs][:-1]
-            share = 1 + len(oldest) // 8
-            while oldest and map_count() > _KEPT * limit:
-                for name in oldest[:share]:
+            drawn = [*self._programs][:-1]
+            self._dice.shuffle(drawn)
+            share = 1 + len(drawn) // 32
+            while drawn and map_count() > _KEPT * limit:
+                for name in drawn[:share]:
                     program = self._programs.pop(name)()
                     if program is not None:
                         program.unload()
-                oldest = oldest[share:]
+                drawn = drawn[share:]
 
 
 def map_count() -> int:

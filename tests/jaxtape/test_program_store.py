@@ -573,21 +573,39 @@ def test_an_import_within_a_function_is_not_kept(folder):
     assert not folder.exists()
 
 
-def test_a_process_with_many_programs_unloads_those_it_used_least_recently(monkeypatch):
+def test_a_process_with_many_programs_unloads_some_of_them(monkeypatch):
     x = jnp.arange(9.0).reshape(3, 3)
     programs = [jt.load(jt.export(lambda x, n=n: (x + n) @ x.T, x)) for n in range(16)]
     held = lambda: [n for n, each in enumerate(programs) if each._compiled]
     monkeypatch.setattr(program, "LOADED", loaded.LoadedPrograms())
     monkeypatch.setattr(loaded, "map_limit", lambda: 20)
     monkeypatch.setattr(loaded, "map_count", lambda: len(held()))
-    for each in programs[:12]:
+    for each in programs[:15]:
         each(x)
-    programs[0](x)  # no longer the oldest
-    assert held() == [*range(12)]
-    programs[12](x)
-    assert held() == [0, *range(7, 13)]
+    assert held() == [*range(15)]
+    programs[15](x)
+    assert len(held()) == 14 and held()[-1] == 15
     for n, each in enumerate(programs):
         np.testing.assert_array_equal(each(x), (x + n) @ x.T)
+
+
+def test_programs_used_in_turn_are_not_all_unloaded_before_their_next_use(monkeypatch):
+    class Loaded:
+        is_loaded = True
+
+        def unload(self):
+            self.is_loaded = False
+
+    programs = [Loaded() for _ in range(20)]
+    monkeypatch.setattr(loaded, "map_limit", lambda: 20)
+    monkeypatch.setattr(loaded, "map_count", lambda: sum(each.is_loaded for each in programs))
+    known, found = loaded.LoadedPrograms(), []
+    for each in programs * 20:
+        known.used(each)
+        found.append(each.is_loaded)
+        each.is_loaded = True
+        known.make_room()
+    assert np.mean(found[20:]) > 0.5
 
 
 UNLOADING = """

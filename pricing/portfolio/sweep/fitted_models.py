@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxtape import stored_jit
 from jaxtape.jax_settings.single_on_devices import device_program
 
 from ...market import Market
@@ -137,10 +136,9 @@ def _in_zero_rates(market: Market) -> Market:
     return market.bootstrapped(throw=False)
 
 
-@stored_jit
 def _shift(market: Market, vol: float = 0.0, rate: float = 0.0) -> Market:
     """Return the tangent of a market to parallel moves of all implied vols and of all zero rates, per 1.00."""
-    still = jax.tree.map(jnp.zeros_like, market)
+    still = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), market)
     swaptions = [] if market.swaption_vols is None else [lambda m: m.swaption_vols.vols]
 
     def vols(m: Market) -> list[Any]:  # leaves, or their replacements
