@@ -164,7 +164,7 @@ def _finer(problem: LeastSquaresProblem, result: RESULTS) -> LeastSquaresProblem
     return problem.finer if is_coarse else None
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _model(problem: LeastSquaresProblem, free: Vector, result: RESULTS) -> AbstractModel:
     """Return the model at the end of a search, with NaN parameters if it has failed."""
     return problem.model(nan_where(~_is_minimum(result), free))

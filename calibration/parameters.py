@@ -150,7 +150,7 @@ class FreeParameters(eqx.Module):
         return [part.reshape(shape) for part, shape in parts]
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def random_starts(
     parameters: FreeParameters, model: AbstractModel, num_starts: int, *, key: PRNGKeyArray
 ) -> Float[Array, "starts parameters"]:

@@ -49,7 +49,7 @@ def _market_of(model: Any) -> tuple[Any, Any, Any]:
     return model.spot, model.rate, model.dividend_yield
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _smiles(surface: VolSurface, model: Any) -> SmileQuotes:
     """Return the quotes of a surface in log-moneyness, with weights."""
     forwards = jax.vmap(model.forward)(surface.expiries)

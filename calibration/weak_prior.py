@@ -76,7 +76,7 @@ class WeakPrior(eqx.Module):
         return has_range & ~((variances <= most**2) & (ranges <= _FARTHEST))
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def weak_prior(parameters: FreeParameters, model: AbstractModel) -> WeakPrior:
     """Return the prior about the parameters of a model, switched off; one program serves all fits."""
     return WeakPrior.about(parameters, model)

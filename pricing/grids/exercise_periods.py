@@ -36,7 +36,7 @@ class ExercisePeriods(AbstractProduct):
         return jnp.where(self.any_time > 0.0, self.dates[-1] * shares, self.dates)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def exercise_periods(right: EarlyExercise) -> ExercisePeriods:
     """Return exercise rights on the spot of one asset, or a batch of them, in at least four periods."""
     assert isinstance(right, SpotOption)

@@ -81,7 +81,7 @@ def _read(
     return vols.surface(spot * grown / domestic.discount(vols.expiries), grown)
 
 
-_stored_surface = stored_jit(_read)
+_stored_surface = stored_jit(_read, runs_briefly=True)
 _surface = eqx.filter_custom_jvp(lambda *quotes: _stored_surface(*quotes))
 
 
@@ -101,7 +101,7 @@ def _surface_jvp(quotes: tuple, dots: tuple) -> tuple[DeltaSurface, DeltaSurface
     return surface, ravel_pytree(surface)[1](along)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _jacobian(*quotes) -> Float[Array, "outputs quotes"]:
     """Return the derivatives of the surface's numbers to the quotes'; 0 for a number that is NaN."""
     flat, tree_of = ravel_pytree(quotes)

@@ -161,7 +161,7 @@ def _most_equal_steps(product: Exercisable | DiscreteBarrier, num_dates: int) ->
     return num_dates / (CROWDING if crowded else 1)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _most_nodes_needed(method: Quadrature, products: Any, model: Any) -> Float[Array, ""]:
     """Return the largest number of nodes that a contract of a batch needs, at least that of equal steps.
 

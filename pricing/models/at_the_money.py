@@ -78,14 +78,14 @@ def with_parameters(model: Any, **parameters: Any) -> Any:
     return eqx.tree_at(lambda m: [getattr(m, name) for name in parameters], model, new)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _forwards(
     model: AbstractEquityModel, expiries: Float[Array, " expiries"]
 ) -> Float[Array, " expiries"]:
     return jax.vmap(model.forward)(expiries)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _forward_rates(
     model: AbstractModel, expiries: Float[Array, " expiries"], tenors: Float[Array, " tenors"]
 ) -> Float[Array, "expiries tenors"]:

@@ -111,7 +111,7 @@ class ForwardRates(ProjectedRates):
         return replace(self, vol=moved)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _of_curves(curves: Sequence[Any], vols: CapletVols) -> ForwardRates:
     """Return the model; under a trace, NaN vols give NaN values instead of an error."""
     discount, *forward = curves

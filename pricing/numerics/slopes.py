@@ -49,7 +49,7 @@ def contracted(slopes: PyTree, tangents: PyTree, found: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, parts)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def along(slopes: PyTree, tangents: PyTree) -> Any:
     """Return the sum over all numbers of their derivatives, of shape (results, ...), times their tangents."""
     leaves, structure = jax.tree.flatten(slopes)

@@ -57,7 +57,7 @@ def products_of(trades: Sequence[Trade], market: Market) -> AbstractProduct:
     return jax.device_put(joined)  # `jnp.asarray` would compile a program for each number of rows
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _canonical(batch: AbstractProduct, num_dates: int | None) -> AbstractProduct:
     """Return a batch in canonical form, with dates (if any) padded to `num_dates`: one program for each kind.
 

@@ -146,7 +146,7 @@ def _converted(
     return CurrencyRisk(value, market.by_quote(gradient), gradient)
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _to_rates(
     pairs: dict[str, FxPair], values: dict[str, Float[Array, ""]], target: str
 ) -> dict[str, FxPair]:

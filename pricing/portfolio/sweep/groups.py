@@ -280,7 +280,7 @@ def _bunches(
     return bunches.ravel()
 
 
-@stored_jit
+@stored_jit(runs_briefly=True)
 def _alike(
     products: AbstractProduct, model: AbstractModel, method: AbstractMethod
 ) -> tuple[Array, ...]:
