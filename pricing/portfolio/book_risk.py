@@ -313,7 +313,9 @@ class RiskEngine:
             gradient=total.risk.gradient,
             currency=total.currency,
             fx_rates=total.rates,
-            models={names[0]: model for names, model in fitted.models.items() if len(names) == 1},
+            models={
+                names[0]: model for names, model in fitted.as_fitted.items() if len(names) == 1
+            },
             errors=(*market.errors, *book.errors),
             stats=dict(seconds),
             by_currency=totals,

@@ -21,6 +21,7 @@ BOOK = Book.from_text(
     "R,european,RHEIN,call,60,2003-06-17\n"
 )
 
+
 def market():
     """Return the sample market with a shorter curve, and two payers."""
     found = desk_market()
@@ -58,6 +59,7 @@ def test_payers_on_two_curves_share_a_program_and_keep_their_figures(monkeypatch
     usual, kinds = swept(monkeypatch, lengthen=True)
     alone, more = swept(monkeypatch, lengthen=False)
     assert (len(kinds), len(more)) == (2, 3)  # the share without dividends has a program of its own
+    assert usual.models["SX5E"].dividends.cash.tolist() == [40.0]
     for figure in ("value", "delta", "gamma", "vega", "rho", "theta"):
         for one, other in zip(alone.trades, usual.trades, strict=True):
             pairs = (jax.tree.leaves(getattr(x.position, figure)) for x in (other, one))

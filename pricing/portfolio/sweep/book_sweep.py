@@ -38,7 +38,7 @@ def sweep_book(
     gradients = {"": copy.copy(zeros)}
 
     def sweep(group: TradeGroup, tile: Tile):
-        seen = (tree and tree[group.model_names] for tree in fitted[:3])
+        seen = fitted.models_of(group)
         computed = functools.partial(fitted.sweep, group, tile, key=key)
         return memory.recall(computed, (tile, group.method, group.is_brief, *seen, key))
 

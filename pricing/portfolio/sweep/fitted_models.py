@@ -33,14 +33,21 @@ FIT = Callable, "a function of a market that returns a model for each underlying
 class FittedModels(NamedTuple):
     """Models by underlyings: one name, or several for the joint model of a basket.
 
-    vol, rate: their tangents to a parallel move of all implied vols, or of all zero rates, per 1.00; pullback:
-    from cotangents of the models to those of the market. All are None without derivatives.
+    The models are of equal shapes (`of_equal_shapes`); `as_fitted` holds them as the fit returned them. vol,
+    rate: their tangents to a parallel move of all implied vols, or of all zero rates, per 1.00; pullback: from
+    cotangents of the models to those of the market. All are None without derivatives.
     """
 
     models: Models
+    as_fitted: Models
     vol: Models | None = None
     rate: Models | None = None
     pullback: Callable[[Models], tuple[Market]] | None = None
+
+    def models_of(self, group: TradeGroup) -> tuple[Any, ...]:
+        """Return the model of a group and its two tangents, which are None without derivatives."""
+        trees = self.models, self.vol, self.rate
+        return tuple(tree and tree[group.model_names] for tree in trees)
 
     def sweep(
         self, group: TradeGroup, tile: Tile, *, key: PRNGKeyArray, on_host: bool = False
@@ -50,20 +57,19 @@ class FittedModels(NamedTuple):
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
         payer = group.payer
-
-        def of_group(models: Models) -> Any:
-            model = models[group.model_names]
-            return model if payer is None else paying_nothing(model, payer)
-
-        of_tile = tile, of_group(self.models), group.method
-        if self.vol is None or self.rate is None:
+        model, *tangents = (
+            each if each is None or payer is None else paying_nothing(each, payer)
+            for each in self.models_of(group)
+        )
+        of_tile = tile, model, group.method
+        if any(each is None for each in tangents):
             found: Any = (tile_values if on_host else device_program(tile_values))(
                 *of_tile, key=key
             )
         else:
             swept = brief_tile_sweep if group.is_brief else tile_sweep
             program = swept if on_host else device_program(swept)
-            found = program(*of_tile, of_group(self.vol), of_group(self.rate), key=key)
+            found = program(*of_tile, *tangents, key=key)
         figures, errors, results, bar = found
         return figures, errors, results, bar if payer is None else bar.base
 
@@ -76,14 +82,19 @@ def fit_models(
     The fit reads zero rates: curves of instruments are bootstrapped first.
     """
     fit_all = with_baskets(fit, underlyings)
+
+    def fitted(market: Market) -> tuple[Models, Models]:
+        models = fit_all(market)
+        return of_equal_shapes(models), models
+
     if not derivatives:
-        return FittedModels(fit_all(_in_zero_rates(market)))
+        return FittedModels(*fitted(_in_zero_rates(market)))
     in_rates, to_rates = jax.linearize(_in_zero_rates, market)
-    models, tangent = jax.linearize(fit_all, in_rates)
+    models, tangent, as_fitted = jax.linearize(fitted, in_rates, has_aux=True)
     vol, rate = tangent(_shift(in_rates, vol=1.0)), tangent(_shift(in_rates, rate=1.0))
     # a separate function: JAX inlines the function that it transposes
     pullback = jax.linear_transpose(lambda dot: tangent(to_rates(dot)), market)
-    return FittedModels(models, vol, rate, pullback)
+    return FittedModels(models, as_fitted, vol, rate, pullback)
 
 
 def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[Market], Models]:
@@ -92,7 +103,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
     An equity in another currency (`Market.parts_of`) is modelled by Black-Scholes on its surface under every
     fit. A basket is left out if an equity has no model or pays dividends on known dates. A curve without a
     model, and a pair of a discount and a forward curve, become `RateCurves`; the names of caps (`caps_of`)
-    become `ForwardRates` on the cap quotes. All are of equal shapes (`of_equal_shapes`).
+    become `ForwardRates` on the cap quotes.
     """
     names_in_use = tuple(dict.fromkeys(underlyings))
 
@@ -114,7 +125,7 @@ def with_baskets(fit: Fit, underlyings: Iterable[tuple[str, ...]]) -> Callable[[
         curves = {names: RateCurves(*map(market.curve, names)) for names in of_rates}
         caps = {names: ForwardRates.of_caps(market, own) for names, own in of_caps.items()}
         of_names = {(name,): model for name, model in models.items()}
-        return of_equal_shapes({**curves, **caps, **of_names, **of_baskets})
+        return {**curves, **caps, **of_names, **of_baskets}
 
     return fitted
 

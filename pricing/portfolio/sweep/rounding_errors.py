@@ -41,7 +41,7 @@ def with_rounding_errors(
 
     def sweep(group: TradeGroup, tile: Tile) -> MeasureArrays:
         computed = lambda: fitted.sweep(group, tile, key=key, on_host=True)[0]
-        seen = (tree and tree[group.model_names] for tree in fitted[:3])
+        seen = fitted.models_of(group)
         return memory.recall(computed, ("in double precision", tile, group.method, *seen, key))
 
     twice = [_on_host(risk.group) for risk in found]
