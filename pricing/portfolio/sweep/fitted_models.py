@@ -57,10 +57,11 @@ class FittedModels(NamedTuple):
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
         payer = group.payer
-        model, *tangents = (
+        seen: list[Any] = [
             each if each is None or payer is None else paying_nothing(each, payer)
             for each in self.models_of(group)
-        )
+        ]
+        model, *tangents = seen
         of_tile = tile, model, group.method
         if any(each is None for each in tangents):
             found: Any = (tile_values if on_host else device_program(tile_values))(
