@@ -4,6 +4,8 @@ XLA maps each kernel of a program on a CPU three times, and Linux allows a proce
 (`vm.max_map_count`). Beyond that, LLVM aborts the process.
 """
 
+import functools
+import logging
 import random
 import sys
 import threading
@@ -11,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+_LOGGER = logging.getLogger(__name__)
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _FULL, _KEPT = 0.75, 0.7  # a program takes up to 3,000 maps, and several threads load them
 
@@ -37,6 +40,7 @@ class LoadedPrograms:
         limit = map_limit()
         if limit is None or map_count() <= _FULL * limit:
             return
+        _warn_once(limit)
         with self._lock:
             drawn = [*self._programs][:-1]
             self._dice.shuffle(drawn)
@@ -47,6 +51,15 @@ class LoadedPrograms:
                     if program is not None:
                         program.unload()
                 drawn = drawn[share:]
+
+
+@functools.cache
+def _warn_once(limit: int) -> None:
+    _LOGGER.warning(
+        "compiled programs fill the %d memory maps of this process: some are unloaded, and read again at their "
+        "next use; raise the limit to keep all, with sysctl -w vm.max_map_count=262144",
+        limit,
+    )
 
 
 def map_count() -> int:
