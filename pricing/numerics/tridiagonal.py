@@ -132,4 +132,4 @@ def _substituted(band: Band, pivots: Band | None, b: Band, *, reverse: bool = Fa
 
     rows = band, pivots, b
     # two rows a turn: of short rows a turn of the loop costs more than their numbers
-    return jax.lax.scan(step, jnp.zeros_like(b[0]), rows, reverse=reverse, unroll=2)[1]
+    return jax.lax.scan(step, jnp.zeros_like(b[0]), rows, reverse=reverse, unroll=1)[1]
