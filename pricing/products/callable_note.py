@@ -34,7 +34,7 @@ class CallableNote(Padded):
         initial: The level from which the loss is measured.
         notional: The notional in currency.
         scales: The scale of each asset's spot, of shape (assets,).
-        added: What the asset of the note is worth above P on the last date (`above_cash`).
+        added: The value of the asset on the last date less P, for a note on X (`above_cash`).
         all_times: Whether `knock_in`, the same on all dates, is monitored continuously; for one asset only.
         multi_asset: Whether the note is on several assets.
 
