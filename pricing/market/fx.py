@@ -81,7 +81,7 @@ def _read(
     return vols.surface(spot * grown / domestic.discount(vols.expiries), grown)
 
 
-_stored_surface = stored_jit(_read, runs_briefly=True)
+_stored_surface = stored_jit(runs_briefly=True)(_read)
 _surface = eqx.filter_custom_jvp(lambda *quotes: _stored_surface(*quotes))
 
 
