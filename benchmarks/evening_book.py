@@ -50,8 +50,10 @@ class Writer:
                 self.double_levels() | self.touching() | self.no_payer() | self.life()
             ),
             "lookback": lambda: self.lookback() | self.life(),
-            "monitored_lookback": lambda: self.on_dates() | {"strike": self.level(0.95, 1.05)},
-            "floating_lookback": self.on_dates,
+            "monitored_lookback": lambda: (
+                self.lookback_on_dates() | {"strike": self.level(0.95, 1.05)}
+            ),
+            "floating_lookback": self.lookback_on_dates,
             "forward_start": self.forward_start,
             "cliquet": self.cliquet,
             "average_strike": lambda: (
@@ -189,7 +191,7 @@ class Writer:
         fixed = {"strike": self.level(0.95, 1.05)} if self.dice.random() < 0.5 else {}
         return self.no_payer() | {"option": self.side("call", "put")} | fixed
 
-    def on_dates(self) -> Row:
+    def lookback_on_dates(self) -> Row:
         own = {"type": "lookback", "option": self.side("call", "put")}
         return self.no_payer() | own | {"monitoring_dates": self.every(10, 8)}
 

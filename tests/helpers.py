@@ -70,6 +70,7 @@ from pricing import (
     price,
 )
 from pricing.portfolio.batching import products_of
+from pricing.portfolio.sweep import fitted_models
 from pricing.valuation import unsupported_reason
 
 NUM_PLAIN = (
@@ -372,6 +373,20 @@ def _extrapolated(quotient: Callable, step: float):
     rough, fine, finest = (np.asarray(quotient(step / 2**i)) for i in range(3))
     once, again = fine + (fine - rough) / 3.0, finest + (finest - fine) / 3.0
     return again + (again - once) / 15.0
+
+
+def kinds_of_sweeps(monkeypatch) -> list:
+    """Return a list that gets the structure and shapes of each later sweep's arguments."""
+    kinds, sweep = [], fitted_models.tile_sweep
+
+    def noted(*args, **kwargs):
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        kinds.append((structure, tuple(map(jnp.shape, leaves))))
+        return sweep(*args, **kwargs)
+
+    for name in ("tile_sweep", "brief_tile_sweep"):
+        monkeypatch.setattr(fitted_models, name, noted)
+    return kinds
 
 
 def float_leaves(tree) -> list:

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxtape.jax_settings.platform import platforms_in_use
+
 Band = Float[Array, "rows systems"]
 
 
@@ -131,5 +133,8 @@ def _substituted(band: Band, pivots: Band | None, b: Band, *, reverse: bool = Fa
         return here, here
 
     rows = band, pivots, b
-    # two rows a turn: of short rows a turn of the loop costs more than their numbers
-    return jax.lax.scan(step, jnp.zeros_like(b[0]), rows, reverse=reverse, unroll=1)[1]
+    # two rows a turn save overhead, but XLA's code for CPUs is then slower on long systems: one row
+    # or two take 52 or 30 us for 120 x 40, and 43 or 107 us for 481 x 16
+    is_slower = max(b.shape) > 128 and "cpu" in platforms_in_use()
+    start = jnp.zeros_like(b[0])
+    return jax.lax.scan(step, start, rows, reverse=reverse, unroll=1 if is_slower else 2)[1]

@@ -49,8 +49,9 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
     if isinstance(product, AverageForward):
         owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
         return replace(product, strike=owed)
+    # a knock-in watched always is left out: on X its level moves between the dates, with b
     if isinstance(product, CallableNote) and not (product.multi_asset or product.all_times):
-        return _note(product, cash)  # the level of a knock-in between dates would move with b
+        return _note(product, cash)
     if isinstance(product, FixedPayments):
         return product
     bermudan = isinstance(product, EarlyExercise) and not product.any_time

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,7 +10,7 @@ from pricing import Book, Dividends, ZeroCurve, risk
 from pricing.models.surface_models import black_scholes
 from pricing.portfolio.sweep import fitted_models
 from pricing.portfolio.sweep.equal_shapes import of_equal_shapes
-from tests.helpers import desk_market, double
+from tests.helpers import desk_market, double, kinds_of_sweeps
 
 pytestmark = double
 
@@ -39,15 +38,7 @@ def market():
 
 def swept(monkeypatch, lengthen):
     """Return the risk of the book, and the kinds of arguments of its sweeps."""
-    kinds, sweep = [], fitted_models.tile_sweep
-
-    def counted(*args, **kwargs):
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        kinds.append((structure, tuple(map(jnp.shape, leaves))))
-        return sweep(*args, **kwargs)
-
-    monkeypatch.setattr(fitted_models, "tile_sweep", counted)
-    monkeypatch.setattr(fitted_models, "brief_tile_sweep", counted)
+    kinds = kinds_of_sweeps(monkeypatch)
     if not lengthen:
         monkeypatch.setattr(fitted_models, "of_equal_shapes", lambda models: models)
     found = risk(BOOK, market(), black_scholes)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtape.jax_settings.platform import traced_for
 from pricing import (
     RESULTS,
     American,
@@ -212,6 +213,17 @@ def test_a_product_along_the_last_axis_is_that_of_the_transposed_bands(dtype):
         across = matrix.transposed.across(u.T)
         np.testing.assert_allclose(across.T, matrix @ u, rtol=1e-6)
         chex.assert_trees_all_equal(matrix.transposed.transposed, matrix)
+
+
+@pytest.mark.parametrize(
+    ("rows", "platform", "turn"), [(120, "cpu", 2), (481, "cpu", 1), (481, "tpu", 2)]
+)
+def test_only_long_systems_on_cpus_take_one_row_a_turn(rows, platform, turn):
+    band = jnp.full((rows, 3), 0.1)
+    factored = Tridiagonal(band, band + 1.0, band).factored()
+    with traced_for([platform]):
+        program = str(jax.make_jaxpr(factored.solve)(band))
+    assert program.count(f"unroll={turn}") == program.count("unroll=") > 0
 
 
 # --- early exercise -----------------------------------------------------------------------------------

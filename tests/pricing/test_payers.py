@@ -9,8 +9,7 @@ import numpy as np
 from pricing import Book, Dividends, Heston, risk
 from pricing.models.with_dividends import with_dividends_of
 from pricing.numerics.slopes import contracted, with_slopes
-from pricing.portfolio.sweep import fitted_models
-from tests.helpers import desk_market
+from tests.helpers import desk_market, kinds_of_sweeps
 
 BOOK = Book.from_text(
     "id,type,underlying,option,strike,expiry\n"
@@ -41,14 +40,7 @@ def market_of(*names):
 
 def swept(names, monkeypatch) -> tuple:
     """Return the risk of the trades on some equities, and the kinds of arguments of its sweeps."""
-    kinds, sweep = [], fitted_models.tile_sweep
-
-    def counted(*args, **kwargs):
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        kinds.append((structure, tuple(map(jnp.shape, leaves))))
-        return sweep(*args, **kwargs)
-
-    monkeypatch.setattr(fitted_models, "tile_sweep", counted)
+    kinds = kinds_of_sweeps(monkeypatch)
     rows = tuple(row for row in BOOK.rows if row.raw.values["underlying"] in names)
     found = risk(dataclasses.replace(BOOK, rows=rows), market_of(*names), heston)
     monkeypatch.undo()

@@ -57,20 +57,20 @@ class FittedModels(NamedTuple):
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
         payer = group.payer
-        seen: list[Any] = [
-            each if each is None or payer is None else paying_nothing(each, payer)
-            for each in self.models_of(group)
+        of_group: list[Any] = [
+            x if x is None or payer is None else paying_nothing(x, payer)
+            for x in self.models_of(group)
         ]
-        model, *tangents = seen
+        model, vol, rate = of_group
         of_tile = tile, model, group.method
-        if any(each is None for each in tangents):
+        if self.pullback is None:
             found: Any = (tile_values if on_host else device_program(tile_values))(
                 *of_tile, key=key
             )
         else:
             swept = brief_tile_sweep if group.is_brief else tile_sweep
             program = swept if on_host else device_program(swept)
-            found = program(*of_tile, *tangents, key=key)
+            found = program(*of_tile, vol, rate, key=key)
         figures, errors, results, bar = found
         return figures, errors, results, bar if payer is None else bar.base
 
