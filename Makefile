@@ -7,8 +7,11 @@ BIN := $(VENV)/bin
 comma := ,
 WORKERS ?= 2
 BASE ?= origin/main
+# SHARE=1/4 runs a quarter of the costly tests, that of index 1 of 0 to 3
+SHARE ?=
+OF_COSTLY := $(if $(SHARE),--share $(SHARE))
 # the tests that `make test` runs, by their marks
-MARKS ?= not slow and not repeat
+MARKS ?= not slow and not repeat and not costly
 # TORCH=,torch also runs the tests beside PyTorch
 TORCH ?=
 # the accelerators that `make accelerators` compiles for, and the precisions
@@ -47,15 +50,15 @@ picture:  ## the README's picture, of the report that `make scenarios` wrote (ch
 test test-repeats test-all test-selection: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.ready-test$(TORCH)  ## the tests of the library, without the costly ones; MARKS="not slow": all that CI runs
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(MARKS)" $(OF_COSTLY)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/ruff check .
 
-test-repeats: $(VENV)/.ready-test$(TORCH)  ## the guards of pages and benchmarks, tests of processes, and costly tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "repeat and not slow"
+test-repeats: $(VENV)/.ready-test$(TORCH)  ## guards of pages and benchmarks, tests of processes, costly tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "(repeat or costly) and not slow" $(OF_COSTLY)
 
 test-changed: $(VENV)/.ready-test$(TORCH)  ## of `make test`, the tests that reach what changed since BASE
-	$(BIN)/python -m tests.changed $(BASE) -n $(WORKERS) --dist worksteal -m "not slow and not repeat"
+	$(BIN)/python -m tests.changed $(BASE) -n $(WORKERS) --dist worksteal -m "not slow and not repeat and not costly"
 
 test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as users have them
 	JAXTAPE_TEST_COMPILER=optimizing $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -65,7 +68,7 @@ test-newest:  ## one case of each test file with the newest JAX, in .venv-newest
 
 test-selection: $(VENV)/.ready-test$(TORCH)
 	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat" --selection 1
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not repeat and not costly" --selection 1
 
 accelerators:  ## every public program, compiled for accelerators that are not here, in .venv-accelerators
 	$(MAKE) VENV=.venv-accelerators accelerators-installed

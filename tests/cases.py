@@ -19,6 +19,6 @@ def others_later(cases: Collection, fast: Collection, later: Collection = ()) ->
     """Cases as parameters: `make test` runs the fast, `make test-repeats` the later, `make test-all` all."""
 
     def marks(case):
-        return [] if case in fast else pytest.mark.repeat if case in later else pytest.mark.slow
+        return [] if case in fast else pytest.mark.costly if case in later else pytest.mark.slow
 
     return [pytest.param(case, marks=marks(case)) for case in cases]

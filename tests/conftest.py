@@ -15,6 +15,7 @@ import itertools
 import os
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 # NumPy's threads wait for small matrices in a loop, here and in the processes that tests start: a tenth of the
@@ -122,22 +123,50 @@ def pytest_addoption(parser):
         type=int,
         help="run one case of each of the first SELECTION tests of each file",
     )
+    parser.addoption(
+        "--share",
+        help="INDEX/COUNT: run only this share of the tests marked `costly`, such as 1/4",
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Select what shows that each module works with another version of JAX (`make test-newest`)."""
+    """Select a share of the costly tests, or one case of each file with another JAX."""
+    share = config.getoption("--share")
+    if share is not None:
+        _deselect(config, items, lambda item: not _is_costly(item) or _is_in_share(item, share))
     count = config.getoption("--selection")
     if count is None:
         return
     tests: dict[Path, set[str]] = {}
+
+    def is_selected(item):
+        of_file, name = tests.setdefault(item.path, set()), getattr(item, "originalname", item.name)
+        is_next = name not in of_file and len(of_file) < count
+        of_file.update([name] if is_next else [])
+        return is_next
+
+    _deselect(config, items, is_selected)
+
+
+def _deselect(config, items, is_selected):
     selected, others = [], []
     for item in items:
-        of_file, name = tests.setdefault(item.path, set()), getattr(item, "originalname", item.name)
-        is_selected = name not in of_file and len(of_file) < count
-        of_file.update([name] if is_selected else [])
-        (selected if is_selected else others).append(item)
+        (selected if is_selected(item) else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = selected
+
+
+def _is_costly(item):
+    return item.get_closest_marker("costly") is not None
+
+
+def _is_in_share(item, share):
+    """Return True for the tests of one share; cases of a test, which share programs, are in the same one."""
+    index, count = map(int, share.split("/"))
+    if not 0 <= index < count:
+        raise pytest.UsageError(f"--share is {share}: give INDEX/COUNT with 0 <= INDEX < COUNT")
+    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    return zlib.crc32(name.encode()) % count == index
 
 
 def pytest_collection_finish():

@@ -19,7 +19,7 @@ _its_kinds = jt.Revolve(5), jt.Recursive(3), jt.MultiStage(device=2, host=3)
 
 
 def _each_schedule(slow, later=()):
-    marks = dict.fromkeys(later, pytest.mark.repeat) | dict.fromkeys(slow, pytest.mark.slow)
+    marks = dict.fromkeys(later, pytest.mark.costly) | dict.fromkeys(slow, pytest.mark.slow)
     cases = [pytest.param(s, id=str(s), marks=marks.get(s, [])) for s in (None, *all_schedules)]
     return pytest.mark.parametrize("schedule", cases)
 

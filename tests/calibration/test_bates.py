@@ -95,7 +95,7 @@ def on_dax():
     return calibrate(dax().equities["DAX"].surface, Bates.starting_on(dax(), "DAX"), num_starts=8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_dax_of_5_july_2002(on_dax):
     """Jumps leave .63 vol points where Heston leaves 1.32, and what is not jumps is a calmer Heston."""
     assert on_dax.result == RESULTS.converged
@@ -105,7 +105,7 @@ def test_the_dax_of_5_july_2002(on_dax):
     assert on_dax.model.vol_of_vol < 0.5 * references.DAX_OPTIMUM["vol_of_vol"]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_vols_of_the_fit_are_those_of_prices_on_many_nodes(on_dax):
     """The paths of the calibration are turned; those of the price are straight where the phase asks for it."""
     model, quotes = on_dax.model, dax().equities["DAX"].surface

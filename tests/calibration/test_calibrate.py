@@ -57,7 +57,7 @@ def vols(model, num_nodes=NODES):
     return model_vols(model, surface(), num_nodes)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_vols_of_models_far_apart_are_those_of_their_prices():
     """400 models, a week to five years, vol of vol to 2, correlation to -.95; strikes to 2.5 deviations."""
     dice = np.random.default_rng(20261124)
@@ -95,7 +95,7 @@ def test_the_sum_of_squares_is_that_of_the_references():
     assert abs(best - references.DAX_SSE_AT_OPTIMUM) < 1e-4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_dax_optimum_is_found_from_the_standard_start(optimum):
     assert optimum.result == RESULTS.converged
     assert optimum.stats["sum_squared_vol_points"] <= 181.52
@@ -139,7 +139,7 @@ def ends(geodesic=False):
     return calibration_module._run(problem, optimizer, searches, *settings)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("geodesic", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_random_starts_over_wide_ranges_reach_the_optimum(geodesic):
     """99 of 100 at least, to 1e-3, and none is NaN."""
@@ -150,7 +150,7 @@ def test_random_starts_over_wide_ranges_reach_the_optimum(geodesic):
     assert np.sum(np.abs(totals - references.DAX_SSE_AT_OPTIMUM) < 1e-3) >= 99
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_best_of_many_starts_is_taken_and_the_others_are_counted(optimum):
     """Its history with it."""
     found = fit(num_starts=8)
@@ -166,7 +166,7 @@ def test_the_best_of_many_starts_is_taken_and_the_others_are_counted(optimum):
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "parameters",
     [(0.04, 2.0, 0.06, 0.5, -0.7), (0.2, 0.5, 0.1, 1.0, 0.3), (0.06, 3.0, 0.04, 0.9, -0.3)],
@@ -180,7 +180,7 @@ def test_a_models_own_vols_give_it_back(parameters):
     assert found.stats["sum_squared_vol_points"] < 1e-10
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [
@@ -219,7 +219,7 @@ def test_the_history_is_that_of_all_trials(optimum):
     assert history.damping[steps] < 1e-4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_adam_has_no_damping():
     found = fit(optimizer=optax.adam(0.02), max_steps=5, throw=False)
     history = found.stats["history"]
@@ -228,7 +228,7 @@ def test_adam_has_no_damping():
     assert np.all(np.isnan(history.damping))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_progress_does_not_change_the_history(optimum):
     told = []
     found = fit(progress=lambda *now: told.append(now))

@@ -58,7 +58,7 @@ def of_dax() -> Calibration:
 # --- what the quotes tell ---------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("found", [of_matrix, of_five, of_dax])
 def test_the_moves_of_all_directions_are_the_covariance(found):
     told, covariance = identifiability(found()), np.asarray(found().stats["covariance"])
@@ -76,7 +76,7 @@ def test_what_the_quotes_do_not_tell_is_said_in_words():
     assert identifiability(of_matrix()).summary.startswith("The quotes identify all parameters")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
     """Quotes of a known model, a little off: |r|^2 rises by s^2; one parameter alone costs far more."""
     truth = HullWhite(START.curve, 0.05, 0.006)
@@ -98,7 +98,7 @@ def test_a_move_along_the_worst_direction_costs_one_standard_error_of_a_quote():
     assert alone > 100.0 * together
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_direction_that_moves_nothing_is_named():
     """Quotes of one option cannot tell five parameters, though a search for them ends."""
     one = np.ones((1, 6))
@@ -114,7 +114,7 @@ def test_a_direction_that_moves_nothing_is_named():
 # --- profiles ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_profile_is_that_of_fits_of_the_other_parameters():
     values = [0.02, 0.06, 0.045]
     found = profile(of_five(), "mean_reversion", values)
@@ -134,7 +134,7 @@ def test_a_profile_is_that_of_fits_of_the_other_parameters():
     np.testing.assert_array_equal(found.parameters["mean_reversion"], values)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_profile_of_a_parameter_that_is_told_is_the_parabola_of_its_standard_error():
     error = float(np.sqrt(of_dax().stats["covariance"][4, 4]))
     best = float(of_dax().model.correlation)
@@ -144,7 +144,7 @@ def test_a_profile_of_a_parameter_that_is_told_is_the_parabola_of_its_standard_e
     assert found.allowed == (float(found.values[0]), float(found.values[3]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_one_number_of_an_array_is_held():
     surface = dax().equities["DAX"].surface
     found = calibrate(surface, Sabr.starting_on(dax(), "DAX"))
@@ -167,7 +167,7 @@ def test_what_cannot_be_held_is_refused():
 # --- the quotes that a fit rests on -----------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_leverage_sums_to_the_number_of_parameters():
     for found, count in ((of_dax(), 5), (of_matrix(), 2), (of_five(), 2)):
         of_each = leverage(found)
@@ -177,7 +177,7 @@ def test_leverage_sums_to_the_number_of_parameters():
     assert np.all(leverage(of_five())[COTERMINAL == 0.0] == 0.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_leverage_is_how_a_fitted_vol_follows_its_own_quote():
     """Exactly so where residuals vanish: at a model's own vols."""
     own = eqx.tree_at(lambda q: q.vols, matrix(), matrix().vols + of_matrix().residuals)
@@ -213,7 +213,7 @@ def test_a_calibration_without_its_problem_is_refused():
 # --- standard errors --------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("count", [256, pytest.param(2048, marks=pytest.mark.slow)])
 def test_standard_errors_cover_the_truth(count):
     """Each parameter lies within 1.96 standard errors in 90 to 99 % of noisy surfaces."""

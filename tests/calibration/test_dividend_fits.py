@@ -81,7 +81,7 @@ def models_of_skew():
     return calibrate_market(market(skewed()))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_parameters_of_the_part_above_the_dividends_are_recovered():
     truth = Heston.from_market(
         bare(),
@@ -95,7 +95,7 @@ def test_parameters_of_the_part_above_the_dividends_are_recovered():
         assert np.isclose(getattr(fitted, name), getattr(truth, name), rtol=1e-5), name
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_any_model_that_is_fitted_has_dividends():
     """SSVI, whose vols are its own, by the public `fit`."""
     times = VolCurve(EXPIRIES, [0.22, 0.23, 0.24])
@@ -110,7 +110,7 @@ def test_any_model_that_is_fitted_has_dividends():
     np.testing.assert_allclose(found.base.at_the_money.vols, times.vols, rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_raw_quotes_are_repriced_as_well_as_without_dividends():
     models = models_of_skew()
     fitted = models.fit(models.market)["S"]
@@ -124,7 +124,7 @@ def test_raw_quotes_are_repriced_as_well_as_without_dividends():
     np.testing.assert_allclose(residuals, errors, atol=0.02 * np.abs(errors).max())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_reports_show_vols_of_the_raw_spot():
     models = models_of_skew()
     found = surface_fit(models.market, "S", models.calibrations["S"])
@@ -136,7 +136,7 @@ def test_reports_show_vols_of_the_raw_spot():
     assert list(written["residuals"]) == [x for x, _ in models.market.flat_quotes() if "LNVOL" in x]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_quotes_that_no_vol_above_the_dividends_has_are_missing():
     far = market(skewed(), {"days": [800], "cash": [75.0]})
     slopes = jax.jacfwd(lambda m: market_above_cash(m).equities["S"].surface)(far)
@@ -157,7 +157,7 @@ BOOK = Book.from_text(
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_risk_reaches_every_quote_through_the_fit():
     models = models_of_skew()
     now, quotes = models.market, dict(models.market.flat_quotes())
@@ -259,7 +259,7 @@ def test_trades_of_the_sample_on_a_payer_are_those_of_quantlib():
         assert np.isclose(figures.position.value, expected(row.trade), rtol=error), row.id
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_an_average_is_that_of_a_simulation_of_the_part_above_the_dividends():
     dates, steps, paths = np.array([0.25, 0.5, 0.75, 1.0]), 200, 100_000
     found = price(Asian(100.0, dates), FLAT, MonteCarlo(2**14), key=KEY)

@@ -81,14 +81,14 @@ def recalibrated(sub_book):
     return eqx.filter_jit(value)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_value_is_that_of_the_contracts(found, recalibrated):
     assert len(found.trades) in (16, 21)
     assert not found.failed
     assert abs(found.value - recalibrated(dax())) < 1e-9 * abs(found.value)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_risk_to_all_115_quotes_is_that_of_bump_and_recalibrate(found, recalibrated, stride):
     """Every fifth of them, or all, to 1e-4.
@@ -107,7 +107,7 @@ def test_risk_to_all_115_quotes_is_that_of_bump_and_recalibrate(found, recalibra
     np.testing.assert_allclose(sensitivities, bumped, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_vega_and_rho_of_the_trades_add_up_to_the_quotes(found):
     for measure, family in (("vega", "EQUITY_OPTION/"), ("rho", "ZERO/")):
         trades = sum(getattr(trade.position, measure) for trade in found.trades)
@@ -115,7 +115,7 @@ def test_vega_and_rho_of_the_trades_add_up_to_the_quotes(found):
         np.testing.assert_allclose(trades, quotes, rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_delta_holds_the_parameters_and_the_spot_quote_does_not(found):
     delta = sum(trade.position.delta["DAX"] for trade in found.trades)
     assert abs(delta - found.sensitivities["EQUITY/PRICE/DAX"]) > 1.0
@@ -147,7 +147,7 @@ def test_a_derivative_of_a_fit_runs_the_program_of_the_fit(monkeypatch):
     assert traced == [False]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("quote", ["2002-07-18/5000", "2003-06-15/4400", "2004-06-07/4500"])
 def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
     """To 1e-6 at bumps of 1e-3 and of 1e-5: the fit ends at the rounding of the gradient, not of the loss."""
@@ -160,7 +160,7 @@ def test_differences_of_the_fit_itself_are_its_derivative(fitted, quote):
         np.testing.assert_allclose((up - down) / (2.0 * step), derivative, rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_that_does_not_end_at_a_minimum_says_so():
     start = eqx.tree_at(lambda model: model.mean_reversion, dax_heston(), jnp.asarray(1.0))
     with pytest.raises(RuntimeError, match="max_steps"):

@@ -67,7 +67,7 @@ def test_the_printed_model_vols_are_those_of_the_printed_parameters():
     assert np.all(np.diff(rates[2:]) > 0.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_fit_is_the_published_one_and_a_little_better(published):
     """Each parameter within half its standard error, and the loss below theirs by less than 1 %."""
     assert published.result == RESULTS.converged
@@ -94,7 +94,7 @@ def test_its_vols_are_as_far_from_the_quotes_as_the_printed_ones(published):
     assert np.sqrt(np.mean((ours - printed) ** 2)) < 4.5e-4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_two_names_of_one_law_are_both_ends_of_a_search(published):
     """From the start with the factors in one another's place the same loss is found, with the other names."""
     ours = start()

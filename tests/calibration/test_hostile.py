@@ -92,7 +92,7 @@ def vols_of(model: Heston, quotes):
     return model_vols(model, quotes, 192)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_calibrate_says_the_same():
     """Of a sample: an exception with a reason, or the same fit."""
     _, result, jobs = found(232)

@@ -229,7 +229,7 @@ def value_of(products, quantities, model):
     return quantities @ jnp.stack(values)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(("count", "stride"), [(2, 3), pytest.param(3, 1, marks=pytest.mark.slow)])
 def test_risk_to_every_quote_is_that_of_bump_and_recalibrate(market, count, stride):
     """Of two trades to every third quote, or of all to all, to 1e-6; floor 1e-7 of the largest.
@@ -271,7 +271,7 @@ def test_an_objective_is_that_of_one_model():
         fit(heston, START, objective=SwaptionVolError())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_of_rates_is_of_the_curve_that_the_vols_belong_to(market):
     assert list(fit(START)(market)) == ["EUR"]
     elsewhere = dataclasses.replace(market.swaption_vols, curve="USD")

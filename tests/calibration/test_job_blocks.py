@@ -45,7 +45,7 @@ def alone(quotes, model, **settings):
     return calibrate(quotes, model, throw=False, **settings)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_within_jit_is_the_fit():
     quotes = swaptions()[0]
     inside = jax.jit(lambda quotes: alone(quotes, RATES).model)(quotes)
@@ -117,7 +117,7 @@ def test_a_list_of_surfaces_has_no_objective():
         objective_of([SURFACE, SURFACE])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_remedy_fits_each_to_its_own():
     batch, models = stacked(*swaptions()), stacked(RATES, moved(RATES, "mean_reversion", 0.05))
     found = jax.vmap(alone)(batch, models)
@@ -137,7 +137,7 @@ def test_what_cannot_be_done_for_a_batch_is_said():
             jax.vmap(lambda quotes, s=settings: calibrate(quotes, HESTON, **s))(batch)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_refuses_a_batch_of_markets_and_maps_over_it():
     empty = dataclasses.replace(
         sample_market(), curves={"EUR": RATES.curve}, equities={}, correlations={}

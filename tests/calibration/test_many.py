@@ -69,7 +69,7 @@ def found():
     return calibrate_many(jobs(), num_slots=4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_each_fit_is_that_of_its_quotes_alone():
     together = found()
     assert together.status == ("ok",) * 8
@@ -86,7 +86,7 @@ def test_each_fit_is_that_of_its_quotes_alone():
         assert together.num_quotes[place] == job.quotes.vols.size
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_an_integral_a_little_coarse_is_mended_by_the_same_program(monkeypatch):
     """Parameters are those of many nodes, though some fits by 32 are off by more than is let pass."""
     calls, rounds_ends = [], rounds._ends
@@ -105,7 +105,7 @@ def test_an_integral_a_little_coarse_is_mended_by_the_same_program(monkeypatch):
     assert max(off) > 2e-7
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_errors_cover_the_truth():
     """Within four standard errors, and not all within a hundredth of one."""
     together = found()
@@ -123,7 +123,7 @@ def columns(result) -> np.ndarray:
     return np.stack(rows)[:, np.argsort(result.ids)]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_has_the_same_bits_in_any_company():
     backwards = calibrate_many(jobs()[::-1], num_slots=4)
     np.testing.assert_array_equal(columns(backwards), columns(found()))
@@ -131,7 +131,7 @@ def test_a_fit_has_the_same_bits_in_any_company():
     np.testing.assert_array_equal(columns(few), columns(found())[:, 2:])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_missing_quote_does_not_count():
     """A surface with a strike too many, whose vols are missing, is the surface without it; so are smiles."""
     surface = surfaces()[0]
@@ -233,7 +233,7 @@ def test_a_search_that_ends_too_early_says_so():
     assert result.steps.tolist() == [2.0] * 8
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_matrices_of_swaptions_are_fitted_on_curves_of_their_own():
     blank = SwaptionVols([1.0, 2.0, 5.0], [1.0, 3.0], np.full((3, 2), 0.1), curve="EUR")
     several = []
@@ -261,7 +261,7 @@ def test_jobs_that_do_not_go_together_are_refused():
         calibrate_many([jobs()[0], other])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_progress_is_told_by_blocks():
     told = []
     quotes, model = dax().equities["DAX"].surface, start(4468.17, 0.03)

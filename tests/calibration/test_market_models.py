@@ -42,7 +42,7 @@ def unfinished(start, quotes, **settings):
     return Calibration(start, quotes.vols, RESULTS.max_steps_reached, {})
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("book", ["two", pytest.param("sample", marks=pytest.mark.slow)])
 def test_the_main_job_in_python_finds_the_figures_of_the_command(tmp_path, monkeypatch, book):
     """The ten lines of the page, on the sample book and on a small one."""

@@ -43,7 +43,7 @@ def vols_by_paths(model_of, steps: int):
     return eqx.filter_jit(by.vols)(model_of(), SURFACE, key=KEY, num_sets=8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_vols_by_paths_are_those_of_the_differential_equation():
     model = neural()
     vols, errors = vols_by_paths(neural, 32)
@@ -56,7 +56,7 @@ def test_vols_by_paths_are_those_of_the_differential_equation():
     assert np.ptp(exact) > 0.005  # a smile
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_same_errors_are_those_of_heston_by_its_characteristic_function():
     model = Heston(100.0, 0.03, 0.06, 1.5, 0.06, 0.5, -0.7)
     by = SimulatedVolError(8192, 16)
@@ -65,7 +65,7 @@ def test_the_same_errors_are_those_of_heston_by_its_characteristic_function():
     assert np.max(np.abs((vols - exact) / errors)) < 4.5
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_gradient_is_pytorchs_on_the_same_normals():
     pytest.importorskip("torch")
     assert disagreement(SURFACE, bent_of_two_layers(), 2) < 1e-12
@@ -79,7 +79,7 @@ def bent_of_two_layers() -> NeuralLocalVol:
     return eqx.tree_at(lambda m: m.network, model, eqx.combine(moved, rest))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gamma_is_that_of_differences_and_of_black_scholes():
     """The spot does not move the paths of log(S / F): samples are smooth in it. Volga would be wrong."""
     call, by = European(105.0, 0.5), MonteCarlo(4096, 8, 4096)
@@ -98,7 +98,7 @@ def test_gamma_is_that_of_differences_and_of_black_scholes():
         assert abs(getattr(flat, name) - getattr(known, name)) < 4.0 * error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gradients_of_schedules_agree_with_differences():
     model = bent_of_two_layers()
     of = [
@@ -120,7 +120,7 @@ def test_gradients_of_schedules_agree_with_differences():
     np.testing.assert_allclose(found, jnp.sum(jax.tree.leaves(of[0])[0] * direction), rtol=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "optimizer",
     [optax.adam(2e-2), pytest.param(optax.rmsprop(1e-2), marks=pytest.mark.slow)],

@@ -86,7 +86,7 @@ def test_what_the_quotes_do_not_tell_is_held_and_said(name):
     assert np.all(errors < 400.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_calibrate_many_says_the_same():
     jobs = [Job(name, *of(name)) for name in SURFACES]
     many = calibrate_many(jobs, objective=ImpliedVolError(64))
@@ -133,7 +133,7 @@ def market_of(surface: VolSurface, days: tuple[int, ...]) -> Market:
     return market
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_risk_to_quotes_goes_through_a_fit_that_is_held():
     """Where all vols of a flat surface move by h, both variances move by 2 vol h, and nothing else by much."""
     surface = VolSurface([0.25, 1.0], STRIKES, [[0.2] * 5] * 2)
@@ -151,7 +151,7 @@ def test_risk_to_quotes_goes_through_a_fit_that_is_held():
     np.testing.assert_allclose(slopes, 0.4, rtol=1e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_low_vols_are_met_from_the_start_at_the_money():
     """From variances of .1 such a search ended at 92.96 squared vol points."""
     strikes = 100.0 * np.exp([-0.06, -0.03, 0.0, 0.03, 0.06])
@@ -225,7 +225,7 @@ def test_what_is_identified_is_as_without_a_weak_prior():
     np.testing.assert_allclose(found.residuals, 0.0, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_batch_says_the_same_as_each_by_itself():
     vols = jnp.stack([TWO.vols, jnp.stack([jnp.full(5, 0.2), jnp.full(5, jnp.nan)])])
     surface = lambda vols: VolSurface(TWO.expiries, STRIKES, vols)

@@ -72,7 +72,7 @@ def residuals_of(objective, model, quotes):
     return objective.residuals(model, quotes)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_price_errors_are_those_of_prices_over_the_forwards():
     """Heston's by Fourier on many nodes, the quote's by Black; the option out of the money, undiscounted."""
     model, quotes = dax_heston(), dax().equities["DAX"].surface
@@ -101,7 +101,7 @@ def test_vega_weighted_prices_are_vols_to_first_order():
     np.testing.assert_allclose(found, np.full_like(VOLS, 1e-5), rtol=1e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_swaption_prices_and_their_vegas():
     quotes = SwaptionVols([1.0, 5.0], [2.0, 4.0], [[0.2, 0.19], [0.18, 0.17]])
     model = HullWhite(CURVE, 0.05, 0.01)
@@ -173,7 +173,7 @@ def test_a_vol_that_is_nan_is_missing():
     assert found.stats["num_quotes"] == 13
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_of_swaptions_too():
     vols = np.array([[0.2, 0.19], [0.18, np.nan]])
     quotes = SwaptionVols([1.0, 5.0], [2.0, 4.0], vols)
@@ -262,7 +262,7 @@ def market(vols):
     return dataclasses.replace(dax(), equities={"DAX": equity})
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @every
 def test_a_fit_and_its_sensitivities_are_those_of_a_bump(name):
     """The fit bumped, to 1e-5 of the largest: the derivative of quotes that are missing is 0."""
@@ -283,7 +283,7 @@ def test_a_fit_and_its_sensitivities_are_those_of_a_bump(name):
         assert abs(sensitivities[place] - quotient) < 1e-4 * scale, place
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @every
 def test_many_are_fitted_as_one_is(name):
     """Filled up to 4 expiries and 8 strikes, where weights and spreads have to go with the quotes."""

@@ -55,7 +55,7 @@ def document(**equity) -> str:
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_fit_to_ragged_quotes_is_the_fit_to_its_smiles(quotes):
     """The same least squares on log-moneyness; the tighter a quote, the more it counts."""
     surface = option_quotes(pa.table(quotes), SPOT, RATE, asof=ASOF)
@@ -85,7 +85,7 @@ def test_ssvi_is_fitted_to_ragged_quotes(quotes):
     assert int(found.stats["num_bid_ask"]) == 15
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_risk_to_each_mid_is_a_bump_and_a_rerun(quotes):
     market = Market.from_text(document(), option_quotes=pa.table(quotes))
     assert not market.errors
@@ -116,7 +116,7 @@ def table_of(quotes, **more) -> pa.Table:
     return pa.table({**quotes, **{name: [value] * count for name, value in constant.items()}})
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_ragged_surfaces_of_many_sizes_share_a_program(quotes):
     """Fifteen quotes and fewer in one table: each fit is that of `calibrate`."""
     few = {name: [*column[:4], *column[4:9]] for name, column in quotes.items()}
@@ -149,7 +149,7 @@ def test_a_bad_quote_of_a_table_refuses_its_surface_by_name(quotes):
     assert job.num_bid_ask == 14 and not job.unreadable
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_commands_take_a_table_of_quotes(tmp_path, quotes):
     pyarrow.csv.write_csv(pa.table(quotes), tmp_path / "quotes.csv")
     (tmp_path / "market.json").write_text(document())

@@ -52,7 +52,7 @@ def numbers(found) -> np.ndarray:
 # --- in the least squares ---------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_prior_that_says_nothing_changes_nothing():
     nothing = Prior(jnp.asarray([3.0, 7.0]), jnp.zeros((2, 2)))
     found = fitted(own_vols() + noisy(1), nothing)
@@ -138,7 +138,7 @@ def test_a_prior_that_does_not_fit_is_refused():
 # --- from day to day --------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_fits_that_follow_one_another_drift_smoothly_and_nearer_to_the_truth():
     """Eight weeks of five days each; mean reversion, hardly identified, walks by .002 a day."""
     walk, off, moves = 0.002, {"alone": [], "chain": []}, {"alone": [], "chain": []}
@@ -163,7 +163,7 @@ def test_fits_that_follow_one_another_drift_smoothly_and_nearer_to_the_truth():
 # --- through the other verbs ------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_derivative_to_quotes_through_a_fit_with_a_prior():
     believed = Prior.of(dax_heston(), {"mean_reversion": 1.0, "vol_of_vol": 0.3}, 0.01)
     moved = eqx.tree_at(lambda p: p.mean, believed, believed.mean * 0.9)
@@ -178,7 +178,7 @@ def test_the_derivative_to_quotes_through_a_fit_with_a_prior():
         np.testing.assert_allclose(level * slopes[quote], first_difference(bump, 1e-3), rtol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_each_of_many_has_a_prior_of_its_own():
     surface = dax().equities["DAX"].surface
     start = dax_heston()
@@ -199,7 +199,7 @@ def test_each_of_many_has_a_prior_of_its_own():
     assert reversions[0] < reversions[2] < reversions[1]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_prior_is_of_smiles_too():
     """A surface as a chain of days: Heston's vol of vol, told the worst by three strikes."""
     model = Heston(100.0, 0.0, 0.04, 1.5, 0.05, 0.6, -0.6)

@@ -41,7 +41,7 @@ def bumped(place, step):
 model_of = fit(dax_heston())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "places", [[4, 33, 65, 103], pytest.param(range(104), marks=pytest.mark.slow)], ids=["4", "104"]
 )
@@ -61,7 +61,7 @@ def test_they_are_those_of_a_bump_and_a_new_calibration(found, places):
         assert off < 1e-5 * abs(quotient) or abs(quotient) < 1e-2 * scale
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_they_are_those_of_the_differentiated_fit(found):
     """All 104 of them, by reverse mode through `fit`, which expands the loss by other means."""
     sensitivities = quote_sensitivities(found, worth)
@@ -77,7 +77,7 @@ def test_they_are_those_of_the_differentiated_fit(found):
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gauss_newton_is_another_number_where_residuals_are_large(found):
     """The DAX leaves residuals of 1.3 vol points; a model's own vols leave none, and the two agree."""
     exact, approximate = (
@@ -162,7 +162,7 @@ def assert_are_those_of_bumps(found: dict[str, float], bumped: dict[str, float])
     np.testing.assert_allclose(one[matters], two[matters], rtol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_of_a_bermudan_swaption_to_the_25_quotes_of_a_matrix():
     slopes = quote_sensitivities(hull_white(), worth_of_swaption)
     assert slopes.shape == (5, 5)
@@ -170,7 +170,7 @@ def test_of_a_bermudan_swaption_to_the_25_quotes_of_a_matrix():
     assert_are_those_of_bumps(dict(zip(vols, slopes.ravel().tolist(), strict=True)), vols)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_of_a_bermudan_swaption_to_deposits_futures_and_swaps():
     """Through the curve that the model stands on, and through the fit on that curve."""
     is_vol = lambda quote: quote.startswith("SWAPTION")
@@ -183,7 +183,7 @@ def test_of_a_bermudan_swaption_to_deposits_futures_and_swaps():
     assert_are_those_of_bumps(*vols)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_refit_is_a_part_of_the_sensitivity_to_the_curve():
     """At parameters that are held, the same quotes say something else."""
     held = jax.grad(lambda market: worth_of_swaption(hull_white().model.on_market(market, "EUR")))(
@@ -194,7 +194,7 @@ def test_the_refit_is_a_part_of_the_sensitivity_to_the_curve():
     assert abs(held - through) > 1e-2 * abs(through)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_of_the_dax_to_vols_spot_and_rates(found):
     """One call; against reverse mode through `fit`."""
     slopes = market_sensitivities(found, worth, dax())

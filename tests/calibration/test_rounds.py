@@ -45,7 +45,7 @@ def replace_vols(surface: VolSurface, value) -> VolSurface:
     return eqx.tree_at(lambda s: s.vols, surface, surface.vols * 0.0 + value)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     """Stopped after two of four rounds, by an exception in the middle of the third."""
 
@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
     assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "found.parquet").read_bytes()
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_folder_of_another_run_is_refused(tmp_path):
     settings = {"resume": tmp_path, "round_size": 4, "max_steps": 1}
     calibrate_many(jobs()[:4], **settings)
@@ -99,7 +99,7 @@ class AtTheMoney(AbstractObjective):
 SCALE = 1.0
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_folder_of_another_objective_is_refused(tmp_path, monkeypatch):
     """The class has the same name and fields, but computes something else."""
 
@@ -119,7 +119,7 @@ def test_an_objective_that_cannot_be_compared_is_not_resumed(tmp_path, monkeypat
         calibrate_many(jobs()[:1], resume=tmp_path, objective=AtTheMoney(), max_steps=1)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_batch_of_quotes_is_fitted_by_one_model_or_by_one_each():
     surface = surfaces()[0]
     vols = np.stack([surface.vols, surface.vols + 0.01])
@@ -165,7 +165,7 @@ def rows_of() -> str:
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
     """The others are fitted, also where the second run comes in another file, or hours later."""
     head = "surface,spot,rate,expiry,strike,vol\n"
@@ -190,7 +190,7 @@ def test_a_name_in_two_runs_of_rows_fails_by_name_with_file_and_line(tmp_path):
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_job_of_another_type_or_that_breaks_a_program_fails_alone(monkeypatch):
     """Of an iterator: what the first tells cannot be known before the last is read."""
     good = jobs()[:2]
@@ -219,7 +219,7 @@ def first_words(status: str) -> str:
     return status.partition(" (")[0]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_block_that_is_short_of_memory_is_fitted_in_halves_to_the_same_bits(monkeypatch):
     """Twenty jobs in one block of 32, of which the memory holds eight."""
     fitted, sizes = workers._ends_on, []
@@ -245,7 +245,7 @@ def out_of_memory():
     return jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_surface_that_no_memory_holds_fails_alone(monkeypatch):
     """512 TiB for the large surfaces, which the machine itself refuses; a lost device ends the run."""
     small, large = jobs()[0], jobs()[1]
@@ -286,7 +286,7 @@ class CallsBack(AtTheMoney):
         return super().residuals(model, quotes) + jax.lax.stop_gradient(vols)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_columns_are_the_table_of_all():
     again = Calibrations.of_columns(found().columns)
     assert replace(again, num_quotes=found().num_quotes).ids == found().ids
@@ -294,7 +294,7 @@ def test_columns_are_the_table_of_all():
     assert list(found().columns)[:3] == ["id", "status", "initial_variance"]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_searches_do_not_communicate():
     """The compiled program of a device has no collective, and so no device waits for another."""
     parameters = FreeParameters.of(start())

@@ -78,7 +78,7 @@ def test_between_expiries_the_variance_is_linear_at_the_moneyness_and_outside_th
         np.testing.assert_allclose(at(5.0, moneyness), at(2.0, moneyness), rtol=1e-13)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_no_vol_of_vol_and_beta_one_is_black_and_scholes_in_all_greeks():
     flat = Sabr(100.0, 0.03, [0.5, 2.0], [0.25, 0.25], [0.0, -0.5], [0.0, 0.0], 1.0, 0.01)
     for product in (European(105.0, 1.2), Digital(95.0, 0.3, "put")):
@@ -90,7 +90,7 @@ def test_no_vol_of_vol_and_beta_one_is_black_and_scholes_in_all_greeks():
             )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_delta_moves_the_smile_with_the_forward():
     """Black's delta, and vega times what the vol of the strike does as the forward moves."""
     model, option = sabr(), European(90.0, 0.75)
@@ -102,7 +102,7 @@ def test_delta_moves_the_smile_with_the_forward():
     assert abs(float(slope)) > 1e-4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_digital_is_the_slope_of_the_european_in_its_strike():
     model, strike = sabr(), jnp.asarray(95.0)
     flat = BlackScholes(100.0, curve(), float(vol(model, 0.75, 95.0)), 0.02)
@@ -115,7 +115,7 @@ def test_a_digital_is_the_slope_of_the_european_in_its_strike():
     assert abs(float(vega * slope)) > 0.01
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_smile_without_a_minimum_inside_is_said():
     """With beta = .5 the longest expiries ask for rho = -1, where the transform ends."""
     market = dax()
@@ -163,7 +163,7 @@ def test_bad_input_is_named(field, value, said):
 # --- calibration ------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_models_own_vols_give_it_back(seed, beta):
@@ -208,7 +208,7 @@ def test_the_dax_of_5_july_2002(on_dax):
     assert np.max(by_expiry[1:]) < 0.32
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_random_starts_have_the_shape_of_the_fields_and_reach_the_optimum(on_dax):
     model = Sabr.starting_on(dax(), "DAX")
     points = random_starts(FreeParameters.of(model), model, 4, key=jax.random.key(2))
@@ -240,7 +240,7 @@ def test_arrays_survive_the_free_space():
         np.testing.assert_allclose(getattr(back, name), getattr(model, name), rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_fit_is_differentiable_through_the_optimum(on_dax):
     """A quote bumped by a hundredth of a point moves the fit by what the derivative says."""
     market, fitted = dax(), fit(on_dax.model)
@@ -261,7 +261,7 @@ def test_the_fit_is_differentiable_through_the_optimum(on_dax):
     assert abs(float(slope[3])) > 0.1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_batch_is_refused_and_may_be_mapped_over():
     truths = [sabr(1), sabr(2)]
     stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)

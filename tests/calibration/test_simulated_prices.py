@@ -52,7 +52,7 @@ def compiled():
     return jax.jit(everything).lower(POINT).compile()
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_prices_are_those_of_each_contract_alone():
     """On other paths: within four standard errors of both."""
     quotes, error = small()
@@ -67,7 +67,7 @@ def test_prices_are_those_of_each_contract_alone():
     assert np.max(np.abs(found - values) / np.hypot(errors, theirs)) < 4.0
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_reverse_gradient_is_that_of_the_forward_jacobian_and_of_differences():
     _, slope, residuals, jacobian = compiled()(POINT)
     np.testing.assert_allclose(slope, residuals @ jacobian, rtol=1e-9)
@@ -78,7 +78,7 @@ def test_the_reverse_gradient_is_that_of_the_forward_jacobian_and_of_differences
     np.testing.assert_allclose(first_difference(along, 1e-8), slope @ direction, rtol=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
     quotes, error = small()
     size = compiled().memory_analysis().temp_size_in_bytes
@@ -99,7 +99,7 @@ def test_a_gradient_keeps_to_its_bytes_and_schedules_agree():
         SimulatedPriceError.for_quotes(quotes, heston(TRUE), 1024, 32, key=KEY, budget=1000)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_gradient_is_pytorchs_on_the_same_noise():
     pytest.importorskip("torch")
     from benchmarks.simulated_calibration_torch import gradient_on
@@ -112,7 +112,7 @@ def test_the_gradient_is_pytorchs_on_the_same_noise():
     np.testing.assert_allclose(compiled()(POINT)[1], theirs, rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_quotes_with_errors_are_fitted_within_the_sandwich():
     """The paths are the same; the quotes are off by a standard normal each."""
     quotes, error = small()

@@ -102,7 +102,7 @@ def test_a_tpu_computes_in_single_precision_and_says_so_once(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_polished_fit_is_the_optimum_of_double_precision(monkeypatch):
     expected = parameters_at_optimum(calibrate(MATRIX, START))
     texts = texts_of(monkeypatch, calibration, "solved")
@@ -121,7 +121,7 @@ def test_what_single_precision_does_not_find_is_searched_in_double(monkeypatch):
     np.testing.assert_array_equal(parameters_of(calibrate(MATRIX, START)), expected)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_many_polished_fits_are_the_optima_of_double_precision():
     """A matrix of two quotes is met exactly: its standard errors are 0 but for rounding."""
     dice = np.random.default_rng(20261127)
@@ -147,7 +147,7 @@ def test_many_polished_fits_are_the_optima_of_double_precision():
         np.testing.assert_allclose(errors[sound], exact[sound], rtol=1e-3, atol=1e-8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_fit_to_the_dax_is_the_optimum_of_double_precision():
     start = market_models.standard_start(market(), "DAX")
     expected = parameters_at_optimum(market_models.calibrate_precisely(*start))
@@ -157,7 +157,7 @@ def test_the_fit_to_the_dax_is_the_optimum_of_double_precision():
     np.testing.assert_allclose(parameters_of(found), expected, rtol=1e-8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("most_tiles", [4, 1])
 def test_each_figure_states_its_rounding_error(monkeypatch, most_tiles):
     """Europeans and digitals of the sample book, also where few of a group are swept in double precision."""

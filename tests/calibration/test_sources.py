@@ -141,7 +141,7 @@ def test_a_column_twice_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("wide.csv", marks=pytest.mark.repeat), "wide.parquet"]
+    "name", [pytest.param("wide.csv", marks=pytest.mark.costly), "wide.parquet"]
 )
 def test_a_table_of_a_hundred_thousand_columns_is_read_in_a_moment(tmp_path, name):
     extra = [f"x{i}" for i in range(100_000)]
@@ -156,7 +156,7 @@ def test_a_table_of_a_hundred_thousand_columns_is_read_in_a_moment(tmp_path, nam
     assert job.id == "A" and time.process_time() - start < 20.0  # it took hours
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_table_that_ends_in_ruin_gives_what_was_before(tmp_path):
     """Rows of a later piece of the file that are no rows: the surfaces before them are fitted all the same."""
     row = "{name},100,0.02,0.5,{strike},0.2\n"

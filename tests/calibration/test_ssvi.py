@@ -70,7 +70,7 @@ def dax_fit():
     return calibrate(dax().equities["DAX"].surface, Ssvi.starting_on(dax(), "DAX"))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_quotes_with_an_arbitrage_price_under_local_volatility_once_they_are_smooth():
     """Of 104 quotes eleven parameters leave .77 vol points, where the 24 of SABR leave .42."""
     quotes, fitted = dax().equities["DAX"].surface, dax_fit()

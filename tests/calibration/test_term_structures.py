@@ -97,7 +97,7 @@ def test_a_transform_of_ones_own_is_of_the_vols():
     assert ForwardVols().of_field(jnp.asarray(0.2)).times is None
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_fit_to_a_market_is_differentiable():
     """The vol of an expiry is the mean of its quotes, and so is its derivative."""
     market, quotes = dax(), dax().equities["DAX"].surface

@@ -96,6 +96,6 @@ def test_the_recipes_pass_their_tests_at_home(house):
         "-p",
         "no:cacheprovider",
         "-m",
-        "not slow and not repeat",
+        "not slow and not repeat and not costly",
     )
     assert not run(house, "-m", "pytest", *options, "-k", "not public_names", tests)

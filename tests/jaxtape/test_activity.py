@@ -28,7 +28,7 @@ def on_host(k):
 
 each_held = pytest.mark.parametrize(
     "held",
-    [root, pytest.param(on_host, marks=pytest.mark.repeat)],
+    [root, pytest.param(on_host, marks=pytest.mark.costly)],
     ids=["while_loop", "pure_callback"],
 )
 
@@ -151,7 +151,7 @@ def watched(held):
     return case
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @few_schedules
 def test_what_is_watched_alone_passes_through_a_loop(schedule):
     check(watched(root), schedule, A, parameter="watched")
@@ -184,7 +184,7 @@ def held_tape(held, schedule):
     return tape.append(other, jnp.linspace(0.5, 1.0, 9))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @each_held
 def test_of_a_plan_and_a_budget_over_segments_and_a_recording(held, monkeypatch):
     monkeypatch.undo()
@@ -209,7 +209,7 @@ def test_of_a_plan_and_a_budget_over_segments_and_a_recording(held, monkeypatch)
         assert_close((tape_bar.segments[0].params, h_bar), desired)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_reaches_an_undefined_cotangent_has_none_either():
     """Here `b` moves `k` in the first segment, which passes a loop in the second."""
 

@@ -85,7 +85,7 @@ def test_checks_of_the_step_itself():
         assert_close(out, {f: A + 5 * A * A}.get(derived, 1.0 + 10.0 * A))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("where", ["cond", "body"])
 def test_of_a_loop(where):
     def f(a, bad):
@@ -108,7 +108,7 @@ def test_of_a_loop(where):
         assert_close(out, derived(A, -1))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_of_an_edited_tape_and_of_a_batch():
     params = jnp.array([3.0, 4.0, 5.0, -1.0, 6.0])
     tape = jt.Tape().append(lambda p, x: jnp.log(p) * x, params).with_schedule(jt.Revolve(2))
@@ -167,7 +167,7 @@ def test_a_gradient_is_transposed_along_its_cotangents():
     assert_close(pulled(with_schedule(jt.Revolve(2)), v), pulled(lax.scan, v))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gmres_with_a_chain_in_its_matvec():
     def solution(scan, a):
         def matvec(v):

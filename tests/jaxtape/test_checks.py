@@ -53,7 +53,7 @@ def mixed(schedule):
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "schedule", others_later(all_schedules[:3], (jt.StoreAll(), jt.Revolve(5))), ids=str
 )

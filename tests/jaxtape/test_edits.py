@@ -199,7 +199,7 @@ def short_pieces(monkeypatch):
     monkeypatch.setattr(jaxtape.tape.recording, "_LEAST_CHUNK", 5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_edits_are_those_of_a_list(short_pieces):
     run_machine(30)
 

@@ -122,7 +122,7 @@ def assert_close(found, expected, kind):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @KINDS
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_in_one_kernel(name, kind, interpreted):
@@ -231,7 +231,7 @@ def run_alone(scan, p):
     return scan(node, init, noise), sines
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("function", [along_directions, run_alone])
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("gpu", jnp.float64), ("gpu", jnp.float32), ("tpu", jnp.float32)]

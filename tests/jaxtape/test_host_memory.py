@@ -33,7 +33,7 @@ class TestApart:
         jaxpr = str(jax.make_jaxpr(jax.grad(loss_of(STAGES)))(*mixed_arguments(n=9)))
         assert any(name in jaxpr for name in ("<host>", "Space.Host"))
 
-    @pytest.mark.repeat
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "name",
         others_later(
@@ -45,7 +45,7 @@ class TestApart:
         assert_close(transformed(name, STAGES), transformed_without_schedule(name))
 
     @refused
-    @pytest.mark.repeat
+    @pytest.mark.costly
     def test_a_gradient_through_a_scan_of_such_chains(self):
         assert_close(transformed("scan", STAGES), transformed_without_schedule("scan"))
 

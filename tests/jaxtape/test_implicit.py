@@ -18,7 +18,7 @@ def circle(p):
     return jt.root(renamed, {"a": jnp.ones_like(p), "b": 0.5 * jnp.ones_like(p)})["a"]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_root_has_the_derivatives_of_its_closed_form():
     p = jnp.float64(5.0)
     exact = lambda p: jnp.sqrt(0.5 * p)

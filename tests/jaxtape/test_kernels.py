@@ -170,7 +170,7 @@ def of_sums(scan, p, noise, reverse=False):
     return jnp.sum(of_ys) + jnp.mean(x) * jnp.sum(ys["scale"])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("kind", "schedule", "reverse"),
     [("gpu", jt.Revolve(3), True), ("gpu", None, False), ("tpu", jt.Revolve(3), False)],
@@ -190,7 +190,7 @@ def test_sums_of_ys(kind, schedule, reverse, interpreted):
     compared(of_sums, kind, interpreted(kind), heston, noise, transform=every, schedule=schedule)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @KINDS
 def test_gradient_of_baskets(kind, interpreted):
     """To what paths share and to what each has, in a chain of one path."""
@@ -327,7 +327,7 @@ TRANSFORMATIONS = {
 }
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name",
     others_later(

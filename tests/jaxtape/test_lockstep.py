@@ -169,7 +169,7 @@ def test_checked(as_on_gpus):
     assert "nan" in str(check_nan(-1.5)[0].get())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_many_slots_of_a_long_chain(as_on_gpus):
     """A plan of both kinds of pullbacks without a step, and of blocks, on arguments of many paths."""
     _, init, xs = mixed_arguments(n=60)

@@ -66,7 +66,7 @@ def test_a_million_nodes_run_and_are_edited():
     check(edited, left)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_million_nodes_are_recorded_and_the_last_are_pulled_back():
     params, x = million(), jnp.float64(1.0)
     rec = jt.Tape().with_schedule(jt.Revolve(12)).append(decay, params).record(x)
@@ -126,7 +126,7 @@ def assert_no_leak(tape, edits):
     assert after[0] - before[0] < 2000
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_life_of_edits_leaks_nothing():
     assert_no_leak(start(), 300)
 

@@ -140,7 +140,7 @@ def test_edited_tapes(schedule, compiled_alone, looks):
         assert looks or isinstance(schedule, jt.StoreAll)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_both_modes_of_an_edited_tape():
     edits.test_both_modes_of_an_edited_tape()
 

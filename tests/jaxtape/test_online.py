@@ -139,7 +139,7 @@ def test_a_last_state_that_moves_along(slots, early):
     assert sum(found) <= 1.03 * sum(least)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("slots", [2, 8, 46])
 def test_as_many_steps_as_a_loop_can_count(slots):
     """The rows grow with the logarithm, and the steps stay near the fewest."""

@@ -49,7 +49,7 @@ def spectral(x):
     return jnp.stack([share, cash]) * x[:2]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("function", [elementary, in_loops, spectral])
 def test_a_rewritten_function_is_the_same(function):
     """Values, slopes in both modes, and second derivatives: derivatives are taken before."""
@@ -91,7 +91,7 @@ def chained(x):
     return jt.scan(step, x[:2], 0.1 * x, schedule=jt.Revolve(2))[0]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("function", [solved, rooted, rooted_by_entry, chained])
 def test_systems_are_solved_without_the_decomposition_that_a_tpu_lacks(function):
     total = lambda x: jnp.sum(function(x))

@@ -180,7 +180,7 @@ def _every_third():
         is_large = shape in LARGE[0]
         if not is_large or schedule in LARGE[1]:
             rare, rarer = ((i + j) % every for every in ((2, 2) if is_large else (3, 6)))
-            marks = [pytest.mark.slow] if rare else [pytest.mark.repeat] if rarer else []
+            marks = [pytest.mark.slow] if rare else [pytest.mark.costly] if rarer else []
             yield pytest.param(shape, schedule, marks=marks)
 
 
@@ -208,7 +208,7 @@ def different_steps(bridges):
     return tape
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("bridges", [False, True])
 def test_a_tape_of_many_different_steps(bridges):
     """The compiler sees all nodes at once, and must not keep what each has made for its pullback.
@@ -225,7 +225,7 @@ def test_a_tape_of_many_different_steps(bridges):
     assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_named_budget_over_segments_is_not_passed():
     """The loops of each segment count, too."""
     tape = jt.Tape()
@@ -290,7 +290,7 @@ def network(n):
     return tape, jnp.linspace(0.1, 1.0, 64 * 32).reshape(64, 32)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("n", [12, pytest.param(48, marks=pytest.mark.slow)])
 def test_a_budget_for_a_network_keeps_its_products_where_they_fit(n):
     tape, x = network(n)
@@ -319,7 +319,7 @@ def test_where_a_budget_keeps_states_alone():
     assert tape.with_schedule(jt.Budget(budget)).record(x).tape.schedule == jt.Revolve(12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_budget_over_segments_keeps_the_products_of_those_where_they_fit():
     tape, x = network(12)
     tape = tape.append(turn, jnp.ones(5)).append(lambda p, s: layer(p, s), layers(4, 32, 128))
@@ -349,7 +349,7 @@ def test_what_a_policy_keeps(n):
     assert_close(jax.tree.leaves(found), jax.tree.leaves(desired))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_residuals_in_parts():
     """A part of each kind: states, products, everything; in place, in a batch, and twice differentiated."""
     parts = jt.StoreLast(3, jt.StoreLast(4, jt.Periodic(2), policy=DOTS))
@@ -396,7 +396,7 @@ def test_a_batch_counts_with_all_its_members():
     assert temp(jax.vmap(jax.grad(value))) > budget  # where each member counts alone
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_segments_share_a_budget():
     tape = jt.Tape().append(layer, layers(9, 64, 64)).append(layer, layers(30, 64, 16))
     tape, x, budget = tape.append(turn, jnp.ones(50)), jnp.ones((64, 64)), 2**20

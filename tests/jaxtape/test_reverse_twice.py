@@ -100,7 +100,7 @@ def found(way, schedule):
 REPEATED = (vmap_of_grad_of_grad,)  # jacrev is a vmap too
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("way", others_later(WAYS, set(WAYS) - set(REPEATED)))
 def test_agrees_with_lax_scan(way):
     assert_close(found(way, jt.Revolve(2)), found(way, None), rtol=1e-11)
@@ -139,7 +139,7 @@ def test_a_loop_of_unknown_length():
     assert_close(second(bounded)(rates), second(by_scan)(rates), rtol=1e-11)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_long_chain_keeps_to_its_schedule():
     """A gradient of a gradient in a fifth of the memory of `lax.scan`'s."""
     noise = heston_noise(120, 512)

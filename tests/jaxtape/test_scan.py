@@ -121,7 +121,7 @@ def _transformed():
     for (i, name), (j, schedule) in itertools.product(
         enumerate(TRANSFORMATIONS), enumerate(schedules)
     ):
-        rare = pytest.mark.slow if (i + j) % 3 != 1 else pytest.mark.repeat
+        rare = pytest.mark.slow if (i + j) % 3 != 1 else pytest.mark.costly
         marks = [rare] if j > 0 else []
         yield pytest.param(name, schedule, marks=marks, id=f"{name}-{schedule}")
 
@@ -141,7 +141,7 @@ def transformed_without_schedule(name):
     return transformed(name, None)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_without_jit():
     arguments = mixed_arguments(n=7)
     actual, desired = (
@@ -318,7 +318,7 @@ def test_an_eager_loop_holds_nothing_of_its_caller():
     assert held() is None
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_every_derivative_where_a_budget_keeps_products():
     """It is that of `lax.scan`, which runs the chain then; so it is under a policy."""
     matrix = 0.1 * jnp.arange(64.0).reshape(8, 8) - 3.0
@@ -459,7 +459,7 @@ def test_slots_of_lower_precision_hold_half_and_round_gradients_only():
     assert spent - saved > 0.9 * 40 * 2048 * 4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_second_derivatives_and_batches_through_slots_of_half_precision():
     """Slots hold bits, which have no tangent: forward mode pushes through floats instead."""
 
@@ -588,7 +588,7 @@ def test_auto_axes_in_a_step_under_an_explicit_mesh():
         assert_close(*gradients)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_program_checked_for_leaks():
     def gradient(a):
         step = lambda c, x: (jnp.sin(a * c) + x, None)

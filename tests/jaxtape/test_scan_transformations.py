@@ -77,7 +77,7 @@ def test_each_transformation(schedule):
     check(applied([(name,) for name in FIRST]), schedule, A, XS)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "schedule", [pytest.param(jt.Revolve(1), marks=pytest.mark.slow), jt.Revolve(3)], ids=str
 )

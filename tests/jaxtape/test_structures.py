@@ -62,7 +62,7 @@ each_schedule = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @each_schedule
 def test_value_gradients_and_hessian_vector_products(schedule):
     tape = make(schedule)
@@ -95,7 +95,7 @@ EDITS = {
 def _edited():
     """Every edit with few slots; in CI every third under the other schedules too."""
     for (i, name), (j, schedule) in itertools.product(enumerate(EDITS), enumerate(SCHEDULES)):
-        rare = pytest.mark.slow if (i + j) % 3 else pytest.mark.repeat
+        rare = pytest.mark.slow if (i + j) % 3 else pytest.mark.costly
         marks = [rare] if schedule != jt.Revolve(2) else []
         yield pytest.param(schedule, EDITS[name], marks=marks, id=f"{name}-{schedule}")
 

@@ -316,13 +316,13 @@ def test_arguments_are_checked():
                 f({"a": tensor})
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_jaxtape_does_not_import_pytorch():
     code = "import sys, jaxtape; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_without_pytorch_the_remedy_is_named():
     code = "import sys; sys.modules['torch'] = None; import jaxtape.torch"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

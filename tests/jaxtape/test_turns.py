@@ -128,7 +128,7 @@ def both(function, p, interpreted):
     return jax.jit(rewritten)(p), expected, jax.make_jaxpr(flat)(p), jax.make_jaxpr(rewritten)(p)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", IN_A_LOOP)
 def test_loop(name, interpreted):
     """The loop is a second chain, and its kernel has what reads its sums."""

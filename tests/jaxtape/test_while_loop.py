@@ -81,7 +81,7 @@ def test_every_length_with_any_number_of_slots(slots):
     assert_close(found, desired)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("slots", [8, 1])
 def test_as_many_steps_as_can_be_counted_take_no_memory(slots):
     """The bound is the greatest int32, and the loop stops after 22 steps."""
@@ -179,7 +179,7 @@ def test_work_is_what_is_said(slots):
         assert counter.counts == expected, steps
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_no_more_work_than_the_loop_of_equinox():
     """It has the same slots, and keeps the first state besides, as an argument."""
     lengths, least = (5, 13, 40, 90), 0

@@ -149,7 +149,7 @@ def test_padding_changes_no_digit_of_a_quadrature(name):
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_padding_changes_no_digit_of_a_bermudan_swaption():
     right = BermudanSwaption(0.03, [0.5, 1.5], [1.5, 2.5, 3.5], [1.0, 1.0, 1.0])
@@ -200,7 +200,7 @@ def test_gamma_and_theta_of_a_variance_swap_are_those_of_a_day_that_passes():
     assert abs(found.delta) < 1e-12
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_trade_of_which_nothing_has_passed_is_the_same_trade():
     """By this `explain` knows whether it may count second orders. A variance swap takes every day's return."""
     before = Market.read("pricing/samples/dax_2002-07-05.json")

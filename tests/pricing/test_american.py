@@ -113,7 +113,7 @@ def boundary_of(row):
 # --- the free boundary problem ------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_equation_of_black_and_scholes_holds_where_the_option_is_held():
     """dV/dT = (r - q) S Delta + (vol S)^2 Gamma / 2 - r V; where it is exercised, Delta is +-1 and Gamma 0."""
     contracts = ordinary(300, 1)
@@ -153,7 +153,7 @@ def perpetual_put(spot, strike, r, q, vol):
     return np.where(spot > level, (strike - level) * (spot / level) ** -power, strike - spot)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("r", "q", "vol", "t"), [(0.1, 0.0, 0.3, 200), (0.08, 0.05, 0.2, 300), (0.06, 0.12, 0.4, 200)]
 )
@@ -229,7 +229,7 @@ def test_quantlib_agrees():
     np.testing.assert_allclose(values(contracts), expected, atol=1e-8 * STRIKE, rtol=0.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("box", "most", "usual"),
     [(ordinary, 2e-9, 2e-11), (wide, 1e-8, 1e-10)],
@@ -310,7 +310,7 @@ def test_values_are_monotone_and_convex_in_the_strike_and_grow_with_the_expiry(o
     assert np.all(found >= held - 1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("option", "rate", "q"),
     [
@@ -325,7 +325,7 @@ def test_what_is_never_exercised_early_is_european(option, rate, q):
         np.testing.assert_allclose(getattr(found, name), getattr(held, name), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_exercised_now_is_intrinsic():
     model = BlackScholes(STRIKE, 0.05, 0.2, 0.06)
     found = greeks(American([160.0, 45.0, 170.0, 40.0], 1.0, 2 * ["put", "call"]), model)
@@ -361,7 +361,7 @@ def test_vanishing_interest_joins_the_european_option_without_a_jump():
 # --- what is refused ----------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(("option", "rate", "q"), [("put", -0.01, -0.03), ("call", -0.03, -0.01)])
 def test_two_boundaries_are_left_to_quadrature(option, rate, q):
     model, product = BlackScholes(STRIKE, rate, 0.2, q), American(4 * [110.0], 1.0, 4 * [option])
@@ -392,7 +392,7 @@ def on_a_tree(strike, expiry, option, model, steps=2000) -> float:
     return float(value[0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_boundary_that_does_not_settle_gives_nan(monkeypatch):
     monkeypatch.setattr(boundaries, "MOST_STEPS", 2)
     row = (jnp.asarray(x) for x in (95.0, STRIKE, 1.0, 0.05, 0.0, 0.2, -1.0))
@@ -429,7 +429,7 @@ def test_a_surface_of_one_expiry_is_read_at_the_strike():
     np.testing.assert_allclose(found.value, flat.value, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_single_precision_over_the_wide_box():
     """To 1e-4 of the strike or spot, and no NaN."""
     contracts = wide(1000, 8)

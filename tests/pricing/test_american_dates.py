@@ -44,7 +44,7 @@ def on_flat_terms():
     return greeks(PUTS_AND_CALLS, FLAT, Quadrature())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_constants_give_what_the_integral_equation_gives(on_flat_terms):
     """Of the strike: 1e-5 for the value, 1e-4 for first derivatives, rho for 10 % of rates."""
     constants = BlackScholes(SPOT, 0.05, 0.25, 0.04)
@@ -56,7 +56,7 @@ def test_constants_give_what_the_integral_equation_gives(on_flat_terms):
         assert np.max(np.abs(getattr(found, name) - getattr(exact, name))) < size, name
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_is_exercised_now_is_intrinsic(on_flat_terms):
     found = on_flat_terms
     for which, delta in ((2, -1.0), (3, 1.0)):
@@ -145,7 +145,7 @@ def quantlib(model: BlackScholes, days: int):
     return np.array([2.0 * of(k, x, 800) - of(k, x, 400) for k in kinds for x in STRIKES]).T
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_term_structures_give_what_quantlib_gives():
     """Values to 2e-5 of the spot."""
     values, deltas, gammas = quantlib(STEEP, 292)
@@ -155,7 +155,7 @@ def test_term_structures_give_what_quantlib_gives():
     np.testing.assert_allclose(found.gamma, gammas, rtol=0.0, atol=1e-3 / SPOT)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_gradient_to_every_pillar_is_that_of_central_differences():
     def value(zero_rates, vols):
         terms = model(zero_rates, vols, 0.03)
@@ -173,7 +173,7 @@ def test_the_gradient_to_every_pillar_is_that_of_central_differences():
             assert abs(slope[i] - first_difference(bumped, 1e-4)) < 1e-6 * (1.0 + abs(slope[i]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_call_without_dividends_is_european():
     steady = model([0.01, 0.02, 0.06], [0.2, 0.26], 0.0)
     found = price(PUTS_AND_CALLS, steady).value[3:]

@@ -536,7 +536,7 @@ def paths(value, path=()):
             yield from paths(value[key], (*path, key))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @settings(derandomize=True, max_examples=75, deadline=None, database=None)
 @given(path=st.sampled_from([p for p in paths(json.loads(MARKET)) if p]), value=JSON)
 def test_no_value_in_a_market_makes_a_traceback(path, value):

@@ -78,7 +78,7 @@ def test_knock_outs_are_integrals_of_the_killed_density(side, level, vol, rate, 
         np.testing.assert_allclose(found, np.exp(-rate * t) * integral, atol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_rebate_at_the_hit_without_a_real_formula_has_another_method():
     """mu^2 + 2 r / sigma^2 < 0: finite differences beside the density of the hit, or a code with their name."""
     model, barrier = BlackScholes(SPOT, -0.005, 0.15, -0.005), Barrier(100.0, 1.0, 90.0, rebate=3.0)

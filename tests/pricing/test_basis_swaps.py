@@ -53,7 +53,7 @@ def nothing(_):
     return {}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_risk_reaches_every_quote_of_three_curves_as_bumping_does():
     own = market()
@@ -107,7 +107,7 @@ def test_the_other_leg_may_be_of_the_curve_that_discounts():
     assert risk(book(row), own, nothing, greeks=False).value == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_the_day_after_is_explained_and_the_last_day_ends_it():
     later = {name: dict(own) for name, own in FIXINGS.items()}

@@ -88,7 +88,7 @@ def test_models_of_several_types_are_not_joined():
         joined([heston(1.0), BlackScholes(100.0, curve(), 0.2)], jnp.asarray(CORRELATION))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "kind", others_later(["arithmetic", "geometric", "max", "min"], ["arithmetic", "min"])
 )
@@ -126,7 +126,7 @@ def found():
     return risk_of_book(sample_market())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_book_with_baskets_has_figures_by_asset(found):
     assert [trade.status for trade in found.trades] == ["ok"] * 3
     first, second, _ = (trade.figures for trade in found.trades)
@@ -137,7 +137,7 @@ def test_a_book_with_baskets_has_figures_by_asset(found):
     assert first.delta["DAX"] > 0.1 and second.delta["DAX"] < -0.1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_book_moves_with_a_correlation_as_its_sensitivity_says(found):
     quote, step = "CORRELATION/DAX/SX5E", 1e-4
 

@@ -40,7 +40,7 @@ def _temporaries(count: int, budget: int) -> int:
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_tiles_have_the_figures_of_the_whole_batch():
     batch, model = _baskets(2, 4), _model()
     key = jax.random.key(0)
@@ -55,7 +55,7 @@ def test_tiles_have_the_figures_of_the_whole_batch():
         np.testing.assert_allclose(*errors, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_memory_stays_within_the_budget():
     """Four times the contracts take the memory of those that the budget holds."""
     of_eight = _temporaries(COUNT, 2**40)
@@ -78,7 +78,7 @@ def test_any_number_of_contracts_in_a_tile(at_once):
     assert found["none"] is None
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_tiled_price_has_derivatives():
     """The derivative of a sum over tiles to the spots is the sum of the deltas."""
     batch, model, key = _baskets(2, 4), _model(), jax.random.key(0)

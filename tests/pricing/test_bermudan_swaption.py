@@ -69,12 +69,12 @@ def by_rates(rate):
     return price(BERMUDAN, HullWhite(RATE + rate, MEAN_REVERSION, VOL), METHOD).value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_value():
     assert value_at() == pytest.approx(12.9258599208, rel=1e-8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_sensitivities_to_vol_and_mean_reversion():
     _, (_, mean_reversion, vol) = value_and_gradient()
     assert vol == pytest.approx(2201.30581, rel=1e-6)
@@ -85,7 +85,7 @@ def test_sensitivities_to_vol_and_mean_reversion():
     np.testing.assert_allclose(mean_reversion, by_reversion, rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_sensitivities_to_the_level_of_rates():
     """The reference's are central differences of 1 bp; the derivatives differ by its error."""
     up, middle, down = (value_at(rates=h) for h in (1e-4, 0.0, -1e-4))
@@ -180,13 +180,13 @@ def cotangents(recording):
     return tape_bar.segments[0].params
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_first_exercise_date_alone_is_a_european():
     european = tape_of(BERMUDAN).record(start()).erase(0, 4)
     assert value_of(european) == pytest.approx(8.8569972471, rel=1e-8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "step"), [("date", 1e-2), ("discount_factor", 1e-2), ("exercise_value", 0.5)]
 )
@@ -227,7 +227,7 @@ def test_the_gradient_of_the_tape_is_what_a_recording_reads_off():
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(b).max())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_cotangents_share_the_value_among_the_dates():
     """The value is linear in all discount factors at once, and in all exercise values (Euler)."""
     flows, recording = flows_of(BERMUDAN), tape_of(BERMUDAN).record(start())
@@ -242,7 +242,7 @@ def test_cotangents_share_the_value_among_the_dates():
 # --- edits --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("node", range(5), ids=lambda node: f"exercise at {5 - node}")
 def test_erasing_a_date_gives_the_contract_without_it(node):
     recording = counted_recording(BERMUDAN)
@@ -253,7 +253,7 @@ def test_erasing_a_date_gives_the_contract_without_it(node):
     np.testing.assert_allclose(erased, by_quadrature(contract(left)), rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_rolling_the_window_of_dates_compiles_nothing():
     """Latest date first: `append` adds an earlier date than all others, `drop` forgets the latest."""
     dates = [1.0, 2.0, 3.0, 4.0]
@@ -286,7 +286,7 @@ def test_time_passes():
 # --- the page -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_example_of_the_docs_prints_what_it_says():
     printed, said = first_example("bermudan.md")
     assert printed == said

@@ -155,7 +155,7 @@ def test_discount_factors_move_with_quotes_as_differences_say():
         np.testing.assert_allclose(found / scale, wanted / scale, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_second_derivatives_are_those_of_the_gradient():
     at = np.concatenate(quotes().quotes)
     total = lambda values: jnp.sum(discounts(values))
@@ -172,7 +172,7 @@ def test_convexity_adjustments_move_the_curve_as_prices_do():
     assert np.all(futures.prices[:2] > 0.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_batch_of_quotes_is_a_batch_of_curves():
     at = np.concatenate(quotes().quotes)
     batch = at + np.linspace(-1.0, 1.0, 4)[:, None] * STEPS

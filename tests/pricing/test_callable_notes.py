@@ -82,7 +82,7 @@ CASES = {
 }
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("model", [EQUITY, PAYER], ids=["no dividends", "dividends"])
 def test_value_and_greeks_are_those_of_the_note_s_barriers_on_dates(name, model):
@@ -105,7 +105,7 @@ def never_called(model):
     return note, bond, Barrier(100.0, 1.0, 80.0, "down-and-in", "put")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_note_that_is_never_called_is_a_bond_less_a_knock_in():
     """Reiner and Rubinstein's put. The bridge is exact from date to date where the drift is constant."""
     note, bond, put = never_called(EQUITY)
@@ -118,7 +118,7 @@ def test_a_note_that_is_never_called_is_a_bond_less_a_knock_in():
         assert error < 0.02 * abs(getattr(exact, figure))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_on_a_curve_the_knock_in_is_watched_between_the_dates():
     model = BlackScholes(100.0, ZeroCurve([0.25, 0.5, 1.0], [0.0, 0.04, 0.03]), 0.25, 0.01)
     note, bond, put = never_called(model)
@@ -127,7 +127,7 @@ def test_on_a_curve_the_knock_in_is_watched_between_the_dates():
     assert abs(found.value - (bond - 0.1 * exact.value)) < 4.0 * found.std_error < 0.02
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_coupons_above_a_barrier_that_is_always_met_are_those_of_a_bond():
     terms = TERMS | {"protection": 1e-3}
     note = Autocallable(**terms, call_steps=np.full(4, np.inf), coupon_barrier=1e-3)
@@ -177,7 +177,7 @@ def test_the_worst_of_three_is_that_of_plain_paths():
     assert found.std_error < 0.003
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_assets_that_are_never_the_worst_leave_the_note_of_one():
     given = PHOENIX | {"knock_in": 80.0}
     pair = BlackScholes([100.0, 95.0], 0.03, [0.25, 0.3], 0.01, asset_correlation=[[1, 0], [0, 1]])
@@ -190,7 +190,7 @@ def test_assets_that_are_never_the_worst_leave_the_note_of_one():
     assert found.gamma is None
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_gradient_of_the_worst_of_three_is_that_of_central_differences():
     method = MonteCarlo(256, 4, 256)
 
@@ -210,7 +210,7 @@ def test_the_gradient_of_the_worst_of_three_is_that_of_central_differences():
         jax.eval_shape(jax.grad(jax.grad(value)), 0.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_date_that_decides_nothing_changes_nothing():
     """A knock-in on daily dates is a list of dates with coupon 0 and no redemption; padding adds such dates."""
     note = Autocallable(**TERMS, **PHOENIX, knock_in=80.0)

@@ -71,7 +71,7 @@ def premiums(own: CapQuotes, option: str, vols=None) -> np.ndarray:
     return found
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("law", "shift"), VOLS)
 def test_caplet_vols_reprice_every_quote(law, shift):
@@ -93,7 +93,7 @@ def test_a_vol_far_in_the_wing_keeps_its_digits():
     np.testing.assert_allclose(strip_caps(flat, CURVE, FORWARD).vols, 0.01, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("law", "shift"), VOLS)
 def test_caplet_vols_are_differentiable_and_map_over_batches(law, shift):
@@ -195,7 +195,7 @@ def hull_white(m: Market) -> dict:
     return {"EUR": HullWhite(m.curve("EUR"), 0.05, 0.01)}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_rows_are_valued_on_the_vols_and_risk_to_each_quote_is_that_of_bumping(tmp_path):
     own = market()
@@ -240,7 +240,7 @@ def test_a_quoted_cap_has_its_quoted_price():
     assert found.value == pytest.approx(float(value), rel=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_scenarios_move_the_caplet_vols_and_vega_is_their_slope():
     own = market()
@@ -257,7 +257,7 @@ def test_scenarios_move_the_caplet_vols_and_vega_is_their_slope():
     assert "'USD' is not a curve with caps of the market" in str(unknown)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_day_of_moving_vols_is_explained():
     vols = [[vol + 1e-4 for vol in row] for row in NORMAL["vols_by_maturity"]]
@@ -270,7 +270,7 @@ def test_a_day_of_moving_vols_is_explained():
     assert abs(found.residual) < 0.01 * abs(found.change)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_first_rate_is_fixed_by_the_name_of_its_curve():
     row = "C,cap,EUR,1,0.02,10000,2025-12-10,2027-12-10,semiannual,EUR6M"
@@ -373,7 +373,7 @@ AT_THE_MONEY = {
 AT_THE_MONEY |= {"at_the_money": [0.0055, 0.0064, 0.0073, 0.0078]}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("law", "shift"), VOLS)
 def test_caplet_vols_reprice_caps_at_the_money(law, shift):
@@ -412,7 +412,7 @@ def test_caps_at_the_money_in_a_file_have_the_rates_of_quantlib():
         assert float(rate) == pytest.approx(wanted, rel=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_risk_to_caps_at_the_money_is_that_of_bumping():
     """Also to the quotes of both curves, with which the strikes move."""

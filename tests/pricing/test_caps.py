@@ -104,7 +104,7 @@ def book(*rows) -> Book:
     return Book.from_text("\n".join([HEADER, *rows]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_rows_are_valued_under_hull_white_and_risk_is_that_of_bumping():
     fixed = {("EUR 6M", day): 0.033 for day in (date(2002, 1, 7),)}

@@ -64,7 +64,7 @@ def test_other_methods_name_the_volatility_that_is_zero(product, model):
     assert price(product, model, throw=False).result == RESULTS.no_volatility
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_surface_with_an_arbitrage_says_so():
     surface = VolSurface([0.5, 1.0], [90.0, 100.0, 110.0], [[0.4, 0.4, 0.4], [0.2, 0.2, 0.2]])
     model = LocalVol(100.0, 0.0, surface)

@@ -63,7 +63,7 @@ def _padded():
         yield pytest.param(contract, model, marks=[] if is_fast else pytest.mark.slow)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("contract", "model"), list(_padded()))
 def test_padding_changes_no_figure_of_monte_carlo(contract, model):
@@ -172,7 +172,7 @@ def test_the_weights_of_a_basket_are_equal_unless_given():
     np.testing.assert_allclose(batch.weights, [[0.5, 0.5], [0.7, 0.4]], rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_every_trade_of_the_sample_book_becomes_a_contract():
     trades = desk_book().checked(desk_market()).trades
     groups: dict = {}

@@ -108,7 +108,7 @@ def test_a_pair_may_be_quoted_in_either_direction(name):
     assert one.curve_of(name) == other.curve_of(name) == "USD"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_the_risk_to_every_quote_is_that_of_a_bump():
     found, base = risk(TWO, market(), black_scholes), market()
@@ -123,7 +123,7 @@ def test_the_risk_to_every_quote_is_that_of_a_bump():
         assert slopes.get(quote, 0.0) == pytest.approx(bump, rel=1e-5, abs=1e-6), quote
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_right_that_nobody_uses_early_is_the_european():
     """A quanto's drift is in the yield, so that other contracts and methods have it, too."""
@@ -136,7 +136,7 @@ def test_a_right_that_nobody_uses_early_is_the_european():
     np.testing.assert_allclose(*values, rtol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_explain_leaves_next_to_nothing():
     moves = {"EQUITY/PRICE/S": 101.5, "FX/RATE/EUR/USD": 1.07, "CORRELATION/S/EURUSD": -0.25}

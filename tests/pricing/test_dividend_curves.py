@@ -72,7 +72,7 @@ def test_quantlib_finds_the_same_american_option():
     assert np.isclose(ours, option.NPV(), atol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_heston_without_vol_of_vol_is_black_scholes():
     still = Heston(100.0, RATES, 0.0625, 1.0, 0.0625, 1e-3, 0.0, YIELDS)
     model = BlackScholes(100.0, RATES, 0.25, YIELDS)
@@ -84,7 +84,7 @@ def test_heston_without_vol_of_vol_is_black_scholes():
     assert np.isclose(grid, price(out, model, FiniteDifference()).value, rtol=3e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "product",
     [Barrier(100.0, 1.5, 80.0, "down-and-out", "call"), American(105.0, 1.5, "put")],
@@ -140,7 +140,7 @@ BOOK = Book.from_text(
 PILLARS = ("EQUITY_DIVIDEND/RATE/S/2002-10-03", "EQUITY_DIVIDEND/RATE/S/2003-08-09")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_each_pillar_is_a_quote_that_risk_reaches():
     now = market()
     assert now.errors == ()

@@ -30,7 +30,7 @@ def valued(product, model, method):
     return price(product, model, method).value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("option", ["put", "call"])
 def test_a_variance_that_stays_gives_the_values_of_one_dimension(option):
     """The grid of the raw spot under Black-Scholes is another equation, with jumps on ex-dates."""
@@ -41,7 +41,7 @@ def test_a_variance_that_stays_gives_the_values_of_one_dimension(option):
     assert np.isclose(found, valued(product, flat, FiniteDifference(60, 4, 20)), atol=8e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_single_right_is_a_european_option():
     model = WithDividends(HESTON, PAYS)
     strikes = np.array([80.0, 100.0])
@@ -50,7 +50,7 @@ def test_a_single_right_is_a_european_option():
     np.testing.assert_allclose(found, valued(options, model, None), atol=5e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_call_is_exercised_on_the_eve_of_a_dividend_or_never():
     """Where the asset has no yield it is better held at all other times (Merton 1973)."""
     base = dataclasses.replace(HESTON, dividend_yield=0.0)
@@ -91,7 +91,7 @@ def simulated(dates: np.ndarray, strike: float) -> tuple[float, float]:
     return value.mean(), value.std() / np.sqrt(paths)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_rights_on_dates_are_those_of_a_simulation():
     """A rule that is fitted exercises a little worse than the best, and the grid finds the best."""
     dates = np.array([0.25, 0.5, 0.75, 1.0])
@@ -100,7 +100,7 @@ def test_rights_on_dates_are_those_of_a_simulation():
     assert lower - 3.0 * error < found < lower + 3.0 * error + 0.03
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_derivatives_are_central_differences():
     """To the raw spot, the rate, the variance, each dividend and its time, and the age of all dates."""
     model, product = WithDividends(HESTON, PAYS), American(100.0, 1.0, "put")
@@ -129,7 +129,7 @@ def test_derivatives_are_central_differences():
             assert np.isclose(found, expected, rtol=1e-5, atol=1e-5), (name, place)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_dividends_of_one_day_add_up_and_those_of_the_past_do_not_count():
     product = American(95.0, 1.0, "put")
     value = lambda times, cash: valued(

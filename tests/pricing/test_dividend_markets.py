@@ -54,7 +54,7 @@ AMERICAN = Book.from_text(
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "book", [BOOK, pytest.param(AMERICAN, marks=pytest.mark.slow)], ids=["european", "american"]
 )
@@ -91,7 +91,7 @@ def test_each_dividend_is_a_quote_that_risk_reaches(book):
     assert rows[shares[1]].currency == "EUR"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_dividend_that_has_passed_moves_nothing():
     past = {"dates": ["2002-06-01"], "cash": [5.0]}
     book = Book.from_text(
@@ -151,7 +151,7 @@ def test_a_scenario_leaves_the_spot_above_its_dividends():
     assert "takes the spot of S, 100, below its dividends" in checked.errors[0].message
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("keeps", [True, False], ids=["file-keeps-it", "file-drops-it"])
 def test_nothing_is_unexplained_as_a_spot_falls_by_its_dividend(keeps):
     before = market(PAYS, asof="2002-10-02")
@@ -164,7 +164,7 @@ def test_nothing_is_unexplained_as_a_spot_falls_by_its_dividend(keeps):
     assert np.isclose(found.dividends, -found.delta, rtol=0.1)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_file_may_drop_the_cash_of_the_past_with_its_column():
     both = {"dates": PAYS["dates"], "cash": [2.0, 0.0], "proportions": [0.0, 0.02]}
     before = market(both, asof="2002-10-02")
@@ -177,7 +177,7 @@ def test_a_file_may_drop_the_cash_of_the_past_with_its_column():
         explain(BOOK, market(later), added, black_scholes, methods=METHODS, key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_ex_dates_that_come_nearer_are_counted_once():
     """What is left is of the third order in the days, since `mixed` has the second."""
     paid = {"dates": ["2002-10-23", "2003-03-03"], "cash": [8.0, 8.0]}

@@ -89,7 +89,7 @@ def test_a_dividend_of_the_past_or_after_expiry_of_the_grid_moves_nothing():
     assert np.isclose(grid, exact, rtol=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_grid_of_a_long_option_stays_fine_with_many_later_dividends():
     many = np.concatenate([[0.2], 5.5 + np.arange(40) / 4.0])
     later = Dividends(many, cash=np.where(many < 1.0, 2.0, 0.0))
@@ -194,7 +194,7 @@ def test_quantlib_finds_the_same_european_options():
             assert np.isclose(found, option.NPV(), rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_grid_finds_the_closed_form():
     strikes = jnp.array([80.0, 100.0, 120.0])
     options = European(strikes, 1.0, "put")
@@ -202,7 +202,7 @@ def test_the_grid_finds_the_closed_form():
     np.testing.assert_allclose(found, exact, atol=5e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_rights_on_dates_agree_between_quadrature_and_the_grid():
     right = Bermudan(European(100.0, 1.0, "call"), [TIMES[0] - 1e-3, 0.5, TIMES[1] - 1e-3, 1.0])
     exact, found = (price(right, ESCROWED, m).value for m in (Quadrature(), GRID))
@@ -224,7 +224,7 @@ def test_a_call_is_exercised_on_the_eve_of_a_dividend():
     assert found > price(European(90.0, 1.0, "call"), model).value + 0.1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_barriers_on_dates_agree_between_quadrature_and_paths():
     paths = MonteCarlo(2**14)
     dates = np.arange(1, 13) / 12.0
@@ -237,7 +237,7 @@ def test_barriers_on_dates_agree_between_quadrature_and_paths():
         assert abs(found.value - exact) < 4.0 * found.std_error + 1e-9
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_barrier_at_all_times_is_the_limit_of_dates():
     """Broadie, Glasserman and Kou (1997): dates h apart are a barrier moved by exp(+-0.5826 sigma sqrt(h))."""
     out = price(Barrier(100.0, 1.0, 85.0, "down-and-out", "call"), ESCROWED).value
@@ -280,7 +280,7 @@ def test_what_the_past_leaves_of_a_trade_has_a_value(model):
     assert np.isclose(sure, np.exp(-0.05 * 0.8) * (mean + 4.0), rtol=1e-13)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_heston_agrees_between_fourier_and_paths():
     heston = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7, 0.01)
     model = WithDividends(heston, PAYS)
@@ -308,7 +308,7 @@ def test_a_surface_is_read_as_vols_of_the_spot():
             assert np.isclose(price(options, model).value[place], expected, rtol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_grid_reads_the_surface_above_the_dividends():
     model = WithDividends(BlackScholes(100.0, 0.05, SURFACE, 0.01), PAYS)
     put = European(90.0, 0.9, "put")
@@ -333,7 +333,7 @@ def valued(product, method):
     return value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("product", "method", "dynamics"),
     [
@@ -371,7 +371,7 @@ def test_derivatives_are_central_differences(product, method, dynamics):
     assert np.isclose(of_age, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_greeks_are_to_the_raw_spot():
     put = European(100.0, 1.0, "put")
     found = greeks(put, ESCROWED)
@@ -392,7 +392,7 @@ def test_greeks_are_to_the_raw_spot():
     assert np.isclose(gamma, (up - 2.0 * here + down) / 1e-4, rtol=1e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_batch_is_its_contracts_and_single_precision_is_near():
     strikes = np.array([90.0, 100.0])
     single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), ESCROWED)
@@ -407,7 +407,7 @@ def test_a_batch_is_its_contracts_and_single_precision_is_near():
         np.testing.assert_allclose(price(narrow, single, method).value, double, rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_curves_and_vol_curves_go_with_dividends():
     rate = ZeroCurve([0.5, 1.0], [0.05, 0.05])
     vol = VolCurve([0.5, 1.0], [0.25, 0.25])

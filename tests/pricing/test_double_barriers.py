@@ -55,7 +55,7 @@ def at_hit(lower, upper, t=1.0):
     return forever / np.sinh(d * width) - left
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["no-touch", "one-touch-at-expiry", "one-touch"])
 def test_touches_are_their_series(kind):
     wanted = [
@@ -97,7 +97,7 @@ def knock_outs(**terms):
     return DoubleBarrier(strikes, lower, upper, None, options, until=1.0, **terms)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_knock_outs_are_quantlibs_and_those_of_curves_that_are_flat():
     wanted = [peers_knock_out(*case) for case in CASES]
     np.testing.assert_allclose(price(knock_outs(), MODEL).value, wanted, atol=2e-6)
@@ -107,7 +107,7 @@ def test_knock_outs_are_quantlibs_and_those_of_curves_that_are_flat():
     np.testing.assert_allclose(price(knock_outs(), curves).value, wanted, atol=2e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_derivatives_to_the_barriers_are_differences():
     of = lambda ends: (
         price(DoubleBarrier(100.0, ends[0], ends[1], rebate=2.0, until=1.0), MODEL).value

@@ -71,7 +71,7 @@ def _by_the_book(symbol, beta, xi2, t):
     return of_level, a * (1.0 - decay) / (1.0 - g * decay)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("numbers", [(1.2, -0.6, 0.5, 0.4), (2.0, 0.3, 0.9, 3.0)])
 def test_hestons_exponents_and_their_slopes_in_every_argument(numbers):
     """First derivatives one by one, and gradient and Hessian in real numbers through them."""

@@ -59,7 +59,7 @@ def same(engine, book, quotes) -> None:
     assert (found.value, found.sensitivities) == (fresh.value, fresh.sensitivities)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_has_not_changed_is_not_valued_again(engine):
     engine, swept = engine
     engine(book(), market())

@@ -113,7 +113,7 @@ CASES = {
 REPEATED = "90 plain", "95 plain", "95", "digital under Heston, hedged"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", others_later(CASES, CASES.keys() - REPEATED))
 def test_value_delta_and_gamma_are_unbiased_and_gamma_is_sharp(name):
     product, model, control, barrier, most = CASES[name]
@@ -162,7 +162,7 @@ def test_a_fit_of_the_value_takes_the_noise_away_from_every_barrier_on_dates(nam
     np.testing.assert_array_less(errors, 1e-2 * plain[1])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     """The fit moves with the parameters, so that bumping with the same noise sees what differentiating sees."""
     product = DoubleBarrier(100.0, 80.0, 125.0, QUARTERS[:2], rebate=1.0)
@@ -180,7 +180,7 @@ def test_every_derivative_of_a_controlled_sample_is_that_of_its_differences():
     np.testing.assert_allclose(curvature, twice, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("kind, level", [("down-and-out", 400.0), ("up-and-out", 20.0)])
 def test_a_spot_far_beyond_the_barrier_has_no_nan(kind, level, control):
@@ -288,7 +288,7 @@ def slopes_by_fourier():
     return jax.jit(jax.grad(value))(jnp.asarray(HESTON))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("control", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parameter_greeks_of_heston_are_unbiased(control):
     """32 steps leave no bias to be seen at 65,536 paths. To the correlation it is about 0: error .02."""
@@ -303,7 +303,7 @@ def test_parameter_greeks_of_heston_are_unbiased(control):
         np.testing.assert_array_less(errors, [0.25, 0.01, 0.4, 0.06, 0.06])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_along_paths_of_eulers_scheme_the_derivative_to_the_first_variance_is_noise():
     """sqrt(max(v, 0)) has no bounded slope where the variance touches zero."""
     normals = jax.random.normal(jax.random.key(1), (2, 64, 16_384))

@@ -64,7 +64,7 @@ def by_integrals() -> float:
     return np.exp(-RATE * end) * np.sum(norm.pdf(z) * best) * (z[1] - z[0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_short_first_period_is_worth_what_integrals_find():
     assert price(SHORT, MODEL).value == pytest.approx(by_integrals(), abs=2e-6)
@@ -81,7 +81,7 @@ def test_one_date_within_a_period_is_a_swaption_on_the_shorter_coupon():
     assert closed.value - price(receiver, MODEL).value == pytest.approx(float(swap), abs=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_greeks_are_difference_quotients_and_padding_changes_no_digit():
     found = greeks(SHORT, MODEL, Quadrature())
@@ -171,7 +171,7 @@ def test_a_row_says_when_its_swap_starts():
     assert broken.accrued == pytest.approx((1.0 - 94 / 360, 361 / 360 - 95 / 360))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_rows_are_valued_and_risk_to_each_quote_is_that_of_bumping():
     rows, own = book(EUROPEAN, BROKEN), market()

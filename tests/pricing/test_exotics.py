@@ -76,7 +76,7 @@ def test_the_closed_form_is_what_paths_pay(name):
     assert found.std_error < 5e-3 * max(1.0, abs(exact.value))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gamma_of_paths_is_right_where_two_spots_have_a_kink():
     exact = greeks(Spread(1.0, 0.5), PAIR, ClosedForm())
     found = greeks(Spread(1.0, 0.5), PAIR, METHOD, key=KEY)
@@ -88,7 +88,7 @@ def test_gamma_of_paths_is_right_where_two_spots_have_a_kink():
         assert np.all(error < 0.05 * np.max(np.abs(getattr(exact, figure))))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_touched_and_never_touched_add_up_to_the_cash():
     """On a curve, by finite differences."""
     model = BlackScholes(100.0, CURVE, 0.25, 0.02)
@@ -252,7 +252,7 @@ ROWS = (
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_book_may_hold_one_of_each(tmp_path):
     """With values that `price` gives, a page, and the derivative of the total to a spot by bump and rerun."""
     common = {"underlying": "DAX", "option": "call", "expiry": "2003-03-18"}

@@ -75,7 +75,7 @@ def test_up_and_out_reference():
     np.testing.assert_allclose(gamma, -0.03750, atol=4e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_every_kind_tends_to_black_scholes_as_the_variance_stops_moving():
     still = Heston(100.0, 0.08, 0.0625, 1.0, 0.0625, 1e-3, 0.0, 0.04)
@@ -89,7 +89,7 @@ def test_every_kind_tends_to_black_scholes_as_the_variance_stops_moving():
     assert 1.8 < order < 2.4, "second order in distance and time"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_in_and_out_add_up_to_the_vanilla():
     out, into = (
@@ -108,7 +108,7 @@ def test_a_spot_beyond_the_barrier_has_touched_it(kind, expected):
     np.testing.assert_allclose(price(product, _MODEL).value, expected, rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_derivatives_are_those_of_the_discrete_value():
     """Grids stand still under small bumps, so central differences see what differentiation sees."""
@@ -132,7 +132,7 @@ def test_derivatives_are_those_of_the_discrete_value():
 
 
 @double
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_agrees_with_monte_carlo():
     barrier = Barrier(100.0, 0.5, 90.0, "down-and-out", "call", 1.0)
     found = greeks(barrier, _MODEL, MonteCarlo(2**15, 32), key=jax.random.key(3))
@@ -147,7 +147,7 @@ def test_agrees_with_monte_carlo():
         assert abs(getattr(found, name) - true) < 3.5 * getattr(found.std_errors, name), name
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_rates_are_those_of_the_curve_day_by_day():
     """Negative for three months, then steep: flat to expiry, the value would be 14 standard errors away."""
@@ -160,7 +160,7 @@ def test_rates_are_those_of_the_curve_day_by_day():
     assert abs(flat - peer.value) > 10.0 * peer.std_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_stable_where_the_feller_condition_fails_badly():
     """The DAX optimum, reverse knock-outs of two years: values stay between zero and the vanilla."""
@@ -249,7 +249,7 @@ def american_puts(variance: float, method: FiniteDifference) -> np.ndarray:
     return np.array([value(spot) for spot in _SPOTS])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize("variance", _PUBLISHED)
 def test_american_puts_of_clarke_and_parrott(variance):
@@ -259,7 +259,7 @@ def test_american_puts_of_clarke_and_parrott(variance):
     np.testing.assert_allclose(fine, _PUBLISHED[variance], atol=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(
     "product",
@@ -294,7 +294,7 @@ def test_rights_to_exercise_have_one_form_so_that_they_share_a_program():
     np.testing.assert_array_equal([form.any_time for form in forms], [1.0, 0.0, 0.0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
     put, grid = American(105.0, 0.8, "put"), FiniteDifference(240, 24, 80)
@@ -304,7 +304,7 @@ def test_delta_and_gamma_of_an_american_put_tend_to_those_of_black_scholes():
     np.testing.assert_allclose(gamma, exact_gamma, atol=2e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
     model = eqx.tree_at(lambda m: m.spot, _MODEL, jnp.asarray(60.0))
@@ -312,7 +312,7 @@ def test_an_american_option_in_the_region_of_exercise_is_its_payoff():
 
 
 @double
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_bounds_by_regression_hold_the_values_of_the_grid():
     dates = [0.2, 0.4, 0.6]
     product = Bermudan(European(105.0, 0.6, "put"), dates)
@@ -333,7 +333,7 @@ def test_grids_that_are_too_small_are_refused(name, least):
 _ROUND = Heston(118.8, 0.03, 0.04, 2.0, 0.04, 0.5, -0.7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_beside_a_barrier_that_is_in_the_money_greeks_are_right_and_errors_hold():
     """True figures from 240 x 80 x 640: with steps that ring Gamma was -.0114, and -4.9 at 119.9."""
@@ -384,7 +384,7 @@ def test_delta_and_gamma_beside_a_barrier(name):
     np.testing.assert_allclose(found, true, rtol=0.02)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("spot", "barrier", "kind", "option"), [
     (118.8, 120.0, "up-and-out", "call"), (119.9, 120.0, "up-and-out", "call"),
@@ -400,7 +400,7 @@ def test_beside_a_barrier_greeks_tend_to_black_scholes_as_the_variance_stops_mov
     np.testing.assert_allclose(found, exact, rtol=0.01)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_grid_whose_error_is_large_is_doubled_for_in_and_out_alike():
     small, vanilla = FiniteDifference(30, 12, 8), price(European(105.0, 0.8, "put"), _MODEL)
@@ -446,7 +446,7 @@ def test_errors_are_large_beside_their_figure_and_by_what_a_move_makes_of_them()
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(("expiry", "barrier"), [(1 / 52, 50.0), (0.25, 60.0), (1.0, 20.0)])
 def test_a_barrier_out_of_reach_changes_nothing(expiry, barrier):
@@ -458,7 +458,7 @@ def test_a_barrier_out_of_reach_changes_nothing(expiry, barrier):
     assert abs(found.value - wanted.value) < 2.0 * found.std_errors.value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_step_is_the_scheme_as_it_is_published():
     """in 't Hout and Foulon (2010), eq. 2.6, on dense matrices: with a source, and rates above their means."""

@@ -118,7 +118,7 @@ def test_quantlib_bootstraps_the_same_two_curves():
         np.testing.assert_allclose(ours.curves[name].discount(TIMES), factors, rtol=0, atol=1e-11)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_quantlib_values_the_same_trades(found):
     peer = Peer()
@@ -162,7 +162,7 @@ def test_quantlib_values_the_same_trades(found):
 # --- risk ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_risk_reaches_every_quote_as_bumping_does(found):
     quotes = dict(market().flat_quotes())
@@ -176,7 +176,7 @@ def test_risk_reaches_every_quote_as_bumping_does(found):
         np.testing.assert_allclose(found.sensitivities[quote], slope, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_each_curve_has_a_delta_and_they_add_up_to_rho(found):
     swap = found.trades[0].position
@@ -195,7 +195,7 @@ def test_a_forward_curve_equal_to_its_discount_curve_changes_nothing():
     assert one.figures.value == pytest.approx(two.figures.value, abs=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_the_day_after_is_explained():
     later = dict(DOCUMENT, asof="2026-03-11")
@@ -294,7 +294,7 @@ def test_a_forward_curve_alone_does_not_bootstrap():
         plain.bootstrapped(plain.bootstrapped())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_both_curves_in_one_gradient_and_in_a_jit():
     value = jax.jit(lambda m: m.curve("EUR6M").discount(4.0))

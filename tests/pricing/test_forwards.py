@@ -27,7 +27,7 @@ def on_pairs():
     return risk(Book.from_text(ON_PAIRS), market, black_scholes), market
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_forward_on_a_pair_exchanges_two_discounted_amounts(on_pairs):
     result, market = on_pairs
@@ -43,7 +43,7 @@ def test_a_forward_on_a_pair_exchanges_two_discounted_amounts(on_pairs):
     assert found["call"] + found["put"] == pytest.approx(found["f"], abs=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_forward_on_an_equity_loses_the_dividends_before_its_expiry():
     market = equity_market(PAYS)

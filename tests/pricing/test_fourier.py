@@ -42,7 +42,7 @@ def normal_parameters():
     return dice.uniform(low, high, (30, 5))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("width", [pytest.param(3.0, marks=pytest.mark.slow), 6.0])
 def test_normal_parameters_are_exact(width):
     """Strikes up to `width` standard deviations from the forward; the spot is 100."""
@@ -125,7 +125,7 @@ def test_a_correlation_of_one_is_exact(rho):
     assert np.max(np.abs(found - np.array(exact)) / np.sqrt(forward * strikes)) < 1e-8
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bunch_of_strikes_shares_nodes_and_stays_exact():
     """Eight strikes to four deviations on the path of the nearest, 3 days to 10 years; 300 models."""
     dice = np.random.default_rng(20261124)
@@ -179,7 +179,7 @@ def no_arbitrage_gap(calls, found):
     return np.max([np.max(breach, axis=(1, 2)) for breach in breaches], axis=0) / SPOT
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_dax_optimum_from_a_day_to_fifteen_years():
     models = heston([list(references.DAX_OPTIMUM.values())])
     days = [1, 2, 3, 5, 10, 30, 90, 180, 365, 730, 1825, 3650, 5475]
@@ -210,12 +210,12 @@ def extreme():
     return calls, values(calls, heston(EXTREME))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_extreme_parameters_give_finite_values(extreme):
     assert np.all(np.isfinite(extreme[1]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.xfail(
     strict=True,
     reason="13 of 180 sets breach by more than 1e-7 of spot, the worst by 3e-3: a correlation of one beside "
@@ -227,7 +227,7 @@ def test_extreme_parameters_give_no_arbitrage(extreme):
     assert np.all(gap < 1e-7), list(zip(EXTREME[worst].tolist(), gap[worst], strict=True))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_all_but_the_corners_of_the_extremes_give_no_arbitrage(extreme):
     """A correlation below one in size, and a vol of vol above .001 and below 5."""
     _, _, _, xi, rho = EXTREME.T

@@ -97,7 +97,7 @@ def test_pairs_that_are_wrong_are_left_out_with_their_place(fx, place, message):
     assert len(found.fx) == len(fx) - 1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_the_total_and_its_sensitivities_are_those_of_bumped_markets(market, book):
     """Every quote at once, FX rates included: central differences of the total, one quote at a time."""

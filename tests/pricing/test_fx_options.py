@@ -94,7 +94,7 @@ def test_exercise_and_barriers_are_priced_on_pairs(market):
     assert vanilla < american < 1.05 * vanilla and 0.95 * vanilla < barrier < vanilla
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_risk_to_every_quote_is_that_of_bumped_markets(market, book):
     found = risk(book, market, black_scholes)
@@ -115,7 +115,7 @@ def test_risk_to_every_quote_is_that_of_bumped_markets(market, book):
     assert vegas == pytest.approx(quoted, rel=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_scenario_moves_pairs_and_their_vols(tmp_path, market, book):
     moves = Scenario("x", fx={"EURUSD": 0.02}, vols={"EURUSD": 0.01, "all": 0.05})
@@ -144,7 +144,7 @@ def test_a_scenario_moves_pairs_and_their_vols(tmp_path, market, book):
     assert all(word in page for word in ("EURJPY", "25 RR", "10 BF", "EUR per vol point"))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_day_is_explained(market, book):
     """By Delta, Gamma, vega, rates and time of the pair; the rest is of third order."""
@@ -164,7 +164,7 @@ def test_the_market_models_keep_the_pairs_of_the_book(market, book):
     assert models.market.fx["EURJPY"].vols is None and not models.failed
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("pair", "place", "message"),
     [

@@ -97,7 +97,7 @@ def quotes_of(convention=None) -> DeltaQuotes:
 FORWARDS, DISCOUNTS = [1.3, 1.31, 1.33], [0.995, 0.98, 0.95]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_the_surface_has_the_quotes_at_the_strikes_of_their_deltas():
     quotes = quotes_of()
@@ -142,7 +142,7 @@ def test_three_quotes_are_on_the_parabola_of_malz():
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize("words", [("spot", True)], ids=str)
 def test_derivatives_to_quotes_are_those_of_bumps(words):
@@ -166,7 +166,7 @@ def test_derivatives_to_quotes_are_those_of_bumps(words):
     assert float(curve) == pytest.approx(float(up - 2 * now + down) / 1e-4, rel=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_derivatives_outside_of_programs_are_those_within_one():
     """A pair's asset reads a stored Jacobian outside of programs; a program differentiates the surface."""
@@ -247,7 +247,7 @@ def test_market_strangles_have_their_prices_on_the_smile(words):
     assert np.all(np.abs(0.5 * (call + put) - money - quotes.butterflies[:, 0]) > 1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_without_risk_reversals_market_and_smile_strangles_are_one():
     wings = [[0.0]] * 3, [[0.003], [0.004], [0.004]]
@@ -260,7 +260,7 @@ def test_without_risk_reversals_market_and_smile_strangles_are_one():
     np.testing.assert_allclose(*found, rtol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_derivatives_through_market_strangles_are_those_of_differences():
     @jax.jit
@@ -281,7 +281,7 @@ def test_derivatives_through_market_strangles_are_those_of_differences():
     np.testing.assert_allclose(second, bent, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_market_strangles_in_single_precision():
     def vols():
         return market_quotes().surface(FORWARDS, DISCOUNTS).vol(1.2, jnp.array([1.1, 1.5]))
@@ -294,7 +294,7 @@ def test_market_strangles_in_single_precision():
     np.testing.assert_allclose(found, exact, rtol=2e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_market_strangle_without_a_smile_is_found():
     quotes = DeltaQuotes([1.0], [0.1], [[-0.19]], [[0.001]], strangles="market")
     assert quotes.surface([1.3], [0.98]).first_fault() == 0

@@ -78,7 +78,7 @@ def shifted_value(products, model):
     return lambda **shifts: np.asarray(price(products, model.shifted(**shifts)).value)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_delta(batch):
     products, model, found = batch
     value = shifted_value(products, model)
@@ -134,7 +134,7 @@ def test_theta(batch):
     agree(found.theta[smooth], quotient[smooth], floor=10.0 * EPS * SPOT / TIME_STEP)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("product", "model"),
     [
@@ -162,7 +162,7 @@ def test_a_flat_curve_gives_the_greeks_of_a_number():
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("product", ["call", "put", "cash digital", "asset digital"])
 def test_heston_without_vol_of_vol_is_black_scholes(product):
     """v0 = theta: variance stays; sqrt(v0) and sqrt(theta) shift together, as the vol does. Error: O(xi)."""

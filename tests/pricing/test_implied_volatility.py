@@ -42,7 +42,7 @@ def test_european_options_in_a_grid(option):
     np.testing.assert_allclose(found[clear], vols[clear], rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "product",
     [
@@ -67,7 +67,7 @@ def test_the_vol_of_a_value_is_that_it_was_computed_at(product):
         assert np.isnan(none).tolist() == [False, False, True, True]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_slope_is_one_over_vega():
     flat = BlackScholes(100.0, 0.03, 0.23, 0.01)
     put = Barrier(100.0, 0.75, 90.0, "down-and-in", option="put")
@@ -78,7 +78,7 @@ def test_the_slope_is_one_over_vega():
         jax.grad(slope)(found.value)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_values_of_one_contract_and_of_simulated_prices():
     """Many values of one contract; and a value by Monte Carlo, at whose own noise the vol is exact."""
     found = implied_vol([4.0, 6.0, 8.0], European(100.0, 0.5), market())

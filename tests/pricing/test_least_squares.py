@@ -48,7 +48,7 @@ _PUTS = [
 ]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(("spot", "vol", "expiry", "value"), _PUTS)
 def test_puts_of_longstaff_and_schwartz(spot, vol, expiry, value):
     dates = np.arange(1, 50 * expiry + 1) / 50.0
@@ -65,7 +65,7 @@ def assets(count: int) -> BlackScholes:
     return BlackScholes(spots, 0.05, vols, yields, asset_correlation=np.eye(count))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("count", "value", "known_to", "most"),
     [
@@ -79,7 +79,7 @@ def test_the_best_of_several_assets(count, value, known_to, most):
     enclosed(bounds(_BEST_OF, assets(count), method, key=KEY), value, known_to, most)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_inner_points_tighten_the_upper_bound():
     """The usual ones, in the program of the test above, and none."""
     model = assets(2)
@@ -93,7 +93,7 @@ def test_inner_points_tighten_the_upper_bound():
     assert by_points.std_errors.upper < 0.5 * known.std_errors.upper
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
 def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     """Each bound holds whatever the regression: that they are close says that it is right."""
@@ -105,7 +105,7 @@ def test_assets_that_differ_are_ranked_by_what_they_pay(kind):
     assert -3.0 * found.std_errors.gap < found.gap < 5e-3 * found.lower
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bermudan_swaption_is_enclosed():
     model, swaption = idealised_swaption()
     enclosed(bounds(swaption, model, LeastSquares(8192), key=KEY), 12.9258599208, 1e-9)
@@ -139,7 +139,7 @@ def greeks_agree(found, exact: dict[str, jax.Array], rough: dict[str, float]) ->
         assert abs(getattr(found, name) - true) < 3.0 * error + most * abs(true)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     model, swaption = idealised_swaption()
     found = greeks(swaption, model, LeastSquares(16384), key=KEY)
@@ -147,7 +147,7 @@ def test_a_bermudan_swaption_and_its_greeks_are_those_of_quadrature():
     greeks_agree(found, by_quadrature(swaption, model), rough)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("exercise", [pytest.param("bermudan", marks=pytest.mark.slow), "american"])
 def test_bounds_under_heston_are_close(exercise):
     model = Heston(100.0, 0.05, 0.04, 1.5, 0.04, 0.5, -0.7)
@@ -164,7 +164,7 @@ def test_bounds_under_heston_are_close(exercise):
     assert found.gap <= 1e-2 * found.lower + of_a_step
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("num_steps", [8, pytest.param(50, marks=pytest.mark.slow)])
 def test_the_bounds_of_a_right_at_any_time_hold_its_value(num_steps):
     """Dates alone forgo .5 % of the put's value on 50 of them: more than the gap that regression leaves.
@@ -189,7 +189,7 @@ _DATES = [0.2, 0.4, 0.6, 0.8, 1.0]
 _MODEL = {"spot": 100.0, "rate": 0.05, "vol": 0.2}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_greeks_of_a_held_rule_are_those_of_the_option():
     """The rule is the best to first order, so holding it costs nothing to first order."""
     put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
@@ -198,7 +198,7 @@ def test_greeks_of_a_held_rule_are_those_of_the_option():
     greeks_agree(found, by_quadrature(put, model), rough)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
     """Constants are folded and fused otherwise: what is zero but for rounding must not matter."""
     put = Bermudan(European(100.0, 1.0, "put"), _DATES)
@@ -214,7 +214,7 @@ def test_a_contract_that_a_program_holds_as_constants_is_worth_the_same():
     np.testing.assert_allclose(slopes_of_held, slopes, rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_held_rule_is_not_fitted_again():
     put, model = Bermudan(European(100.0, 1.0, "put"), _DATES), BlackScholes(**_MODEL)
     method = LeastSquares(4096)

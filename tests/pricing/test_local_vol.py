@@ -50,7 +50,7 @@ def quoted_vols(values, model):
     return implied_vol(values / discount, forward, QUOTED.strike, QUOTED.expiry, QUOTED.side)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_quotes_come_back_with_an_error_that_falls_as_the_square_of_the_grid():
     """On the default grid: values to 3e-5 of the spot, vols within two deviations to .02 points."""
     expected = svi().vols.ravel()
@@ -67,7 +67,7 @@ def test_quotes_come_back_with_an_error_that_falls_as_the_square_of_the_grid():
     assert np.max(np.abs(quoted_vols(found[1], smiling()) - expected)[near]) < 2e-4
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_flat_surface_is_black_and_scholes():
     flat = VolSurface(EXPIRIES, STRIKES, np.full((4, 9), 0.2))
     found = greeks(CLAIMS, LocalVol(SPOT, curve(), flat, 0.02), FiniteDifference())
@@ -76,7 +76,7 @@ def test_a_flat_surface_is_black_and_scholes():
         np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_an_option_is_sensitive_to_its_own_quote():
     """The derivative to it is Black's vega, that to all others next to none: to 1 % of the vega."""
     strike, expiry = 110.0, 1.0
@@ -93,7 +93,7 @@ def test_an_option_is_sensitive_to_its_own_quote():
     assert np.max(np.abs(found - exact)) < 0.01 * np.max(exact)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gamma_is_that_of_differences():
     at = lambda shift: price(CLAIMS, smiling().shifted(underlying=shift)).value[0]
     found = greeks(CLAIMS, smiling())
@@ -101,7 +101,7 @@ def test_gamma_is_that_of_differences():
     np.testing.assert_allclose(found.gamma[0], second_difference(at, 0.1), rtol=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_monte_carlo_gives_what_finite_differences_give():
     call, key = jax.tree.map(lambda x: x[0], CLAIMS.broadcast()), jax.random.key(3)
     exact = greeks(CLAIMS, smiling(), FiniteDifference())
@@ -144,7 +144,7 @@ def test_smooth_quotes_have_no_arbitrage():
     assert smiling().arbitrages() == []
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("kind", "expiry", "strike", "vol"),
     [("butterfly", 1.0, 100.0, 0.3), ("calendar", 0.5, 100.0, 0.35)],

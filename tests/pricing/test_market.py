@@ -68,7 +68,7 @@ def test_quotes_survive_a_round_trip(market):
     assert dict(market.flat_quotes())["EQUITY/PRICE/DAX"] == pytest.approx(4468.17)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.skipif(not DOUBLE, reason="differences need float64")
 def test_derivatives_by_quote_agree_with_bumped_quotes(market):
     @jax.jit

@@ -27,7 +27,7 @@ _BLACK_SCHOLES = BlackScholes(100.0, 0.05, 0.2)
 _BARRIER = Barrier(100.0, 1.0, 125.0, "up-and-out")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_bias_of_qe_m_in_andersens_first_case():
     """At dt = 1/4 the published bias (exact less scheme) is -.008, below .01 (Andersen 2008, table 1)."""
@@ -36,7 +36,7 @@ def test_bias_of_qe_m_in_andersens_first_case():
     assert abs(13.084670137 - found.value) < 0.01 + 3.0 * found.std_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(
     "product",  # of one program
@@ -69,7 +69,7 @@ def test_a_rebate_is_paid_at_the_hit_or_at_the_end(kind):
     assert found.std_error < 0.1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_barrier_is_unbiased_for_continuous_monitoring():
     """The bridge makes few steps enough: 8 steps against the closed form."""
@@ -136,7 +136,7 @@ def test_paths_depend_on_key_and_block_alone():
     assert len(np.unique(many)) > 512, "blocks differ"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_schedule_of_the_time_loop_does_not_change_the_gradient():
     def gradient(schedule):

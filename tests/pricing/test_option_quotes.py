@@ -270,7 +270,7 @@ RAGGED = (
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_local_vol_of_ragged_quotes_meets_them():
     """The shorter row is the spline through its own quotes, and prices are those of the quoted vols."""
     model = LocalVol(SPOT, RATE, VolSurface(*RAGGED))
@@ -286,7 +286,7 @@ def test_local_vol_of_ragged_quotes_meets_them():
     np.testing.assert_allclose(found, black, atol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_derivatives_to_quotes_are_differences():
     def value(vols, model):
         surface = VolSurface(RAGGED[0], RAGGED[1], vols)

@@ -58,7 +58,7 @@ def check(found, exact, names=FIGURES, exact_errors=None):
         assert np.all(np.abs(difference) < 4.0 * error), (name, difference, error)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("has_jumps", [False, True])
 def test_an_asian_option(has_jumps):
     dates = [0.25, 0.5, 1.0]
@@ -77,7 +77,7 @@ def test_a_payoff_that_jumps_in_a_batch():
     assert np.all(found.std_errors.gamma < 5e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_jumps_under_random_variance():
     found = greeks(PathPayoff(digital, [0.5], [100.0]), HESTON, PATHS, key=KEY)
     check(found, greeks(Digital(100.0, 0.5), HESTON))
@@ -105,7 +105,7 @@ def test_jumps_on_several_dates():
     check(found, types.SimpleNamespace(**exact), tuple(exact))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_several_assets():
     model = BlackScholes(
         [100.0, 95.0], 0.02, [0.2, 0.3], asset_correlation=[[1.0, 0.4], [0.4, 1.0]]
@@ -116,7 +116,7 @@ def test_several_assets():
     check(found, exact, ("value", "delta", "gamma", "vega", "rho"), exact.std_errors)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_under_local_volatility_greeks_of_first_order():
     """A flat surface gives Black-Scholes; Gamma is left out, and a payoff that jumps is refused."""
     surface = VolSurface([0.5, 1.5], [80.0, 100.0, 120.0], jnp.full((2, 3), 0.25))
@@ -168,7 +168,7 @@ def test_simulated_spots_have_the_models_law():
     assert np.all(np.abs(np.mean(of_heston, axis=0) - forwards) < 4.0 * errors)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_step_without_variance_has_no_score():
     """The variance of these paths rests at zero: the value is right, and derivatives are refused."""
     model = Heston(100.0, 0.03, 0.001, 1.0, 0.001, 1.0, -0.6)

@@ -40,7 +40,7 @@ def forget():
     jax.clear_caches()
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("function", "schedule"),
     [
@@ -63,7 +63,7 @@ def test_derivatives_of_a_price(function, schedule, forget, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("function", [_value_and_gradient, _greeks], ids=["gradient", "greeks"])
 def test_programs_of_a_tpu(function, forget, monkeypatch):
     """The program with joined kernels and kernels of scalars, in single precision."""

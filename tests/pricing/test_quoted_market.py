@@ -44,7 +44,7 @@ def found():
     return risk(Book.from_text(BOOK), market(), fit)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_risk_reaches_every_quote_as_a_bump_and_a_new_bootstrap_do(found):
     assert not found.failed and not found.errors
     engine, book = RiskEngine(fit, greeks=False), Book.from_text(BOOK)
@@ -65,7 +65,7 @@ def test_risk_reaches_every_quote_as_a_bump_and_a_new_bootstrap_do(found):
     assert found.sensitivities["MM_FUTURE/PRICE/EUR/2024-06-19"] != 0.0
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_rho_is_a_parallel_move_of_the_bootstrapped_zero_rates(found):
     curve = market().curves["EUR"].bootstrapped()
     in_rates = dataclasses.replace(market(), curves={"EUR": curve})
@@ -96,7 +96,7 @@ def test_a_model_made_of_the_market_alone_has_the_bootstrapped_curve():
     np.testing.assert_allclose(moved, np.exp(-0.03) * model.discount(t), rtol=1e-14)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_explain_says_what_each_quote_did():
     swap, deposit = "IR_SWAP/RATE/EUR/10Y", "MM/RATE/EUR/3M"
     values, mixed = dict(market().flat_quotes()), []
@@ -112,7 +112,7 @@ def test_explain_says_what_each_quote_did():
     assert mixed[0] / mixed[1] == pytest.approx(4.0, rel=0.02)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_day_moves_the_ends_of_futures_as_theta():
     """Deposits and swaps keep their tenors; futures come nearer."""
     later = DOCUMENT | {"asof": str(ASOF + dt.timedelta(7))}

@@ -150,7 +150,7 @@ def found():
     return risk(book(SWAP, SWAPTION, BERMUDAN), sample_market(), hull_white)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_figures_are_the_greeks_of_each_contract(found):
     """Vega and rho are those of the quotes."""
@@ -168,7 +168,7 @@ def test_figures_are_the_greeks_of_each_contract(found):
         np.testing.assert_allclose(figures.vega, 0.05 * expected.vega, rtol=1e-7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_bermudan_swaption_is_worth_more_than_either_of_its_swaptions(found):
     trade, model = found.trades[2], hull_white(sample_market())["EUR"]
@@ -183,7 +183,7 @@ def test_a_bermudan_swaption_is_worth_more_than_either_of_its_swaptions(found):
     assert max(map(float, europeans)) < value < sum(map(float, europeans))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize("row", [SWAP, SWAPTION])
 def test_delta_gamma_and_theta_are_difference_quotients(found, row):
@@ -200,7 +200,7 @@ def test_delta_gamma_and_theta_are_difference_quotients(found, row):
     np.testing.assert_allclose(figures.theta, by_age, rtol=1e-7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_vega_and_rho_add_up_to_the_quotes(found):
     assert not found.failed

@@ -35,7 +35,7 @@ LATER = (
 )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", references.GROUPS)
 def test_published_values(name):
     group = references.GROUPS[name]

@@ -67,7 +67,7 @@ def small_book() -> Book:
     return dataclasses.replace(dax_book(), rows=tuple(rows))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_that_share_an_expiry_have_the_figures_of_each_alone():
     """Forty strikes on both sides of the forward in two expiries, one of which overflows, and one by itself."""
     strikes = [*np.linspace(2500.0, 6500.0, 40), 1e-310]
@@ -94,7 +94,7 @@ def found():
     return risk(small_book(), dax(), black_scholes)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_figures_are_the_greeks_of_each_contract(found):
     """Spot Greeks hold the vols; vega and rho move all of them in parallel."""
     assert len(found.trades) == 3 * PER_KIND
@@ -113,7 +113,7 @@ def test_figures_are_the_greeks_of_each_contract(found):
             np.testing.assert_allclose(column, getattr(wanted, name), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_trades_that_read_one_vol_of_a_surface_are_named(found):
     """Barriers alone: digitals and European options share the law that all strikes imply."""
     (note,) = found.notes
@@ -121,7 +121,7 @@ def test_trades_that_read_one_vol_of_a_surface_are_named(found):
     assert not risk(small_book(), dax(), heston, greeks=False, methods=[Fourier()]).notes
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_positions_are_quantity_times_contract(found):
     for trade, row in zip(found.trades, small_book().rows, strict=True):
         assert (trade.id, trade.quantity) == (row.id, row.trade.quantity)
@@ -131,7 +131,7 @@ def test_positions_are_quantity_times_contract(found):
     np.testing.assert_allclose(found.value, total, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_vega_rho_and_delta_add_up_to_the_quotes(found):
     families = {"vega": "EQUITY_OPTION/", "rho": "ZERO/", "delta": "EQUITY/PRICE/"}
     for measure, family in families.items():
@@ -143,7 +143,7 @@ def test_vega_rho_and_delta_add_up_to_the_quotes(found):
         np.testing.assert_allclose(trades, quotes, rtol=1e-10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
     quotes = dict(dax().flat_quotes())
     for quote in ("EQUITY_OPTION/RATE_LNVOL/DAX/2003-03-18/4400", "ZERO/RATE/EUR/2003-12-11"):
@@ -155,7 +155,7 @@ def test_the_total_moves_with_a_quote_as_its_sensitivity_says(found):
         np.testing.assert_allclose(found.sensitivities[quote], (up - down) / 2e-4, rtol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_size_of_a_tile_changes_nothing(found):
     seen = []
     small = risk(
@@ -173,7 +173,7 @@ def test_the_size_of_a_tile_changes_nothing(found):
         risk(small_book(), dax(), black_scholes, budget=10)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_number_of_workers_changes_no_tile_and_no_bit(monkeypatch):
     """Tiles, and so programs and the order of sums, depend on the budget and the methods alone."""
     answers, tiles = [], []
@@ -217,7 +217,7 @@ def test_a_kind_in_one_short_tile_is_brief(method, tiles, expected):
     assert group.is_brief == expected
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_values_alone_are_those_beside_the_greeks(found):
     alone = risk(small_book(), dax(), black_scholes, greeks=False)
     for one, other in zip(alone.trades, found.trades, strict=True):
@@ -230,7 +230,7 @@ def test_values_alone_are_those_beside_the_greeks(found):
     assert alone.gradient is None
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_errors_of_grids_are_those_of_prices_one_by_one():
     rows = [row for row in small_book().rows if row.type in ("digital", "barrier")][::2]
     book = dataclasses.replace(dax_book(), rows=tuple(rows))
@@ -259,7 +259,7 @@ def test_a_trade_that_no_method_prices_is_set_aside():
     assert set(nothing.sensitivities.values()) == {0.0}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_figure_that_is_not_finite_fails_its_trade_alone():
     """A strike so far away that its contract overflows is out of the total and of its derivative."""
     rows = list(small_book().rows[:PER_KIND])
@@ -305,7 +305,7 @@ def test_work_is_shared_by_contracts_of_an_expiry(monkeypatch):
     assert sorted(map(sorted, names)) == sorted(map(sorted, expected))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_of_two_parts_of_a_book_share_no_bunch_and_keep_their_figures():
     strikes = range(3600, 5400, 100)
     rows = (f"{strike},european,DAX,call,{strike},2003-03-18" for strike in strikes)
@@ -356,7 +356,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_eight_devices_give_what_one_gives():
     printed = run_on_eight_devices("-c", ON_DEVICES)
     *several, of_heston = json.loads(printed)
@@ -368,7 +368,7 @@ def test_eight_devices_give_what_one_gives():
     np.testing.assert_allclose(of_heston, all_numbers(alone), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("method", "axes"),
     [

@@ -150,7 +150,7 @@ def test_value_and_derivatives_beside_many_digits(point, leading):
     np.testing.assert_allclose(found, expected, rtol=100.0 * rtol, atol=1e-11 * most)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_derivatives_are_finite_in_every_corner():
     """At and near the money, nu from 0 on, beta 0 to 1, rho to within 1e-10 of -1 and 1."""
     strikes = (20.0, 99.999999, 100.0, 100.0000001, 500.0)

@@ -99,7 +99,7 @@ def heston(market):
     return {"S": Heston(100.0, 0.02, vol**2, 1.5, 0.05, 0.4, -0.6)}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_simulated_trades_have_the_paths_of_today_and_the_error_of_the_difference(market):
     """More spots than a pass has room for, and moved vols."""

@@ -373,7 +373,7 @@ def test_a_swap_that_has_started_is_that_of_another_library():
     assert trade.position.value == pytest.approx(peer.NPV(), rel=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize("kind", ["swap", "cap"])
 def test_the_rate_of_a_period_that_begins_today_moves_with_the_curve_until_it_is_fixed(kind):

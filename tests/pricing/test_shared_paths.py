@@ -26,7 +26,7 @@ DATES = [0.2, 0.5, 0.6]
 FEW = MonteCarlo(512, 12, block=256)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 @pytest.mark.parametrize(
     ("product", "model", "num_steps"),
@@ -91,7 +91,7 @@ def test_a_batch_on_one_grid_is_unbiased():
     assert np.all(np.abs(alone.value - beside.value) < 4.0 * error)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_a_method_with_a_grid_is_an_ordinary_argument_of_a_compiled_price():
     """And gives what it gives outside: its times are an array, which JAX does not take as static."""
@@ -124,7 +124,7 @@ def swept(strikes, weights):
     return tile_sweep(of, HESTON, method, still, still, key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_values_alone_are_those_of_the_sweep_with_their_errors():
     weights = [1.0, 5.0, 2.0]
@@ -149,7 +149,7 @@ def test_a_trade_that_is_not_finite_does_not_reach_the_others():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @double
 def test_rows_of_a_tile_are_like_one_row_and_empty_ones_are_left_out():
     """Four trades in the first two rows of three, against four in one row."""
@@ -216,7 +216,7 @@ def value_and_delta(method: MonteCarlo) -> list[float]:
 
 
 @double
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_devices_that_share_the_paths_do_not_change_them():
     """Six blocks on four devices, and on one."""
     printed = run_on_eight_devices("-c", ON_DEVICES)

@@ -99,7 +99,7 @@ def test_what_jumps_has_the_greeks_of_its_call_spreads(model):
         np.testing.assert_allclose(getattr(found, name), wanted, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @smiles
 def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(model, gap):
     bond, share = bond_and_share(model)
@@ -125,7 +125,7 @@ def test_what_reads_the_spot_on_one_date_is_a_sum_of_calls_and_call_spreads(mode
         np.testing.assert_allclose(value(product, model), right, rtol=1e-5)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_every_method_has_that_law(gap):
     model = surface()
     note = Autocallable([T], [0.08], 105.0, 80.0, 100.0)
@@ -137,7 +137,7 @@ def test_every_method_has_that_law(gap):
         np.testing.assert_allclose(other, value(product, model), rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_an_average_of_one_date_and_a_basket_of_one_asset_are_options_on_its_spot():
     model, alone = surface(), joined([surface()], jnp.ones((1, 1)))
     of_half = 2.0 * value(European(100.0, T), model)  # max(2 S - 200, 0)

@@ -394,7 +394,7 @@ PRICED = [
 ]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(("run", "wanted", "tolerance"), named(PRICED))
 def test_case_is_priced(run, wanted, tolerance):
     wanted = wanted() if callable(wanted) else wanted

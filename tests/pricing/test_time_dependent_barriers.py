@@ -51,7 +51,7 @@ def quantlib(contract, vols, rates, dividend_yield=0.0, rebate=0.0):
     return option.NPV()
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_quantlib_agrees_on_term_structures_of_vols_and_rates():
     half = 182
@@ -96,14 +96,14 @@ def test_values_beside_the_barrier_where_the_vol_jumps(spot, value):
     np.testing.assert_allclose(price(UP, model).value, value, rtol=1e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_monte_carlo_agrees():
     found = price(DOWN, RISING_RATES, MonteCarlo(2**15, 256), key=jax.random.key(1))
     wanted = price(DOWN, RISING_RATES).value
     assert abs(found.value - wanted) < 4.0 * found.std_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["up-and-out", "up-and-in"])
 def test_every_greek_on_curves_that_happen_to_be_flat_is_that_of_the_closed_form(kind):
     """In the middle, beside the barrier, beyond it, and a week before expiry."""
@@ -118,7 +118,7 @@ def test_every_greek_on_curves_that_happen_to_be_flat_is_that_of_the_closed_form
             )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_derivatives_to_quotes_are_differences_of_values():
     times = jnp.array([0.4, 0.9])
 
@@ -160,7 +160,7 @@ def test_a_surface_without_a_smile_is_its_term_structure():
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_under_a_smile_the_law_is_that_of_the_strike():
     surface = VolSurface([0.5, 1.0], [90.0, 110.0], [[0.4, 0.3], [0.32, 0.24]])
     at_strike = VolCurve([0.5, 1.0], [0.35, 0.28])
@@ -170,7 +170,7 @@ def test_under_a_smile_the_law_is_that_of_the_strike():
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_variance_that_falls_has_no_path_and_says_so():
     falling = BlackScholes(
         100.0, 0.05, VolSurface([0.5, 1.0], [90.0, 110.0], [[0.4, 0.35], [0.25, 0.25]])
@@ -194,7 +194,7 @@ def test_sabr_has_no_law_of_paths():
         price(UP, model)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_quadrature_takes_the_nodes_that_a_term_structure_needs():
     """A tenth of the variance in the second half of the time: .06125, then .00125 in four steps."""
     dates = [0.5, 0.625, 0.75, 0.875, 1.0]

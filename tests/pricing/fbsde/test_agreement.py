@@ -85,7 +85,7 @@ def agrees(product, model, method, num_steps, bases, tolerances, num_paths=32768
 REPEATED = "put", "down-and-out", "Bermudan swaption"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", others_later(CASES, ["calls"], CASES.keys() - REPEATED))
 def test_figures_are_those_of_pricing(name):
     agrees(*CASES[name])

@@ -29,7 +29,7 @@ _BOTH = pytest.mark.parametrize("variant", [1, 2])
 _SECOND = pytest.mark.parametrize("variant", [pytest.param(1, marks=pytest.mark.slow), 2])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @_SECOND
 def test_calls_under_a_linear_driver_agree_with_black_scholes(variant):
     known = calls(90.0, 110.0)
@@ -40,7 +40,7 @@ def test_calls_under_a_linear_driver_agree_with_black_scholes(variant):
     np.testing.assert_allclose(gamma, known.gamma, rtol=1e-1)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_contract_of_many_is_worth_what_it_is_alone():
     together, alone = calls(90.0, 110.0), calls(110.0)
     solver = BackwardDP(num_pairs=8, **_SMALL)
@@ -51,7 +51,7 @@ def test_a_contract_of_many_is_worth_what_it_is_alone():
     np.testing.assert_allclose(delta[1], own[1], rtol=1e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @_SECOND
 def test_a_quadratic_solution_is_found_on_all_dates(variant):
     known = riccati(3, 30)
@@ -65,7 +65,7 @@ def test_a_quadratic_solution_is_found_on_all_dates(variant):
     np.testing.assert_allclose(solution.delta(t, x), 2.0 * x / 3.0, atol=2e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @_SECOND
 def test_early_exercise_agrees_with_quadrature(variant):
     dates = np.arange(1, 6) / 5.0
@@ -82,7 +82,7 @@ def test_early_exercise_agrees_with_quadrature(variant):
     np.testing.assert_allclose(delta[0], known[1], rtol=2e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("rebate", [pytest.param(None, marks=pytest.mark.slow), 0.3])
 def test_stopped_paths_are_worth_the_stopped_value(rebate):
     problem, known = gate(rebate)

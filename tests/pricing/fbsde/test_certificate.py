@@ -71,7 +71,7 @@ def scores(found, reference: known.Reference) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in off])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", others_later(CASES, ["call at two rates"]))
 def test_figures_are_right_though_the_solution_is_coarse(name):
     problem, reference = CASES[name]()
@@ -83,7 +83,7 @@ def test_figures_are_right_though_the_solution_is_coarse(name):
     np.testing.assert_allclose(own + found.missed, found.value.mean, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_deep_bsde_gets_a_delta_and_a_gamma():
     problem, reference = CASES["call at two rates"]()
     solution = solve(problem, DeepBSDE(num_iterations=200), key=OWN)
@@ -92,7 +92,7 @@ def test_deep_bsde_gets_a_delta_and_a_gamma():
     assert found.gamma.relative_error < 0.1
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_are_certified_side_by_side():
     strikes = jnp.array([90.0, 110.0], jnp.float32)
     problem = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
@@ -132,7 +132,7 @@ def log_density(problem: Problem, x, end):
     return -0.5 * noise @ noise / dt
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("correlated", [False, True])
 def test_weights_are_derivatives_of_the_density(correlated):
     problem = two_assets(correlated)
@@ -152,7 +152,7 @@ def test_weights_are_derivatives_of_the_density(correlated):
         np.testing.assert_allclose(weights.second, known_curvature, rtol=1e-9, atol=1e-15)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("correlated", [False, True])
 def test_paths_from_other_states_are_differentiated(correlated):
     """Of a parabola of X_1 along the path, and of a slope and dW where X_1 stays."""
@@ -234,7 +234,7 @@ def certified(problem: Problem, monkeypatch, smooth: bool):
     return certify(solution, key=OTHERS, num_paths=16384)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
     calls, reference = three_calls()
     both = [certified(calls, monkeypatch, smooth) for smooth in (True, False)]
@@ -244,7 +244,7 @@ def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
     assert by_paths.gamma.relative_error < 0.8 * by_weights.gamma.relative_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_jump_of_the_payoff_is_in_both(monkeypatch):
     """By weights of the first step, and by paths with those of the last."""
     digital = three_assets(lambda x: jnp.where(x[0] > 100.0, 1.0, 0.0))
@@ -256,7 +256,7 @@ def test_a_jump_of_the_payoff_is_in_both(monkeypatch):
     assert by_paths.delta.relative_error < by_weights.delta.relative_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_rule_that_moves_with_the_state_is_differentiated(monkeypatch):
     """A put on the first of three assets: Delta is that of one alone, whose rule moves with the spot."""
     pays = lambda x: jnp.maximum(105.0 - x[0], 0.0)
@@ -277,7 +277,7 @@ def chosen():
     return problem, solve(problem, key=OWN, max_paths=65536, tolerance=Tolerance(0.01, 0.02, 0.1))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     _, solution = chosen
     closed = lambda x: known.black_scholes(x[0], 100.0, 0.05, 0.2, 1.0)
@@ -286,7 +286,7 @@ def test_a_solver_is_chosen_and_its_figures_are_certified(chosen):
     assert isinstance(solution.stats["solver"], GridQuadrature)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_functions_are_chosen_by_what_they_leave_of_the_noise():
     problem = three_assets(lambda x: jnp.sum(x**2) / 1e4)
     solution = solve(problem, key=OWN, max_paths=16384)
@@ -306,7 +306,7 @@ def test_an_error_that_standard_errors_do_not_tell_is_told():
     assert abs(float(found.value.mean) / reference.value - 1.0) < told.value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_a_rule_of_exercise_may_forgo_is_told():
     """The value is the rule's; between it and an upper bound lies the best rule's, by quadrature."""
     problem, reference = CASES["Bermudan put"]()
@@ -319,7 +319,7 @@ def test_what_a_rule_of_exercise_may_forgo_is_told():
     assert stats["errors"].value >= 2.99 * value.std_error / value.mean
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_right_of_today_is_no_part_of_what_is_forgone():
     """Of a put in the money: figures are those before a right of today, which pays more."""
     pays = lambda x: jnp.maximum(100.0 - x[0], 0.0)
@@ -330,7 +330,7 @@ def test_a_right_of_today_is_no_part_of_what_is_forgone():
     assert stats["errors"].value < 2e-3
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bound_that_is_not_known_is_no_small_error():
     problem, _ = CASES["Bermudan put"]()
     found = without_noise(solve(problem, GridQuadrature(), key=OWN))
@@ -357,7 +357,7 @@ def test_drivers_that_do_not_discount_have_no_bounds(driver):
     assert "a driver that discounts" in str(no_bounds_reason(other, driver_forms(other)))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_rule_that_forgoes_much_is_not_known_well():
     """To exercise above the value of a put that is not exercised later: too early, and no noise says so."""
     problem, reference = CASES["Bermudan put"]()
@@ -371,7 +371,7 @@ def test_a_rule_that_forgoes_much_is_not_known_well():
     assert told > forgone > errors(found).value
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
     problem, solution = chosen
     save(solution, tmp_path / "chosen.eqx")
@@ -380,7 +380,7 @@ def test_a_chosen_solution_is_saved_without_its_certificate(chosen, tmp_path):
     assert set(found.stats) == {"losses"}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_more_paths_are_no_other_program(chosen, monkeypatch):
     _, solution = chosen
     certify(solution, key=OTHERS, num_paths=4096)
@@ -391,7 +391,7 @@ def test_more_paths_are_no_other_program(chosen, monkeypatch):
     assert not traced
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_is_not_known_well_enough_is_refused(chosen):
     problem, _ = chosen
     with pytest.raises(
@@ -400,7 +400,7 @@ def test_what_is_not_known_well_enough_is_refused(chosen):
         solve(problem, key=OWN, max_paths=8192, tolerance=Tolerance(gamma=1e-4))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_grids_state_their_own_errors_where_a_certificate_would_take_many_paths(monkeypatch):
     problem, reference = CASES["up-and-out call"]()
     counts, on_paths = [], to_tolerance.figures_on_paths
@@ -416,7 +416,7 @@ def test_grids_state_their_own_errors_where_a_certificate_would_take_many_paths(
         assert abs(mean / true - 1.0) < error < asked
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_mistakes_are_named(chosen):
     problem, solution = chosen
     with pytest.raises(ValueError, match="num_paths=3: give four or more"):

@@ -25,7 +25,7 @@ def off(found, true: float) -> float:
     return abs(float(np.ravel(found.mean)[0]) - true) / float(np.ravel(found.std_error)[0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_portfolio_is_the_sum_of_its_contracts(solution):
     quantities = np.array([1.0, -2.0, 1.5])
     each = certify(solution, key=OTHERS, num_paths=16384)
@@ -50,7 +50,7 @@ def test_a_portfolio_is_the_sum_of_its_contracts(solution):
     assert off(total.gamma, np.ravel(reference.gamma)[0]) < 4.0
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_noise_that_contracts_share_leaves_a_hedged_book(solution):
     each = certify(solution, key=OTHERS, num_paths=8192)
     spread = certify(solution, key=OTHERS, num_paths=8192, quantities=[1.0, -2.0, 1.0])

@@ -53,7 +53,7 @@ def is_near(estimate, value, errors=4.0):
 # --- clean close-out, beside closed forms -------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_swap_is_a_strip_of_swaptions():
     """EE of each date is a swaption's value in Hull-White, and the CVA their sum (Brigo and Mercurio 2006)."""
     found = of(NettingSet([SWAP]), parties=(CLIENT,))
@@ -76,7 +76,7 @@ def test_a_swap_is_a_strip_of_swaptions():
         assert pfe == pytest.approx(100.0 * (1.0 - bonds[-1] - 0.028 * bonds.sum()), rel=0.1)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_an_option_loses_the_chance_of_default_of_its_value():
     equities = BlackScholes(
         [100.0, 90.0], 0.03, [0.2, 0.3], asset_correlation=[[1.0, 0.4], [0.4, 1.0]]
@@ -101,7 +101,7 @@ def test_an_option_loses_the_chance_of_default_of_its_value():
     assert float(plain.value) == pytest.approx(float(alone), rel=1e-6)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_rights_are_worth_what_other_methods_find():
     """By splines on 257 nodes, whose kinks cost 1e-4 of the values that are added and taken off."""
     bermudan = BermudanSwaption(0.03, [1.0, 2.0, 3.0], DATES, ACCRUALS, notional=100.0)
@@ -111,7 +111,7 @@ def test_rights_are_worth_what_other_methods_find():
     assert float(found.value) == pytest.approx(known.sum(), abs=2e-4 * np.abs(known).sum())
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_parties_change_places():
     trades, quantities = [SWAP, RIGHT], np.array([1.0, -0.7])
     ours = of(NettingSet(trades, quantities), parties=(CLIENT, BANK))
@@ -121,7 +121,7 @@ def test_parties_change_places():
     np.testing.assert_allclose(ours.ee.mean, theirs.ene.mean, rtol=1e-12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_collateral_has_its_limits():
     sets = (NettingSet([SWAP, RIGHT], threshold=x) for x in (0.0, 2.0, 1e9, np.inf))
     none, some, much, free = (of(one, **SPREADS) for one in sets)
@@ -132,7 +132,7 @@ def test_collateral_has_its_limits():
     assert np.all(np.asarray(some.pfe) <= 2.0 + 1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_standard_errors_cover():
     """Of 40 seeds, at least 35 are within two standard errors of the strip's CVA; 38 are expected."""
     t = np.linspace(0.0, 5.0, 21)[:-1] + 0.125
@@ -186,7 +186,7 @@ def by_grid(swaps, quantities, spreads, steps=200) -> float:
     return float(u[200])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_risky_close_out_is_that_of_a_grid():
     other = Swap(0.02, 0.0, DATES[:3], ACCRUALS[:3], "receiver", notional=100.0)
     known = by_grid((SWAP, other), (1.0, 1.5), (0.01, 0.004))
@@ -200,7 +200,7 @@ def test_a_risky_close_out_is_that_of_a_grid():
 # --- derivatives --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("close_out", others_later(["clean", "risky"], ["risky"]))
 def test_derivatives_to_quotes_are_those_of_bumps(close_out):
     """One adjoint sweep through the calibration and both bootstraps, beside bumps that calibrate again."""
@@ -247,7 +247,7 @@ def test_derivatives_to_quotes_are_those_of_bumps(close_out):
 # --- credit curves ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_spreads_are_repriced_and_differentiated():
     times, spreads = np.array([1.0, 3.0, 5.0]), np.array([0.01, 0.015, 0.02])
     curve = ZeroCurve([1.0, 5.0], [0.02, 0.03])

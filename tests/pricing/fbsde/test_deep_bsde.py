@@ -13,7 +13,7 @@ from pricing.fbsde import CATALOGUE, DeepBSDE, Problem, problems, solve
 from .backward_problems import single
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "tolerance"),
     [("allen-cahn", 2e-3), ("hjb", 1e-3)],
@@ -44,7 +44,7 @@ def test_published_values_of_five_seeds(name, num_iterations, tolerance):
     np.testing.assert_allclose(np.mean(found), entry.value, rtol=tolerance)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_gradient_is_that_of_the_closed_form():
     """u = exp(.21 (T - t)) |x|^2 under a driver of y and z."""
     problem = single(problems.black_scholes_barenblatt(4, num_steps=20))
@@ -56,7 +56,7 @@ def test_the_gradient_is_that_of_the_closed_form():
     assert missed < 0.05 * np.linalg.norm(delta)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_trapezoid_rule_errs_less_than_the_left_one():
     """y' = -y over four steps, from y_T = 1: the errors of exp(1) are of second and of first order."""
     problem = single(
@@ -84,7 +84,7 @@ def test_the_trapezoid_rule_errs_less_than_the_left_one():
     np.testing.assert_allclose(found["trapezoid"], (1 - 0.25 + 0.5 * 0.25**2) ** -4, rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_vector_of_contracts_is_its_contracts():
     def paying(terminal):
         return single(
@@ -110,7 +110,7 @@ def test_a_vector_of_contracts_is_its_contracts():
     np.testing.assert_allclose(found.delta(0.0, both.x0)[0], 1.0, rtol=0.05)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_any_optimizer_and_any_schedule_of_the_tape():
     problem = single(problems.allen_cahn(4))
     plain = solve(problem, DeepBSDE(100), key=jax.random.key(4))

@@ -13,7 +13,7 @@ from .backward_problems import RATE, SPOT, VOL, apart, figures_of_pricing, gate,
 KEY, OTHER = jax.random.split(jax.random.key(0))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_published_value_in_a_hundred_dimensions():
     """Allen and Cahn's: .0528, E, Hutzenthaler, Jentzen, Kruse (2019); by branching .052781."""
     problem = problems.allen_cahn(100)
@@ -34,7 +34,7 @@ def test_it_agrees_with_iterations_that_know_no_dates():
     np.testing.assert_allclose(np.mean(found), 57.3, rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_driver_that_reads_z():
     known = riccati(3, 30)
     solver = DeepSplitting(num_paths=4096, num_iterations=60, batch_size=128)
@@ -42,7 +42,7 @@ def test_a_driver_that_reads_z():
     assert apart(solution.value(0.0, known.problem.x0), known.value) < 1e-2
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_early_exercise_and_a_certified_delta():
     product = Bermudan(European(SPOT, 1.0, "put"), np.arange(1, 6) / 5.0)
     value, delta, _ = figures_of_pricing(product, BlackScholes(SPOT, RATE, VOL), Quadrature())
@@ -54,7 +54,7 @@ def test_early_exercise_and_a_certified_delta():
     assert abs(float(found.delta.mean[0]) - float(delta)) < 4.0 * float(found.delta.std_error[0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_stopped_paths_are_worth_the_stopped_value():
     problem, known = gate(0.3)
     solution = solve(problem, DeepSplitting(num_paths=8192, num_pairs=8), key=KEY)

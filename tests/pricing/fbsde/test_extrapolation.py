@@ -32,7 +32,7 @@ def black_scholes(spot):
     return spot * norm.cdf(up) - STRIKE * jnp.exp(-RATE) * norm.cdf(up - VOL)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("num_steps", [16, 18])
 def test_a_call_by_euler_steps_is_extrapolated_to_black_scholes(num_steps):
     """Halves and quarters of 18 dates are 9 and 4, whose steps do not double."""

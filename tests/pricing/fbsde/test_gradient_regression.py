@@ -44,7 +44,7 @@ def solved(problem, *bases, num_paths=16384, seed=0, **options):
     return solve(problem, solver, key=jax.random.key(seed))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("product", "method"),
     [
@@ -65,7 +65,7 @@ def test_figures_are_those_of_pricing(product, method):
     np.testing.assert_allclose(found.gamma(0.0, x0)[0, 0], gamma, rtol=4e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_figures_hold_away_from_the_start():
     """In the middle of the time, at several spots."""
     found = solved(from_product(CALL, BLACK_SCHOLES, 16), num_paths=65536)
@@ -78,7 +78,7 @@ def test_figures_hold_away_from_the_start():
         np.testing.assert_allclose(found.gamma(0.5, x)[0, 0], gamma, rtol=0.12)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_between_dates_figures_are_linear_in_time():
     found = solved(from_product(European(100.0, 1.0, "call"), BLACK_SCHOLES, 4), num_paths=4096)
     x = jnp.array([105.0])
@@ -88,7 +88,7 @@ def test_between_dates_figures_are_linear_in_time():
     np.testing.assert_allclose(found.value(1.0, x), 5.0)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_borrowing_at_another_rate():
     """The driver is nonlinear in y and z; the answer is Black-Scholes at the higher rate."""
     problem, known = problems.different_rates_call(), CATALOGUE["different-rates-call"]
@@ -98,7 +98,7 @@ def test_borrowing_at_another_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("barrier", [90, pytest.param(95, marks=pytest.mark.slow)])
 def test_paths_that_are_knocked_out(barrier):
     known = CATALOGUE[f"down-and-out-{barrier}"]
@@ -109,7 +109,7 @@ def test_paths_that_are_knocked_out(barrier):
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, atol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_swaption_under_a_gaussian_rate():
     problem, known = problems.gaussian_swaption(36), CATALOGUE["gaussian-swaption"]
     found = solved(problem, num_paths=65536)
@@ -118,7 +118,7 @@ def test_a_swaption_under_a_gaussian_rate():
     np.testing.assert_allclose(found.gamma(0.0, problem.x0)[0, 0], known.gamma, rtol=4e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_best_of_two_and_its_bounds():
     problem, known = problems.max_call(2, num_steps=18), CATALOGUE["max-call-2"]
     bases = Hermite(4), SmoothMaximum(), PayoffBasis()
@@ -132,7 +132,7 @@ def test_the_best_of_two_and_its_bounds():
     assert between.upper < known.value * 1.005 + 3.0 * between.std_errors.upper
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("kind", "rate", "dividends"),
     [("put", 0.03, 0.0), pytest.param("call", 0.01, 0.06, marks=pytest.mark.slow)],
@@ -150,7 +150,7 @@ def test_bounds_of_a_right_at_any_time_hold_its_value(kind, rate, dividends):
     assert np.all(found.gap < 0.02 * value + 130.0 * np.expm1((rate + dividends) * 10.0 / 8.0))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_bounds_of_a_right_at_any_time_need_a_sum():
     class OnTheRoot(American):
         def exercise_value(self, t, market):
@@ -171,7 +171,7 @@ def best_call(spot):
     return np.exp(-0.05) * 0.5 * (last - first) * jnp.sum(weights * np.exp(logs) * (1.0 - below))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("dispersion", [0.05, 0.0])
 def test_smooth_maxima_span_the_best_of_five(dispersion):
     """Starts that are dispersed determine Gamma; where all are x0, at least value and Delta are right."""
@@ -198,7 +198,7 @@ def book(count: int):
     return puts, BlackScholes(4 * [100.0], 0.05, vols, np.zeros(4), asset_correlation=correlation)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, model = book(5)
     bases = (Hermite(2, logs=True), MeanPolynomials(4, above=2, logs=True))
@@ -213,7 +213,7 @@ def test_contracts_of_a_book_are_what_they_are_alone():
     np.testing.assert_allclose(whole.gamma(0.0, x0)[3], alone.gamma(0.0, x0), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_bounds_of_other_drivers_are_refused():
     problem = problems.different_rates_call(4)
     exercised = eqx.tree_at(
@@ -293,7 +293,7 @@ def test_published_values_of_five_seeds(name):
         assert rtol is None or abs(mean) < rtol
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_hidden_layer_learns_what_other_functions_leave():
     """A wave along one direction of five, beside affine functions: as drawn, and learned at every date."""
     problem = single(problems.bounded_example(5, num_steps=12))
@@ -311,7 +311,7 @@ def test_a_hidden_layer_learns_what_other_functions_leave():
         assert apart(found, here) < rtol
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_a_path_far_out_does_not_feed_itself(seed):
     """A quadratic f of a fit that one path alone decides: without ends, that of seed 0 is not finite."""

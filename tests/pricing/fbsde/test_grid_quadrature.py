@@ -35,7 +35,7 @@ def assert_near(found: np.ndarray, reference: known.Reference, of_gamma: float =
     np.testing.assert_allclose(found[count:], reference.gamma, rtol=of_gamma)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "product",
     [
@@ -54,14 +54,14 @@ def test_contracts_on_one_asset(product):
     assert_near(found, known.of_pricing(product(), model))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_driver_that_bends():
     found = figures(problems.different_rates_call(16))
     closed = lambda x: known.black_scholes(x[0], 100.0, 0.06, 0.2, 0.5)
     assert_near(found, known.of_function(closed, [100.0]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_two_assets():
     vols, dates = (0.2, 0.4), np.array([0.5, 1.0])
     option = Bermudan(Basket(100.0, 1.0, average="max"), dates)
@@ -72,7 +72,7 @@ def test_two_assets():
     assert_near(found, reference, of_gamma=1e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_side_by_side_and_their_sum():
     strikes = jnp.array([90.0, 110.0], jnp.float32)
     many = asset(lambda x: jnp.maximum(x[0] - strikes, 0.0), 4)
@@ -96,7 +96,7 @@ def test_beyond_the_grid_the_value_is_a_line_in_the_grids_coordinate():
     np.testing.assert_allclose(first, second, rtol=1e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_points_and_nodes_are_enough():
     """Twice as many of both change nothing."""
     problem = from_product(
@@ -106,7 +106,7 @@ def test_points_and_nodes_are_enough():
     np.testing.assert_allclose(figures(problem), fine, rtol=2e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_its_certificate_misses_nothing():
     problem = asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4)
     found = certify(solve(problem, GridQuadrature(), key=KEY), key=KEY, num_paths=8192)
@@ -165,7 +165,7 @@ def test_a_cell_with_a_barrier_is_integrated_to_second_order():
         assert abs(worth @ weights + cut[0] - exact) < 6e-5
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_payoff_that_jumps_has_points_enough_in_the_last_step():
     """A digital on two independent assets is a product of two."""
     paid = lambda x: jnp.where(jnp.min(x) > 100.0, 1.0, 0.0)

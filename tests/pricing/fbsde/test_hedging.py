@@ -71,7 +71,7 @@ def spread_in_theory(num_steps: int) -> float:
     return float(np.sqrt(variance))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_delta_leaves_is_what_theory_says_and_halves_with_four_times_the_dates():
     coarse, fine = hedged(16), hedged(64)
     np.testing.assert_allclose(coarse.delta.std, spread_in_theory(16), rtol=0.1)
@@ -86,7 +86,7 @@ def test_what_delta_leaves_is_what_theory_says_and_halves_with_four_times_the_da
             assert abs(made.mean) < 4.0 * made.std_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
     right, wrong = hedged(64), hedged(64, 2.0 * VOL, gamma=False)
     assert wrong.delta_gamma is None
@@ -97,7 +97,7 @@ def test_the_delta_of_another_vol_leaves_more_and_its_premium_is_the_mean():
         assert abs(made.mean - (premiums[1] - premiums[0])) < 4.0 * made.std_error
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_regressions_of_many_contracts_hedge_as_well():
     calls = European([90.0, 100.0, 115.0], 1.0, "call")
     problem = from_product(calls, MODEL, 16)
@@ -109,7 +109,7 @@ def test_regressions_of_many_contracts_hedge_as_well():
     assert np.all(abs(found.delta.mean) < 4.0 * found.delta.std_error)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_the_rule_exercises_is_worth_its_lower_bound():
     """The premium less the mean is what the holder earns: as `bounds` finds by discounted payoffs."""
     put = Bermudan(European(STRIKE, 1.0, "put"), [0.25, 0.5, 0.75, 1.0])
@@ -136,7 +136,7 @@ def test_paths_that_are_stopped_pay_the_rebate():
     assert found.delta.std < 0.8 * found.unhedged.std
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_driver_that_is_not_linear_is_what_the_money_is_invested_at():
     """The seller of a call borrows all the time, at .06; lending would earn him .04."""
     problem = problems.different_rates_call()
@@ -147,7 +147,7 @@ def test_a_driver_that_is_not_linear_is_what_the_money_is_invested_at():
     assert found.delta.std < 0.2 * found.unhedged.std
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_deep_bsde_hedges_delta_alone():
     problem = problems.hjb_riccati(3, 10)
     solution = solve(problem, DeepBSDE(300), key=jax.random.key(11))

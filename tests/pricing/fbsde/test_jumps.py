@@ -65,7 +65,7 @@ def bermudan(num_dates: int, spot: float = 100.0) -> tuple[float, float]:
     return float(middle[1]), float((middle[2] - middle[0]) / (2.0 * step * spot))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_put_by_merton_on_a_grid():
     problem = problems.merton_put()
     solution = solve(problem, GridQuadrature(), key=KEY)
@@ -84,7 +84,7 @@ def regression():
     return solve(problem, GradientRegression(16384, bases), key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bermudan_put_by_merton_on_a_grid():
     problem = problems.merton_put(20, 10)
     solution = solve(problem, GridQuadrature(), key=KEY)
@@ -93,7 +93,7 @@ def test_a_bermudan_put_by_merton_on_a_grid():
     np.testing.assert_allclose(solution.delta(0.0, problem.x0), [delta], rtol=5e-4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_certificates_of_jumps_tell_how_far_off_a_regression_is(regression):
     value, delta = bermudan(10)
     found = certify(regression, key=OTHER, num_paths=16384)
@@ -131,7 +131,7 @@ def test_networks_refuse_jumps_and_say_who_has_them(solver):
         solve(problems.merton_put(), solver, key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_bounds_and_features_refuse_jumps(regression):
     with pytest.raises(ValueError, match="this problem has jumps"):
         bounds(regression, key=OTHER)

@@ -44,7 +44,7 @@ def compiled_bytes(problem, solver) -> int:
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("dim", "solver"),
     [
@@ -60,7 +60,7 @@ def test_memory_is_no_less_than_the_compilers(dim, solver):
     assert actual < said < 4 * actual + 2**25
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_regression_has_as_many_paths_as_there_is_memory_for():
     problem, solver = problems.max_call(5), GradientRegression(65536, bases=(Hermite(2),))
     most = bytes_of(problem, solver)
@@ -86,7 +86,7 @@ def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable
     assert SolveLimits(2**18).certificate_paths(wanted, 8192, affordable) == count
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     """Where time was enough for one pilot, the next set of functions; nothing that there is no memory for."""
     few = GradientRegression(4096, bases=(Hermite(1),))
@@ -105,7 +105,7 @@ def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
     assert [(one, of.num_steps) for one, of in checks] == [(GridQuadrature(), n) for n in (10, 5)]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_without_time_fewer_paths_are_tried_and_what_is_not_known_is_refused():
     problem = problems.different_rates_call(4)
     with pytest.raises(RuntimeError, match=r"value is not known .* max_seconds=0.001"):

@@ -21,7 +21,7 @@ KEY = jax.random.key(0)
 WITHIN_BUDGET = "BackwardDP=4e6"
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_eight_devices_share_the_work_of_every_solver():
     """Each has an eighth of the operations; in an iteration gradients alone are sent, in one all-reduce."""
     printed = run_on_eight_devices(
@@ -92,7 +92,7 @@ def test_a_stage_returns_no_copy_of_the_stored_paths():
     assert eqx.combine(after, training).state.states is training.state.states
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_gradients_of_micro_batches_are_those_of_all_paths():
     """Within a budget: fewer bytes, by the compiler too, and the same losses."""
     problem = problems.allen_cahn(4)
@@ -110,7 +110,7 @@ def test_gradients_of_micro_batches_are_those_of_all_paths():
         solve(problem, DeepBSDE(3, 2048, budget=1000), key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["BackwardDP", "DeepSplitting", "OneStepMalliavin"])
 def test_parts_of_the_paths_give_what_all_paths_give(name):
     """Within a budget: the same parameters, and fewer bytes than it, by the compiler too."""

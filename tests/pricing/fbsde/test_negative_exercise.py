@@ -91,7 +91,7 @@ def solved():
     return solve(right(-0.4), REGRESSION, key=OWN)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_certificate_takes_it():
     """-.400, where waiting to the end is worth -.798."""
     known = by_induction(-0.4, "distance")
@@ -100,7 +100,7 @@ def test_a_certificate_takes_it():
     assert abs(found.mean - known) < 4.0 * found.std_error + 2e-3
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_bounds_and_hedges_take_it():
     known = by_induction(-0.4, "distance")
     both = bounds(solved(), key=OTHER, num_paths=1024)
@@ -111,7 +111,7 @@ def test_bounds_and_hedges_take_it():
     assert abs(sold.mean) < 4.0 * sold.std_error + 2e-3
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_networks_take_it():
     problem = right(-0.4)
     found = solve(problem, BackwardDP(num_iterations=60, num_paths=4096), key=OWN)
@@ -145,7 +145,7 @@ def test_a_negative_rate_makes_a_cost_grow():
         np.testing.assert_array_equal(exercise_floor(problem), [floor])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_gap_of_noise_is_closed_by_more_inner_paths():
     """All of the gap is noise of the means on inner paths: the rule is the best one."""
     solution, keys = solve(right(-0.4), GridQuadrature(), key=OWN), list(jax.random.split(OTHER, 4))

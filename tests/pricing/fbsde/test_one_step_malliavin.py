@@ -27,7 +27,7 @@ _KEY = jax.random.key(11)
 _SMALL = {"num_paths": 4096, "num_iterations": 60, "batch_size": 128}
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_calls_under_a_linear_driver_agree_with_black_scholes():
     known, alone = calls(90.0, 110.0), calls(110.0)
     solver = OneStepMalliavin(num_pairs=8, **_SMALL)
@@ -40,7 +40,7 @@ def test_calls_under_a_linear_driver_agree_with_black_scholes():
     np.testing.assert_allclose(gamma[1], own[2], rtol=3e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("gamma", ["full", "diagonal"])
 def test_a_quadratic_solution_is_found_on_all_dates(gamma):
     known = riccati(3, 30)
@@ -54,7 +54,7 @@ def test_a_quadratic_solution_is_found_on_all_dates(gamma):
     assert apart(solution.gamma(t, x), 2.0 / 3.0 * np.eye(3)) < 2e-2
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_correlated_assets_have_cross_gammas():
     """A product of two lognormal martingales: s is a matrix, and depends on x."""
     factor = np.array([[0.2, 0.0], [0.15, 0.2]])
@@ -83,7 +83,7 @@ def test_correlated_assets_have_cross_gammas():
     np.testing.assert_allclose(gamma, [[0.0, growth], [growth, 0.0]], atol=5e-2)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_early_exercise_agrees_with_quadrature():
     dates = np.arange(1, 6) / 5.0
     product = Bermudan(European(SPOT, 1.0, "put"), dates)

@@ -35,7 +35,7 @@ def bermudan_put(features):
     return from_product(put, MODEL, 8)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("make", "product", "method"),
     [
@@ -95,7 +95,7 @@ def test_every_function_is_that_of_the_problem_with_these_features():
     np.testing.assert_allclose(problem.x0, [100.0, 80.0, 0.03, 90.0])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_paths_of_a_training_start_with_features_between_the_bounds():
     problem = parametric(rate_and_strike, [0.01, 80.0], [0.05, 100.0])
     states = simulate(problem, 1024, key=jax.random.key(1), initial_dispersion=0.0).states

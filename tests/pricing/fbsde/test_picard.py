@@ -19,7 +19,7 @@ from .backward_problems import asset
 KEY, OTHER = jax.random.split(jax.random.key(0))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_linear_driver_discounts():
     problem = asset(lambda x: jnp.stack([x[0], 0.0 * x[0] + 1.0]), 4)
     found = multilevel_picard(problem, key=KEY, levels=4, samples=4, repeats=32)
@@ -30,7 +30,7 @@ def test_a_linear_driver_discounts():
     assert found.std_error[0] < 0.5
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_iterations_and_regressions_agree_in_twenty_dimensions():
     problem = problems.allen_cahn(20)
     solver = GradientRegression(16384, (SeparableBasis(2), MeanPolynomials(4, above=1)))

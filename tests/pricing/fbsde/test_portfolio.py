@@ -68,14 +68,14 @@ def brownian(contracts: int) -> Problem:
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "solver",
     [
         GradientRegression(4096, (Hermite(4), PayoffBasis())),
         pytest.param(BackwardDP(1, **TINY), marks=pytest.mark.slow),
-        pytest.param(BackwardDP(2, **TINY), marks=pytest.mark.repeat),
-        pytest.param(OneStepMalliavin(**TINY), marks=pytest.mark.repeat),
+        pytest.param(BackwardDP(2, **TINY), marks=pytest.mark.costly),
+        pytest.param(OneStepMalliavin(**TINY), marks=pytest.mark.costly),
         pytest.param(OneStepMalliavin(gamma="diagonal", **TINY), marks=pytest.mark.slow),
     ],
     ids=["regression", "DBDP1", "DBDP2", "OSM", "OSM-diagonal"],
@@ -93,7 +93,7 @@ def test_a_portfolio_is_the_sum_of_its_contracts(solver):
             np.testing.assert_allclose(one, known, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
     problem, quantities = brownian(3), np.array([2.0, -1.0, 0.5])
     solution = solve(problem, DeepBSDE(3, iterations_per_stage=3), key=jax.random.key(0))
@@ -103,7 +103,7 @@ def test_a_portfolio_of_deep_bsde_is_the_sum_at_x0():
         np.testing.assert_allclose(one, np.tensordot(quantities, each, 1), rtol=1e-9)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("solver", "least"),
     [
@@ -161,7 +161,7 @@ def test_two_thousand_contracts_on_ten_assets():
             assert np.linalg.norm(of_book - center) < 3.0 * deviation
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_contracts_of_a_book_are_what_they_are_alone():
     puts, market = book(50, 3), model(3)
     whole = solve(from_product(puts, market, 4), REGRESSION, key=jax.random.key(1))

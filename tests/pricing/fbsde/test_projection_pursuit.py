@@ -67,7 +67,7 @@ def in_money(found):
     return of("mean"), of("std_error")
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_figures_are_exact_within_their_standard_errors(certificate, exact):
     # standard errors are at most .2 % of the value, 1 % of Delta and 5 % of Gamma
     for mean, error, true, most in zip(
@@ -80,7 +80,7 @@ def test_figures_are_exact_within_their_standard_errors(certificate, exact):
         assert np.mean(off < 2.0) > 0.75
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_rule_of_a_crude_fit_is_improved(exact):
     """With three knots the rule forgoes .02 to 1 % of the values."""
     crude = solve(book(), ProjectionPursuit(2048, knots=3), key=OWN)
@@ -101,7 +101,7 @@ def test_the_rule_of_a_crude_fit_is_improved(exact):
     assert np.all(certificate.value.std_error > 0.9 * found)  # the error bar counts what was gained
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_the_solution_itself_is_near(solution, exact):
     x0 = solution.problem.x0
     for name, unit, true, most in zip(
@@ -112,7 +112,7 @@ def test_the_solution_itself_is_near(solution, exact):
         assert np.max(np.abs(found - true) / size) < most
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_portfolio_is_the_sum_of_its_contracts(solution, certificate):
     quantities = np.array([1.0, -2.0, 1.5, 0.5, -1.0])
     total = certify(solution, key=FRESH, num_paths=PATHS, quantities=quantities)
@@ -138,7 +138,7 @@ def test_weights_are_those_of_black_and_scholes():
     )
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_very_narrow_step_has_no_martingale_along_its_direction(solution):
     """Its conditional means would be off between the points of their table, which would bias certificates."""
     fit = jax.tree.map(lambda rows: rows[-1], solution.approximation.fits)
@@ -168,7 +168,7 @@ def test_what_it_does_not_solve_it_refuses():
         solve(book(), ProjectionPursuit(2048, mesh=sixteen), key=OWN)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_nothing_named_takes_it_for_many_contracts():
     count = 32
     problem = book(count)

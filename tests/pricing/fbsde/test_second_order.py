@@ -54,7 +54,7 @@ def uncertain_volatility(nodes: int = 1501, steps: int = 500) -> tuple[float, fl
     return float(value[middle]), float((value[middle + 1] - value[middle - 1]) / (200.0 * h))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("vol", [0.15, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_uncertain_volatility(vol):
     problem = problems.uncertain_volatility(50, vol)
@@ -65,7 +65,7 @@ def test_uncertain_volatility(vol):
     np.testing.assert_allclose(solution.delta(0.0, problem.x0), [delta], rtol=5e-3)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_barenblatt_in_a_hundred_dimensions():
     problem = problems.barenblatt(num_steps=10)
     solution = solve(problem, GradientRegression(8192, (SeparableBasis(2),)), key=KEY)
@@ -95,7 +95,7 @@ def coupled_sines(dim: int, vol: float, num_steps: int) -> Problem:
     return coupled(own, diffusion=lambda t, x, y: 0.4 * y)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("dim", "vol", "solver"),
     [
@@ -121,7 +121,7 @@ def test_paths_whose_variance_is_a_small_part_of_the_equations_are_refused():
             solve(problem, solver, key=KEY)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_verbs_that_do_not_read_gamma_say_so():
     problem = problems.uncertain_volatility(50, 0.2)
     with pytest.raises(TypeError, match="a driver that reads Gamma: GridQuadrature"):
@@ -143,7 +143,7 @@ def off(found, *known) -> np.ndarray:
     return np.array([(first(one.mean) - true) / first(one.std_error) for one, true in pairs])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_certificate_is_right_though_the_solution_is_coarse():
     """Polynomials miss 7 % of the spread's value; of the certificate a half is left, and told."""
     problem = problems.uncertain_volatility(50, 0.17)
@@ -159,7 +159,7 @@ def test_a_certificate_is_right_though_the_solution_is_coarse():
     assert abs(float(found.delta.mean[0]) - delta) < 3.0 * noise + share * delta
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("dim", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 100))])
 def test_barenblatt_is_certified(dim):
     """Gamma of the solution itself is 5 to 15 % off: parabolas of 4,096 paths."""
@@ -172,7 +172,7 @@ def test_barenblatt_is_certified(dim):
     assert abs(np.mean(np.diagonal(found.gamma.mean)) / (2.0 * growth) - 1.0) < 0.01
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("dim", "vol", "solver"),
     [(1, 0.4, GridQuadrature()), (2, 0.69, GradientRegression(16384, (Hermite(6),)))],
@@ -186,7 +186,7 @@ def test_a_diffusion_that_reads_y_is_certified(dim, vol, solver):
     assert found.gamma.relative_error < 5e-3
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_full_matrix_is_certified():
     """Of assets that move by mixed noise, to whose variance f adds, and growth: by planes, without Gamma."""
     root = jnp.array([[1.0, 0.0], [0.6, 0.8]])
@@ -217,7 +217,7 @@ def test_a_full_matrix_is_certified():
     assert abs(cross) < 4.0 * float(found.gamma.std_error[0, 1])
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_variance_that_depends_on_the_state_otherwise_than_the_paths():
     """dX = .4 dW, to whose variance f adds what makes it .16 x^2: u = x^2 exp(.16 (1 - t))."""
     problem = Problem(

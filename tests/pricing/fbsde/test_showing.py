@@ -59,7 +59,7 @@ def test_a_summary_has_the_figures_and_their_errors(call):
     assert "at most 7.5 (standard error 0.1)" in summary
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_picture_has_value_delta_gamma_and_loss(call):
     figure = call.plot(t=0.25)
     panels = figure.axes
@@ -76,7 +76,7 @@ def test_a_picture_has_value_delta_gamma_and_loss(call):
         call.plot(1)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_figure_that_a_solver_does_not_know_is_named():
     """And of a long figure the first entries are shown."""
     solution = solve(problems.allen_cahn(12), DEEP, key=jax.random.key(0))

@@ -47,7 +47,7 @@ FLAT = {
 REGRESSION = GradientRegression(4096, (Hermite(4), PayoffBasis()))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("problem", "solver", "kill_at"),
     [
@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(problem, solver, kill_at, tmp_pat
     chex.assert_trees_all_equal(*(eqx.filter(found, eqx.is_array) for found in (whole, resumed)))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_another_run_does_not_go_on_from_it(tmp_path):
     problem = problems.allen_cahn(3)
     solve(problem, SOLVER, key=jax.random.key(0), resume=tmp_path)
@@ -85,7 +85,7 @@ def test_another_run_does_not_go_on_from_it(tmp_path):
         solve(problem, SOLVER, key=jax.random.key(1), resume=tmp_path)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_blas_has_one_thread_meanwhile(tmp_path, monkeypatch):
     """All of it, SciPy's too, which jaxlib loads when it compiles a factor; then as many as before."""
 
@@ -172,7 +172,7 @@ def exploding() -> Problem:
     return Problem(1, 1.0, 0.0, **FLAT, terminal=infinite, num_steps=4)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_loss_that_is_not_finite_stops_and_writes_nothing_over(tmp_path):
     solver = DeepBSDE(600, batch_size=4, iterations_per_stage=2, num_pilot_paths=8)
     key = jax.random.key(3)
@@ -199,7 +199,7 @@ def test_a_regression_that_feeds_itself_is_refused_while_it_is_finite():
     assert "functions of lower degree" in RESULTS[found.result]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_bond_is_not_refused():
     """Nothing varies but rounding, which functions of high degree make much of."""
     bond = Problem(
@@ -250,7 +250,7 @@ def test_tensorboard_reads_a_folder_of_events(tmp_path):
     assert any(name.startswith("events.out") for name in names)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_grid_states_its_own_error_where_paths_are_too_few():
     """A put 4 standard deviations out of the money: three standard errors of paths are a multiple of Gamma."""
     rate, vol = 0.02, 0.2
@@ -279,7 +279,7 @@ def test_a_grid_states_its_own_error_where_paths_are_too_few():
         assert abs(float(figure.mean.squeeze()) / float(true) - 1.0) < min(float(error), 0.01)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_errors_of_nodes_and_points_do_not_cancel():
     """Beside a barrier they have different signs in Delta, whose error was stated as a third of what it is."""
     dates = np.arange(1, 51) / 50.0
@@ -294,7 +294,7 @@ def test_errors_of_nodes_and_points_do_not_cancel():
         assert abs(float(figure.mean.squeeze()) / float(true) - 1.0) < float(error)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_running_average_is_a_coordinate_without_noise_of_its_own():
     """A call on a geometric mean of a few dates: no density of the first step, so grids give the errors."""
     rate, vol, count, strike = 0.03, 0.25, 4, 100.0
@@ -355,7 +355,7 @@ def test_a_coarser_grid_covers_the_same_states():
     np.testing.assert_allclose(*widths, rtol=0.02)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_many_seeds_are_solved_side_by_side():
     problem = problems.allen_cahn(3)
     keys = jax.random.split(jax.random.key(7), 3)
@@ -366,7 +366,7 @@ def test_many_seeds_are_solved_side_by_side():
     assert len(set(map(float, values))) == 3
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_devices_share_the_paths():
     """On one device, and the mesh of it: what is drawn and found is the same."""
     mesh = Mesh(np.array(jax.devices()), ("paths",))

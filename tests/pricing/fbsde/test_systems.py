@@ -54,7 +54,7 @@ SOLVERS = {
 }
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_drift_that_reads_y(name):
     dim, solver = SOLVERS[name]
@@ -87,7 +87,7 @@ def turning() -> Problem:
     return brownian(1, driver, lambda x: jnp.stack([jnp.sin(x[0] + 1.0), jnp.cos(x[0] + 1.0)]))
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "solver",
     [
@@ -117,7 +117,7 @@ def test_a_system_stepped_forward():
     assert errors[1] < 1e-2 and errors[1] < 0.4 * errors[0]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_a_chosen_solution_of_a_system_says_how_far_off_it_is():
     """No defects are summed: grids on half and a quarter of the dates show the error of the dates."""
     problem = turning()
@@ -174,7 +174,7 @@ def plant_by_quadrature() -> np.ndarray:
     return values[:, len(x) // 2]
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "solver", [GridQuadrature(), GradientRegression(65536, (Hermite(8),), initial_dispersion=0.02)]
 )

@@ -35,7 +35,7 @@ def put(rate: float, strike: float, vol: float) -> Problem:
     return single(problem)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 def test_problems_that_differ_in_numbers_share_their_programs():
     compiled = []
 

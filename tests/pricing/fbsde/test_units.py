@@ -54,7 +54,7 @@ def margrabe(x, unit: float):
     return unit * x[0] * ndtr(d) - x[1] * ndtr(d - vol)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("unit", [1e4, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_single_precision_has_gamma_in_unlike_units(unit):
     """Of spots 1 and 10,000, where the second's Gamma is 1e-8 of the first's: it was 26 % off."""
@@ -68,7 +68,7 @@ def test_single_precision_has_gamma_in_unlike_units(unit):
         assert np.all(off < 4.0 * noise) and np.all(noise < 0.04)
 
 
-@pytest.mark.repeat
+@pytest.mark.costly
 @pytest.mark.parametrize("has_mixing", [True, False])
 def test_weights_are_rounded_alike_in_all_units(has_mixing):
     problem = exchange(1e4)
