@@ -17,6 +17,7 @@ from .market import ZeroCurve as ZeroCurve
 from .market import strip_caps as strip_caps
 from .methods import ClosedForm as ClosedForm
 from .methods import FiniteDifference as FiniteDifference
+from .methods import FirstPassage as FirstPassage
 from .methods import Fourier as Fourier
 from .methods import IntegralEquation as IntegralEquation
 from .methods import LeastSquares as LeastSquares

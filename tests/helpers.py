@@ -40,6 +40,7 @@ from pricing import (
     DoubleTouch,
     European,
     FiniteDifference,
+    FirstPassage,
     FixedPayments,
     FloatingPayments,
     ForwardRates,
@@ -238,6 +239,7 @@ all_methods: dict[str, Callable] = {
     # 42 nodes: on 40 an American put would have a kink within 1e-7, where a node is just worth exercising
     "finite differences": lambda: FiniteDifference(42, 16, 12),
     "integral equation": IntegralEquation,
+    "first passage": lambda: FirstPassage(6, 6),
     "quadrature": Quadrature,
     "Monte Carlo": lambda: MonteCarlo(256, 4, block=128),
     "least squares": lambda: LeastSquares(256, 1024, 4, block=128),

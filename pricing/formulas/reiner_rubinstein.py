@@ -30,11 +30,12 @@ def barrier_value(
     discount, std = jnp.exp(-rate * t), vol * jnp.sqrt(t)
     per_std = 1.0 / std
     mu = (rate - dividend_yield) * t * jnp.square(per_std) - 0.5
-    law = _Law(std, per_std, mu, jnp.log(product.barrier / inside))
+    law = Law(std, per_std, mu, jnp.log(product.barrier / inside))
 
     if product.cash is None:
         forwards = spot * jnp.exp(-dividend_yield * t), product.strike * discount
-        vanilla, survivor = _claims(product, law, forwards, jnp.log(product.strike / spot), alive)
+        terms = Terms(product.side, living, product.strike, product.barrier)
+        vanilla, survivor = claims(terms, law, forwards, jnp.log(product.strike / spot), alive)
     else:
         at_end = _cash_unit(product, law, rate * t, discount, jnp.ones_like(product.knocks_in))
         vanilla, survivor = product.cash * discount, product.cash * at_end
@@ -44,7 +45,16 @@ def barrier_value(
     return jnp.where(alive, living_value, jnp.where(product.knocks_in, vanilla, product.rebate))
 
 
-class _Law(NamedTuple):
+class Terms(NamedTuple):
+    """A call (side = +1) or put (-1) with a barrier below (direction = +1) or above (-1) the spot."""
+
+    side: Scalar
+    direction: Scalar
+    strike: Scalar
+    barrier: Scalar
+
+
+class Law(NamedTuple):
     """The law of x = log(S_T / spot), and of x reflected at the barrier, h = log(barrier / spot).
 
     std: the standard deviation of x, per_std its reciprocal; mu: the mean of x over its variance, under the
@@ -68,16 +78,16 @@ class _Law(NamedTuple):
         return of_share, scaled_cdf(2.0 * self.mu * self.h, side * (d - self.std))
 
 
-def _claims(
-    product: SingleBarrier, law: _Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive
+def claims(
+    terms: Terms, law: Law, forwards: tuple[Scalar, Scalar], k: Scalar, alive: Bool[Array, ""]
 ) -> tuple[Scalar, Scalar]:
     """Return the option without its barrier, and the knock-out without its rebate (Haug's A to D).
 
     forwards: the discounted forwards of spot and strike; k: log(strike / spot). Where the strike is irrelevant
         because it lies beyond the barrier, the barrier replaces it.
     """
-    phi, eta, h = product.side, product.barrier_direction, law.h
-    strike_inside = eta * (product.strike - product.barrier) > 0.0
+    phi, eta, h = terms.side, terms.direction, law.h
+    strike_inside = eta * (terms.strike - terms.barrier) > 0.0
     value = lambda share, cash: phi * (forwards[0] * share - forwards[1] * cash)
     a, b = value(*law.beyond(phi, k)), value(*law.beyond(phi, h))
     c = value(*law.reflected(eta, jnp.where(strike_inside & alive, k, h)))
@@ -97,7 +107,7 @@ def has_complex_exponent(
 
 
 def _cash_unit(
-    product: SingleBarrier, law: _Law, interest: Scalar, discount: Scalar, into: Bool[Array, ""]
+    product: SingleBarrier, law: Law, interest: Scalar, discount: Scalar, into: Bool[Array, ""]
 ) -> Scalar:
     """Return the value of 1 in cash, paid at the hit (Haug's F), or at expiry without a hit (E).
 

@@ -1,5 +1,6 @@
 from .closed_form import ClosedForm as ClosedForm
 from .finite_difference import FiniteDifference as FiniteDifference
+from .first_passage import FirstPassage as FirstPassage
 from .fourier import Fourier as Fourier
 from .integral_equation import IntegralEquation as IntegralEquation
 from .least_squares import LeastSquares as LeastSquares
