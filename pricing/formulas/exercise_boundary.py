@@ -117,9 +117,9 @@ def _equation(
     d = (there - here[:, None]) / spread + drift / std * spread
     fade = jnp.exp(-dividend * elapsed**2) * root[:, None] ** 2 * weights[None, :]
     mass, density = fade * normal_cdf(d), fade * normal_density(d) / spread
-    growth = jnp.maximum(rate, dividend)  # rate / B at expiry
-    slope = growth * jnp.expm1(there) + jnp.maximum(rate - dividend, 0.0)
-    paid, received = jnp.maximum(dividend, 0.0), jnp.maximum(-dividend, 0.0)
+    growth = larger(rate, dividend)  # rate / B at expiry
+    slope = growth * jnp.expm1(there) + larger(rate - dividend, 0.0)
+    paid, received = larger(dividend, 0.0), larger(-dividend, 0.0)
     d_end, outlast = (start - here) / (std * root) + drift * root, jnp.exp(-dividend * root**2)
     gain = outlast * normal_cdf(d_end) + paid * jnp.sum(mass, axis=1)
     cost = jnp.sum(received * mass + slope * density, axis=1)

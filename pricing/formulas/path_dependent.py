@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, LognormalSpots
 from ..numerics.black import black
-from ..numerics.safe_math import safe_sqrt
+from ..numerics.safe_math import safe_sqrt, smaller
 from ..products import AverageStrike, Cliquet, ForwardStart
 from .formula import Formula, lacks_lognormal
 
@@ -73,7 +73,7 @@ def _geometric_alone(product: AverageStrike, model: AbstractModel) -> str | None
 def _average_strike(product: AverageStrike, model: LognormalSpots) -> Scalar:
     dates = product.dates
     variances = model.state_variance(dates)
-    shared = jnp.minimum(variances[:, None], variances[None, :])
+    shared = smaller(variances[:, None], variances[None, :])
     count = product.num_past + jnp.sum(product.is_new)
     weights = product.is_new / count
     log_mean = product.past_sum / count

@@ -24,7 +24,7 @@ from jaxtape import AbstractSchedule, StoreAll
 from ..formulas.stock import stock_model
 from ..formulas.terminal import terminal_value
 from ..models import WithDividends
-from ..numerics.safe_math import larger, nan_where
+from ..numerics.safe_math import clipped, larger, nan_where, smaller
 from ..numerics.tridiagonal import Tridiagonal
 from ..products import Claim, SingleBarrier
 from ..products.above_cash import above_cash
@@ -162,7 +162,7 @@ class _Law(eqx.Module):
     def of(cls, terms: _Terms, model: WithDividends) -> "_Law":
         if model.dynamics == "spot":
             return cls(model, model.base)
-        strike = jnp.maximum(terms.strike - model.cash(terms.expiry), 1e-6 * terms.strike)
+        strike = larger(terms.strike - model.cash(terms.expiry), 1e-6 * terms.strike)
         return cls(model, stock_model(model).at_smile_point((terms.expiry, strike)))
 
     def variance(self, t: Array) -> Array:
@@ -299,9 +299,9 @@ def _before_ex_date(
     w: Nodes, y: Nodes, gap: Scalar, spots: Nodes, terms: _Terms, event: DateOnGrid
 ) -> Nodes:
     """Return the values before a dividend: those after it at the reduced spot, by cubic interpolation."""
-    least = 0.5 * jnp.minimum(spots[0], spots[-1])
+    least = 0.5 * smaller(spots[0], spots[-1])
     left = larger(spots * (1.0 - event.proportion) - event.cash, least)
-    at = jnp.clip(terms.orientation * jnp.log(left / terms.anchor), y[0], y[-1])
+    at = clipped(terms.orientation * jnp.log(left / terms.anchor), y[0], y[-1])
     first = jnp.clip(jnp.floor((at - y[0]) / gap).astype(jnp.int32) - 1, 0, y.size - 4)
     x = (at - y[0]) / gap - first.astype(y.dtype)
     weights = (

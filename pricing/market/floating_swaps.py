@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fields import Converted, real
+from ..numerics.safe_math import larger
 from .curve import ZeroCurve
 from .dates import Leg
 from .instruments import CurveInstruments, CurvesBeside, check_periods, filled_in_front
@@ -93,8 +94,8 @@ class FloatingSwaps(CurveInstruments):
 
     @property
     def ends(self) -> Vector:
-        last = jnp.maximum(self.period_ends[:, -1], self.paid[:, -1])
-        return jnp.maximum(last, self.payment_dates[:, -1])
+        last = larger(self.period_ends[:, -1], self.paid[:, -1])
+        return larger(last, self.payment_dates[:, -1])
 
     def misses(self, curve: ZeroCurve, beside: CurvesBeside) -> Vector:
         discount = curve if beside.discount is None else beside.discount

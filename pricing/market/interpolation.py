@@ -9,6 +9,8 @@ from jaxtyping import Array, ArrayLike, Float, Num
 
 import jaxtape
 
+from ..numerics.safe_math import clipped
+
 
 def as_floats(values: Num[ArrayLike, "..."] | list | tuple) -> Float[Array, "..."]:
     """Return an array of floats in the precision of the values; Python numbers stay weakly typed."""
@@ -85,7 +87,7 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
     which is a loop on CPUs. At an inner pillar the derivative to `x` is that to the right; clipping the weight
     instead of `x` would halve it.
     """
-    x = jnp.clip(as_floats(x), pillars[0], pillars[-1])[..., None]
+    x = clipped(as_floats(x), pillars[0], pillars[-1])[..., None]
     left, right, end = _broadcast(x, pillars[:-1], pillars[1:], _ends(pillars))
     share = jnp.where(x < left, 0.0, jnp.where(x < end, (x - left) / (right - left), 1.0))
     passed = jnp.concatenate([jnp.ones_like(x), share, jnp.zeros_like(x)], axis=-1)

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Num
 
 from ..fields import Converted, are_known, is_traced, non_negative, pillars, positive, real, word
 from ..numbers_shown import repr_with_numbers
+from ..numerics.safe_math import clipped, larger
 from .interpolation import as_floats, check_shape, interpolate, pillar_weights
 
 
@@ -300,7 +301,7 @@ class VolCurve(eqx.Module):
         pillars = jnp.concatenate([zero, self.times])
         totals = jnp.concatenate([zero, self.vols**2 * self.times])
         between = interpolate(t, pillars, totals)
-        beyond = jnp.maximum(as_floats(t) - self.times[-1], 0.0)
+        beyond = larger(as_floats(t) - self.times[-1], 0.0)
         return between + self.vols[-1] ** 2 * beyond
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":
@@ -312,7 +313,7 @@ def vol_between(
     t: Float[Array, "..."], expiries: Float[Array, " expiries"], vols: Float[Array, "... expiries"]
 ) -> Float[Array, "..."]:
     """Return the vol at `t` years: linear total variance between expiries, flat vol outside."""
-    t = jnp.clip(t, expiries[0], expiries[-1])
+    t = clipped(t, expiries[0], expiries[-1])
     in_time, vols = jnp.broadcast_arrays(pillar_weights(t, expiries), vols)
     variance = jnp.tensordot(in_time * vols**2, expiries, 1, precision="highest")
     return jnp.sqrt(variance / t)

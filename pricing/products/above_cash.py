@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..fields import real_vector
 from ..market.state import MarketState
+from ..numerics.safe_math import larger
 from .average import AverageClaim
 from .average_forward import AverageForward
 from .callable_note import CallableNote
@@ -97,7 +98,7 @@ def _barrier(product: DiscreteBarrier, cash: Cash) -> DiscreteBarrier:
         units = of.cash_units + of.asset_units * last
         return Payoff(_above(of.strike, last), of.side, of.asset_units, units)
 
-    lower = jnp.maximum(product.lower - then, 0.0)
+    lower = larger(product.lower - then, 0.0)
     upper = _above(product.upper, then)
     alive, always = payoff(product.alive), payoff(product.always)
     return replace(product, lower=lower, upper=upper, alive=alive, always=always)
@@ -111,7 +112,7 @@ def _note(note: CallableNote, cash: Cash) -> CallableNote:
         note,
         call_levels=_above(note.call_levels, then),
         coupon_levels=_above(note.coupon_levels, then),
-        knock_in=jnp.maximum(note.knock_in - then, 0.0),
+        knock_in=larger(note.knock_in - then, 0.0),
         protection=_above(note.protection, last),
         added=note.added + last,
     )
@@ -119,5 +120,5 @@ def _note(note: CallableNote, cash: Cash) -> CallableNote:
 
 def _above(level: Any, cash: Any) -> Any:
     """Return level - cash, or a tiny positive level, which X is certain to exceed, if that is not above 0."""
-    reduced = jnp.maximum(level - cash, _LEAST * level)
+    reduced = larger(level - cash, _LEAST * level)
     return jnp.where(jnp.isinf(level), level, reduced)

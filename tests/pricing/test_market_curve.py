@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from pricing.market import SwaptionVols, VolSurface, ZeroCurve
+from pricing.market import SwaptionVols, VolCurve, VolSurface, ZeroCurve
 
 TOLERANCE = 1e-12 if jnp.zeros(()).dtype == jnp.float64 else 1e-5
 TIMES, RATES = [0.0, 0.5, 2.0], [0.03, 0.035, 0.05]
@@ -136,3 +136,14 @@ def test_precision_follows_the_inputs():
 def test_shapes_that_do_not_belong_together_raise(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+def test_no_slope_hangs_on_which_argument_equals_a_maximum(curve, surface):
+    """The derivatives of the primitives max and min ask that; where a number is rounded twice, neither may."""
+    for function in (
+        curve.discount,
+        lambda t: surface.vol(t, 95.0),
+        VolCurve([0.5, 1.0], [0.2, 0.3]).total_variance,
+    ):
+        program = str(jax.make_jaxpr(function)(0.7))
+        assert " max " not in program and " min " not in program and "clamp" not in program
