@@ -3,7 +3,7 @@
 With variance u as the clock, the distance x = s log(S / B) of the spot from a barrier B is a Brownian motion
 with mean x_0 + m(u), m = s (log growth - u / 2), where s = +1 if the region is above B, else -1. The density g
 of its first passage through 0 solves a Volterra equation of the second kind (Buonocore, Nobile and Ricciardi
-1987, eq. 2.11):
+1987):
 
     g(v) = f(v | x_0, 0) - int_0^v g(u) f(v | 0, u) du,
     f(v | y, u) = n(z) (z - m'(v) sqrt(v - u)) / (v - u),  z = (y + m(v) - m(u)) / sqrt(v - u),
@@ -58,11 +58,7 @@ def first_passage_value(
         num_nodes: The number of nodes of a panel.
     """
     alive = product.is_inside(model.spot)
-    if product.far_barrier is None:
-        harmless = product.barrier * (1.0 + 0.1 * product.barrier_direction)
-    else:
-        harmless = jnp.sqrt(product.barrier * product.far_barrier)
-    spot = jnp.where(alive, model.spot, harmless)
+    spot = jnp.where(alive, model.spot, product.spot_inside)
     barriers = _barriers(product, spot)
     panels = _Panels.of(model, product.expiry, barriers, num_panels, num_nodes)
     passages = _passages(panels, barriers)
@@ -71,12 +67,11 @@ def first_passage_value(
         own = _worth(product, model, spot, panels, barrier, density)
         into, at_hit, hit = into + own[0], at_hit + own[1], hit + own[2]
     discount = model.discount(product.expiry)
-    outside = _vanilla(product, model, model.spot)
-    vanilla = jnp.where(alive, outside, _vanilla(product, model, spot))
+    vanilla = _vanilla(product, model)
     knocked_out = vanilla - into + product.rebate * at_hit
     knocked_in = into + product.rebate * discount * (1.0 - hit)
     living = jnp.where(product.knocks_in, knocked_in, knocked_out)
-    return jnp.where(alive, living, jnp.where(product.knocks_in, outside, product.rebate))
+    return jnp.where(alive, living, jnp.where(product.knocks_in, vanilla, product.rebate))
 
 
 class _Level(NamedTuple):
@@ -103,13 +98,13 @@ def _barriers(product: SingleBarrier | TwoBarriers, spot: Scalar) -> list[_Level
     ]
 
 
-def _vanilla(product: SingleBarrier | TwoBarriers, model: LognormalSpots, spot: Scalar) -> Scalar:
-    """Return the value of the claim without barriers at another spot today."""
+def _vanilla(product: SingleBarrier | TwoBarriers, model: LognormalSpots) -> Scalar:
+    """Return the value of the claim without barriers."""
     t = product.expiry
     if product.cash is not None:
         return model.discount(t) * product.cash
-    forward, std = model.forward(t) / model.spot * spot, jnp.sqrt(model.state_variance(t))
-    return model.discount(t) * black(forward, product.strike, std, product.side)
+    std = jnp.sqrt(model.state_variance(t))
+    return model.discount(t) * black(model.forward(t), product.strike, std, product.side)
 
 
 # --- panels -------------------------------------------------------------------------------------------------
@@ -217,8 +212,8 @@ def _edges(
 ) -> tuple[Scalar, Ends]:
     """Return the constant b of t = T exp(1 - sqrt(1 + b x^2)), and the ends of panels in x, from 1 to 0.
 
-    Towards expiry the map is quadratic, towards today logarithmic. It starts before any passage; it is constant
-    under small bumps, and is not differentiated. Ends on pillars stay there in derivatives.
+    Towards expiry the map is quadratic, towards today logarithmic. It starts before any passage. It is constant
+    under small bumps and is not differentiated; the ends on pillars follow the pillars.
     """
     still, end, barriers = jax.lax.stop_gradient((model, expiry, barriers))
     distance = functools.reduce(smaller, [barrier.distance for barrier in barriers])

@@ -44,11 +44,7 @@ def lognormal_barrier_value(
     barrier has touched it.
     """
     alive = product.is_inside(model.spot)
-    if product.far_barrier is None:
-        harmless = product.barrier * (1.0 + 0.1 * product.barrier_direction)
-    else:
-        harmless = jnp.sqrt(product.barrier * product.far_barrier)
-    spot = jnp.where(alive, model.spot, harmless)
+    spot = jnp.where(alive, model.spot, product.spot_inside)
     fine = _living_value(product, model, spot, num_nodes, num_steps, schedule)
     coarse = _living_value(product, model, spot, num_nodes // 2, num_steps // 2, schedule)
     solution = fine + (fine - coarse) / 3.0

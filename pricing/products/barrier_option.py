@@ -39,6 +39,11 @@ class BarrierOption(AbstractProduct):
     def knocks_in(self) -> Bool[Array, "..."]:
         """Whether leaving the region starts the option instead of ending it."""
 
+    @property
+    @abc.abstractmethod
+    def spot_inside(self) -> Real:
+        """A spot well inside the region, at which a formula is harmless if today's spot is outside."""
+
     @abc.abstractmethod
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Return True where the spot is strictly inside the region."""
@@ -80,6 +85,10 @@ class SingleBarrier(BarrierOption):
     def knocked_out(self) -> "SingleBarrier":
         """The same contracts with knock-ins replaced by knock-outs; `self` if there is no knock-in."""
         return self
+
+    @property
+    def spot_inside(self) -> Real:
+        return self.barrier * (1.0 + 0.1 * self.barrier_direction)
 
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
         return self.barrier_direction * (spot - self.barrier) > 0.0
@@ -124,6 +133,10 @@ class TwoBarriers(BarrierOption):
     def barrier_direction(self) -> Real:
         """+1: the region is above the lower barrier."""
         return jnp.ones_like(self.lower)
+
+    @property
+    def spot_inside(self) -> Real:
+        return jnp.sqrt(self.lower * self.upper)
 
     def is_inside(self, spot: Float[Array, "..."]) -> Bool[Array, "..."]:
         return (self.lower < spot) & (spot < self.upper)
