@@ -60,11 +60,10 @@ def _interpolated_jvp(primals, tangents):
 def _slope(
     x: Float[Array, "..."], pillars: Float[Array, " n"], values: Float[Array, "_ ..."]
 ) -> Float[Array, "..."]:
-    """Return the derivative to `x`: that to the right at an inner pillar, half of that inside at an end."""
+    """Return the derivative to `x`: that to the right at an inner pillar, that inside at an end."""
     x = x[..., None]
     left, end = _broadcast(x, pillars[:-1], _ends(pillars))
-    weight = jnp.where((pillars[0] < x) & (x < pillars[-1]), 1.0, 0.5).astype(x.dtype)
-    weight = jnp.where((left <= x) & (x < end) & (x <= pillars[-1]), weight, 0.0)
+    weight = ((left <= x) & (x < end) & (x <= pillars[-1])).astype(x.dtype)
     widths = jnp.diff(pillars).reshape(-1, *(1,) * (values.ndim - 1))
     return jnp.tensordot(weight, jnp.diff(values, axis=0) / widths, 1, precision="highest")
 
@@ -84,8 +83,8 @@ def pillar_weights(x: Num[ArrayLike, "..."], pillars: Float[Array, " n"]) -> Flo
     """Return the interpolation weight of each pillar at `x`: linear between pillars, flat outside.
 
     All but two are 0. They are computed without indexing, because the derivative of a gather is a scatter,
-    which is a loop on CPUs. At an inner pillar the derivative to `x` is that to the right; clipping the weight
-    instead of `x` would halve it.
+    which is a loop on CPUs. At an inner pillar the derivative to `x` is that to the right, and at an end
+    that inside; clipping the weight instead of `x` would halve them.
     """
     x = clipped(as_floats(x), pillars[0], pillars[-1])[..., None]
     left, right, end = _broadcast(x, pillars[:-1], pillars[1:], _ends(pillars))
