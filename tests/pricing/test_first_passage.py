@@ -162,3 +162,15 @@ def test_what_is_refused():
         price(dated, FLAT, FirstPassage())
     with pytest.raises(ValueError, match="num_nodes must be at least 2, got 1"):
         FirstPassage(num_nodes=1)
+
+
+@pytest.mark.costly
+def test_the_error_covers_where_pillars_are_many_and_vols_jump():
+    """Half the panels alone stated 2e-5 where the error is 5e-4: the nodes between the pillars decide it."""
+    vols = VolCurve([0.48, 1.98, 2.18, 3.26, 10.59], [0.0932, 0.0567, 0.0607, 0.0596, 0.0666])
+    rates = ZeroCurve([2.35, 5.30, 9.89, 11.12], [0.0909, 0.0058, 0.0664, 0.0369])
+    model = BlackScholes(100.0, rates, vols, 0.0693)
+    option = Barrier(81.0, 10.0, 73.0, "down-and-out", "call", rebate=3.0)
+    found, exact = price(option, model, FirstPassage()), price(option, model, FirstPassage(24, 12))
+    error = abs(found.value - exact.value)
+    assert 1e-5 < error < found.std_error < 10.0 * error
