@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fields import Number, as_real, positive, real_vector
+from ..numerics.safe_math import larger
 from .functions import check_functions
 from .jumps import JumpNoise, Jumps
 from .path_shares import ALL_PATHS, PathShare
@@ -248,7 +249,7 @@ class Problem(eqx.Module):
         if self.switch is None:
             return y
         other = self.switch(self.times[date], x, y.reshape(self.contracts)).reshape(-1)
-        return jnp.where(jnp.asarray(self.is_exercise_date)[date], jnp.maximum(y, other), y)
+        return jnp.where(jnp.asarray(self.is_exercise_date)[date], larger(y, other), y)
 
     def paid_at_stop(self, t: Real, x: State) -> Float[Array, "*contracts"]:
         """Return the payment of a path that ends."""

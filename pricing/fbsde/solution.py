@@ -13,7 +13,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..fields import Number, as_real
-from ..numerics.safe_math import nan_where
+from ..numerics.safe_math import clipped, nan_where
 from .problem import Problem, State
 from .showing import RunNote, draw, summary_of
 from .solver import RESULTS, AbstractApproximation, weighted_sum
@@ -196,7 +196,7 @@ def _interpolated(
         jnp.abs(steps - nearest) < _ROUNDING, nearest, steps
     )  # t is a date up to rounding
     before = jnp.clip(jnp.floor(steps), 0, last - 1).astype(jnp.int32)
-    share = jnp.clip(steps - before.astype(steps.dtype), 0.0, 1.0)
+    share = clipped(steps - before.astype(steps.dtype), 0.0, 1.0)
 
     def at(date):
         return jax.lax.cond(

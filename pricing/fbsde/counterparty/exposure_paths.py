@@ -11,7 +11,7 @@ from ...models import HullWhite
 from ...numerics.black import black
 from ...numerics.chebyshev import chebyshev_points, coefficients, polynomials
 from ...numerics.cholesky import semidefinite_cholesky
-from ...numerics.safe_math import clipped, divisor
+from ...numerics.safe_math import clipped, divisor, larger
 from .joint_model import JointModel
 from .netting_set import Flows
 from .value_tables import POINTS, REACH, value_tables
@@ -133,7 +133,7 @@ class ExposurePaths(eqx.Module):
             self._kept(others + jax.lax.stop_gradient(quantities * worth), held)
             for worth in (entered, waiting)
         )
-        positive = lambda x: jnp.maximum(x, 0.0)
+        positive = lambda x: larger(x, 0.0)
         found = Exposure(
             value,
             deflator,

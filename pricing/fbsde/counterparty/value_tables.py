@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ...models import HullWhite
 from ...numerics import normal_law
 from ...numerics.chebyshev import chebyshev_points
+from ...numerics.safe_math import larger, smaller
 
 REACH = 5.0  # standard deviations of the state covered for paths
 POINTS = 64  # Chebyshev points on this range
@@ -86,13 +87,13 @@ def _means(x: Float[Array, " points"], step: Array, std: Array) -> Float[Array, 
 
 def _cube_mean(d: Array, s: Array) -> Array:
     """Return E[(d + s z)_+^3], for d not far above 0."""
-    d = jnp.minimum(d, _FAR)
+    d = smaller(d, _FAR)
     moves = s > 0.0
     safe = jnp.where(moves, s, 1.0)
     scaled = d / safe
     moved = (d**3 + 3.0 * d * safe**2) * normal_law.cdf(scaled)
     moved = moved + (d**2 + 2.0 * safe**2) * safe * normal_law.density(scaled)
-    return jnp.where(moves, moved, jnp.maximum(d, 0.0) ** 3)
+    return jnp.where(moves, moved, larger(d, 0.0) ** 3)
 
 
 def _fourth(cubes: Float[Array, "points knots"]) -> Float[Array, "points splines"]:

@@ -9,6 +9,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Int
 
+from ...numerics import safe_math
 from ..path_shares import ALL_PATHS, PathShare
 
 _FURTHEST = 4.0  # standard deviations at which the knots end
@@ -30,7 +31,7 @@ def places(count: int, dtype) -> Float[Array, " knots"]:
 
 def clipped(x: Points) -> Points:
     """Return points moved into the range of the knots."""
-    return jnp.clip(x, -_FURTHEST, _FURTHEST)
+    return safe_math.clipped(x, -_FURTHEST, _FURTHEST)
 
 
 def linear(table: Table, x: Points) -> Points:
