@@ -32,9 +32,10 @@ from ..products import (
     SingleBarrier,
     SwapEntry,
     SwapOption,
+    VarianceSwap,
 )
 from ..results import RESULTS
-from .method import AbstractMethod, missing_ability
+from .method import AbstractMethod, Tiling, missing_ability
 
 
 class ClosedForm(AbstractMethod):
@@ -59,9 +60,15 @@ class ClosedForm(AbstractMethod):
 
     is_random: ClassVar[bool] = False
 
-    @property
-    def runs_briefly(self) -> bool:
+    def runs_briefly(self, products: AbstractProduct) -> bool:
+        del products
         return True
+
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        usual = super().tiling(products)
+        return (
+            usual._replace(trades=64) if isinstance(products, VarianceSwap) else usual
+        )  # an integral
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):

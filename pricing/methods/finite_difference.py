@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxtape
-from jaxtape import AbstractSchedule, Revolve
+from jaxtape import AbstractSchedule, Revolve, StoreAll
 from jaxtape.jax_settings.platform import platforms_in_use
 
 from ..grids import dividend_grid
@@ -75,7 +75,8 @@ class FiniteDifference(AbstractMethod):
         num_variances: The nodes along the variance, at least 4.
         num_steps: The time steps. Errors are second order in each of the three counts, but first order in the
             steps at a barrier if spot and variance are correlated.
-        schedule: The checkpointing schedule of the time loop (`jaxtape.scan`).
+        schedule: The checkpointing schedule of the time loop (`jaxtape.scan`). None uses `StoreAll()` in one
+            dimension, where states are small, and `Revolve(40)` in two.
         dimensions: The number of grid dimensions for `tiling`; set by `prepared`.
 
     Raises:
@@ -88,7 +89,7 @@ class FiniteDifference(AbstractMethod):
     num_spots: int = eqx.field(static=True, default=120)
     num_variances: int = eqx.field(static=True, default=40)
     num_steps: int = eqx.field(static=True, default=40)
-    schedule: AbstractSchedule = eqx.field(static=True, default=Revolve(40))
+    schedule: AbstractSchedule | None = eqx.field(static=True, default=None)
     dimensions: int = eqx.field(static=True, default=2)
 
     def __check_init__(self):
@@ -96,14 +97,16 @@ class FiniteDifference(AbstractMethod):
         at_least(4, self, "num_variances")
         at_least(1, self, "num_steps")
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
+        on_cpu = "cpu" in platforms_in_use()
         if self.dimensions == 1:
-            return Tiling(8 * (self.num_steps + 10) * _FINER * self.num_spots, 64)
+            trade_bytes = 8 * (_FINER * self.num_steps + 10) * _FINER * self.num_spots
+            return Tiling(trade_bytes, 16 if on_cpu else 64)
         trade_bytes = 8 * (self.num_steps + 100) * self.num_spots * self.num_variances
         # the states of a few fit the cache; a CPU core takes one after the other, which moves no
         # data
-        side_by_side = 1 if "cpu" in platforms_in_use() else 4
+        side_by_side = 1 if on_cpu else 4
         return Tiling(trade_bytes, side_by_side, rows=4 // side_by_side)
 
     def prepared(
@@ -193,29 +196,32 @@ class FiniteDifference(AbstractMethod):
             return self._with_dividends(product, model)
         if isinstance(model, LocalVolatility):
             sizes = self.num_spots, self.num_steps
-            return local_vol_value(product, model, *sizes, self.schedule)
+            return local_vol_value(product, model, *sizes, self._schedule(1))
         if isinstance(model, LognormalSpots):
             model = model.at_smile_point(product.smile_point)
             sizes = _FINER * self.num_spots, _FINER * self.num_steps
-            return lognormal_barrier_value(product, model, *sizes, self.schedule)
+            return lognormal_barrier_value(product, model, *sizes, self._schedule(1))
         if isinstance(product, SingleBarrier):
             return self._barrier(product, model)
         return self._exercised(self.canonical(product), model)
 
     def _exercised(self, right: Any, model: Any) -> Scalar:
         sizes = self.num_spots, self.num_variances, self.num_steps
-        return exercise_value(right, model, sizes, self.schedule)
+        return exercise_value(right, model, sizes, self._schedule(2))
 
     def _with_dividends(self, product: Any, model: WithDividends) -> Scalar:
         sizes = _FINER * self.num_spots, _FINER * self.num_steps
         if isinstance(product, SingleBarrier):
-            return dividend_grid.barrier_value(product, model, sizes, self.schedule)
+            return dividend_grid.barrier_value(product, model, sizes, self._schedule(1))
         if isinstance(product, TerminalClaim):
-            return dividend_grid.claim_value(product.canonical, model, sizes, self.schedule)
+            return dividend_grid.claim_value(product.canonical, model, sizes, self._schedule(1))
         right: Any = self.canonical(product)
         if isinstance(model.base, StochasticVariance):
             return self._exercised(right, model)
-        return dividend_grid.exercise_value(right, model, sizes, self.schedule)
+        return dividend_grid.exercise_value(right, model, sizes, self._schedule(1))
+
+    def _schedule(self, dimensions: int) -> AbstractSchedule:
+        return self.schedule or (StoreAll() if dimensions == 1 else Revolve(40))
 
     # --- continuous barriers ----------------------------------------------------------------------------
 
@@ -248,7 +254,7 @@ class FiniteDifference(AbstractMethod):
         excess = excess_rates(forward_rates(model, times), rates)
         is_first = jnp.arange(self.num_steps) == 0
         step = lambda u, x: (stepper.step(u, x[0], is_first=x[1]), None)
-        u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self.schedule)
+        u, _ = jaxtape.scan(step, u, (excess, is_first), schedule=self._schedule(2))
         return read_off(u, y, v, distance, model)
 
 

@@ -43,8 +43,8 @@ class FirstPassage(AbstractMethod):
         at_least(1, self, "num_panels")
         at_least(2, self, "num_nodes")
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         return Tiling(8 * 40 * self.num_panels * self.num_nodes**3, 16)
 
     def coarser(self) -> "FirstPassage":

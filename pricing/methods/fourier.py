@@ -47,8 +47,8 @@ class Fourier(AbstractMethod):
 
     num_nodes: int = eqx.field(static=True, default=96)
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         return Tiling(2**10 * self.num_nodes, 256, rows=8)
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:

@@ -43,8 +43,8 @@ class IntegralEquation(AbstractMethod):
     def __check_init__(self):
         at_least(2, self, "num_dates", "num_nodes", "num_points")
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         return Tiling(8 * 60 * self.num_dates * self.num_nodes + 2**15, 256)
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:

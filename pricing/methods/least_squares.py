@@ -98,8 +98,8 @@ class LeastSquares(AbstractMethod):
                 f"num_inner_paths must be 0 or a power of 2, got {inner}; they are Sobol' points"
             )
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
         inner = 0 if self.bound == "lower" else self.num_inner_paths or USUAL_INNER_PATHS
         of_path, of_fit = 64 * self.num_steps + inner, 8 * self.num_steps + 256

@@ -94,14 +94,14 @@ class AbstractMethod(eqx.Module):
 
     # --- batches of contracts ---------------------------------------------------------------------------
 
-    @property
-    def runs_briefly(self) -> bool:
-        """Whether a tile of contracts takes milliseconds, much less than the optimization of its program."""
+    def runs_briefly(self, products: AbstractProduct) -> bool:
+        """Return True if a tile of such contracts takes milliseconds, less than to optimize its program."""
+        del products
         return False
 
-    @property
-    def tiling(self) -> Tiling:
-        """The memory of a trade, the best number of trades in parallel, and the rows of a tile."""
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        """Return the memory of such a trade, the best number of trades in parallel, and the rows of a tile."""
+        del products
         return Tiling()
 
     def canonical(self, product: AbstractProduct) -> AbstractProduct:

@@ -73,8 +73,8 @@ class MonteCarlo(AbstractMethod):
     def __check_init__(self):
         at_least(1, self, "num_paths", "num_steps", "block")
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         paths = self.sampler.blocks(self.num_paths, self.block)[1]
         trade_bytes = 64 * 8 * self.num_steps * paths
         return Tiling(trade_bytes, 16) if self.grid is None else Tiling(trade_bytes, 4, rows=16)

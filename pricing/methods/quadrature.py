@@ -72,12 +72,12 @@ class Quadrature(AbstractMethod):
         if self.num_dates < COARSEST or self.num_dates % COARSEST:
             raise ValueError(f"num_dates must be a multiple of {COARSEST}, got {self.num_dates}")
 
-    @property
-    def runs_briefly(self) -> bool:
-        return self.num_nodes is not None and self.num_nodes <= _FEW_NODES
+    def runs_briefly(self, products: AbstractProduct) -> bool:
+        has_few = self.num_nodes is not None and self.num_nodes <= _FEW_NODES
+        return has_few and not (isinstance(products, Exercisable) and products.any_time)
 
-    @property
-    def tiling(self) -> Tiling:
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        del products
         nodes = 300 if self.num_nodes is None else self.num_nodes
         # the nodes of one trade fill the vector units; the last tile is padded
         return Tiling(8 * (8 * nodes**2 + 128 * nodes), 16)

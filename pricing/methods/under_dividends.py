@@ -62,9 +62,8 @@ class UnderDividends(AbstractMethod):
     def name(self) -> str:
         return self.method.name
 
-    @property
-    def tiling(self) -> Tiling:
-        return self.method.tiling
+    def tiling(self, products: AbstractProduct) -> Tiling:
+        return self.method.tiling(products)
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if self.method.reads_dividends(model):

@@ -71,7 +71,7 @@ def _priced(
     Contracts are vectorized in the method's preferred number; copies of the last one are padding.
     """
     (*_, method), count = contracts[0], len(contracts)
-    side = min(count, method.tiling.trades)
+    side = min(count, method.tiling(contracts[0][0]).trades)
     padded = [*contracts, *contracts[-1:] * (-count % side)]
     pairs = [pair for *pair, _ in padded]
     batch = jax.tree.map(lambda *leaves: _stacked(leaves, side), *pairs)

@@ -75,7 +75,7 @@ def test_on_a_cpu_programs_are_as_they_were():
 
 
 def test_the_threads_of_a_book_have_the_precision_of_their_caller():
-    method = Mock(tiling=Mock(trade_bytes=1), program_size=1)
+    method = Mock(program_size=1)
     group = Mock(spec=TradeGroup, method=method, tile_bytes=0)
     group.tiles = lambda: iter([Mock(spec=Tile)])
     with matmul_precision_context():

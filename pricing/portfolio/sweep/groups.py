@@ -67,12 +67,13 @@ class TradeGroup:
     @property
     def tile_bytes(self) -> int:
         """The peak memory of a tile in bytes: that of one row."""
-        return self.places.shape[2] * self.method.tiling.trade_bytes
+        return self.places.shape[2] * self.method.tiling(self.products).trade_bytes
 
     @property
     def is_brief(self) -> bool:
         """Whether the whole group runs for less time than the optimization of its program takes."""
-        return len(self.places) == len(set(self.tile_parts)) and self.method.runs_briefly
+        has_one_tile = len(self.places) == len(set(self.tile_parts))  # of each part
+        return has_one_tile and self.method.runs_briefly(self.products)
 
     @property
     def tile_parts(self) -> tuple[str, ...]:
@@ -155,7 +156,8 @@ def group_trades(
     for batch, method in chosen:
         model = models[batch.model_names]
         method = method.prepared(batch.products, model, mesh)
-        places = _places(batch, model, method, _tile_shape(method, budget, mesh), parts)
+        shape = _tile_shape(method, batch.products, budget, mesh)
+        places = _places(batch, model, method, shape, parts)
         groups.append(TradeGroup(*batch, method=method, places=places, mesh=mesh, parts=parts))
     return groups, unpriced
 
@@ -217,18 +219,20 @@ def _joined(batches: Sequence[AbstractProduct]) -> AbstractProduct:
     return jax.tree.unflatten(structure, [np.concatenate(column) for column in columns])
 
 
-def _tile_shape(method: AbstractMethod, budget: int, mesh: Mesh | None) -> tuple[int, int]:
+def _tile_shape(
+    method: AbstractMethod, products: AbstractProduct, budget: int, mesh: Mesh | None
+) -> tuple[int, int]:
     """Return the rows of a tile and the trades of a row, chosen within a share of the budget.
 
-    They depend only on the budget and the method, so that programs and the order of sums are the same for any
-    number of trades and cores, and, if the share allows, a device's program for any number of devices. The
-    trades of a row on a device are a power of two, so that similar budgets share programs.
+    They depend only on the budget, the method and the kind of trade, so that programs and the order of sums are
+    the same for any number of trades and cores, and, if the share allows, a device's program for any number of
+    devices. The trades of a row on a device are a power of two, so that similar budgets share programs.
 
     Raises:
         BudgetTooSmall: The budget does not hold one trade per device.
     """
     devices = 1 if mesh is None else mesh.shape.get("trades", 1)
-    trade_bytes, most, rows = method.tiling
+    trade_bytes, most, rows = method.tiling(products)
     if budget < trade_bytes * devices:
         raise BudgetTooSmall(
             f"a budget of {budget} bytes is below one trade per device of {method.name} "

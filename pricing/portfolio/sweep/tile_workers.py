@@ -34,8 +34,7 @@ def run_tiles(
     results: list[list[Future[Result]]] = [[] for _ in groups]
 
     def size(pair: tuple[TradeGroup, Any]) -> tuple[int, int]:
-        method = pair[0].method
-        return method.program_size, method.tiling.trade_bytes
+        return pair[0].method.program_size, pair[0].tile_bytes
 
     pairs = sorted(zip(groups, results, strict=True), key=size, reverse=True)
 
