@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
+from pricing import BlackScholes, European, greeks, price
 from pricing.market import SwaptionVols, VolCurve, VolSurface, ZeroCurve
 
 TOLERANCE = 1e-12 if jnp.zeros(()).dtype == jnp.float64 else 1e-5
@@ -147,3 +148,30 @@ def test_no_slope_hangs_on_which_argument_equals_a_maximum(curve, surface):
     ):
         program = str(jax.make_jaxpr(function)(0.7))
         assert " max " not in program and " min " not in program and "clamp" not in program
+
+
+ROLLED = 1e-6
+
+
+@pytest.mark.parametrize(("t", "side"), [(0.5, 1.0), (1.0, 1.0), (2.0, -1.0)])
+def test_the_slope_in_time_is_that_inside_at_both_ends_and_to_the_right_between(t, side):
+    """At the last pillar it is the slope to the left: where an option's expiry is tomorrow."""
+    times, rates, vols = [0.5, 1.0, 2.0], [0.02, 0.03, 0.035], [0.25, 0.2, 0.22]
+    surface = VolSurface(times, [90.0, 110.0], [[vol, vol - 0.02] for vol in vols])
+    for function in (
+        ZeroCurve(times, rates).zero_rate,
+        VolCurve(times, vols).total_variance,
+        lambda t: surface.vol(t, 97.0),
+    ):
+        one_sided = side * (function(t + side * ROLLED) - function(t)) / ROLLED
+        np.testing.assert_allclose(jax.grad(function)(t), one_sided, rtol=1e-4)
+
+
+def test_theta_at_the_last_pillar_is_that_of_an_earlier_expiry():
+    """Half the slope of the curve was in it once."""
+    curve = ZeroCurve([0.5, 1.0], [0.02, 0.06])
+    for vol in (VolCurve([0.5, 1.0], [0.2, 0.25]), VolSurface([0.5, 1.0], [90.0], [[0.2], [0.25]])):
+        model = BlackScholes(100.0, curve, vol)
+        value = lambda t, model=model: price(European(100.0, t), model).value
+        fallen = (value(1.0 - ROLLED) - value(1.0)) / ROLLED
+        np.testing.assert_allclose(greeks(European(100.0, 1.0), model).theta, fallen, rtol=1e-4)
