@@ -212,7 +212,7 @@ class _Expansion(eqx.Module):
     is_at_minimum: Bool[Array, ""]
 
 
-@stored_jit(quick_to_compile=True)
+@stored_jit(quick_to_compile=True, runs_briefly=True)
 def _polished(
     problem: LeastSquaresProblem, model: AbstractModel, result: RESULTS
 ) -> tuple[Vector, RESULTS, LeastSquaresProblem]:
