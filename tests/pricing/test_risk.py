@@ -34,7 +34,7 @@ from tests.references import dax_heston
 pytestmark = double
 
 PER_KIND = 8
-SMALL = 2**18  # a budget of bytes for which the book is more than six tiles
+SMALL = 2**20  # a budget of bytes for which the book is more than six tiles
 
 
 def black_scholes(market):
