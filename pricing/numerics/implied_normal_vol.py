@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .normal_law import cdf, density, scaled_cdf
+from .normal_law import cdf, scaled_cdf
 from .safe_math import larger
 
 Real = Float[Array, "..."]
@@ -53,7 +53,8 @@ def _implied_std_jvp(primals, tangents):
     value_dot, moneyness_dot, _ = tangents
     std = implied_std(value, moneyness, side)
     d = moneyness / std
-    return std, (value_dot - side * cdf(side * d) * moneyness_dot) / density(d)
+    moved = value_dot - side * cdf(side * d) * moneyness_dot
+    return std, moved * _ROOT_TWO_PI * jnp.exp(0.5 * d * d)  # higher derivatives divide by no power
 
 
 def _root(log_ratio: Real, least: Real) -> Real:

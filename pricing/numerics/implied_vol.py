@@ -56,7 +56,8 @@ def _implied_std_jvp(primals, tangents):
         d1, d2 = k / std + 0.5 * std, k / std - 0.5 * std
         parts = jnp.exp(0.5 * k) * cdf(side * d1) + jnp.exp(-0.5 * k) * cdf(side * d2)
         moved = moved - 0.5 * side * parts * k_dot
-    return std, moved / _vega(k, std)
+    # not divided by vega: where that is tiny, higher derivatives would divide by its powers
+    return std, moved * np.sqrt(2.0 * np.pi) * jnp.exp(0.5 * ((k / std) ** 2 + 0.25 * std**2))
 
 
 def _normalised(x: Real, std: Real) -> Real:

@@ -33,7 +33,7 @@ class MarketProblems:
         if key not in self._found:
             self._found[key] = _of_names(trade, self.market)
         problems = [*self._found[key]]
-        if not problems and not trade.in_rates:
+        if not problems and trade.is_row and not trade.in_rates:  # else fixings moved its strike
             problems += _far_levels(trade, [self._spot(name) for name in names])
         if not problems and trade.currency is not None:
             problems += _other_currency(trade, trade.currency, self._currency_of(trade))

@@ -119,6 +119,7 @@ class StartedAsianTrade(AsianTrade):
     """The rest of an Asian option of which some dates have passed; see `AsianTrade.aged`."""
 
     product = AverageClaim
+    is_row = False
 
     count: int
 
