@@ -119,3 +119,18 @@ def test_second_derivatives(std, deviations):
         slope = lambda h, step=step: steps @ gradient(jnp.asarray(point + h * step), side)
         quotient = first_difference(slope, 1.0)
         np.testing.assert_allclose(found[i], quotient, rtol=1e-6, atol=1e-9 * std)
+
+
+@double
+@pytest.mark.parametrize("deviations", [20.0, 30.0, 36.0])
+def test_derivatives_of_a_round_trip_are_zero_far_in_the_wings(deviations):
+    """Values of 1e-90 to 1e-285: a square of vega would underflow, and did, to NaN."""
+    std, call, one = map(jnp.asarray, (0.1, 1.0, 1.0))
+    strike = jnp.exp(deviations * std)
+
+    def round_trip(forward):
+        value = black(forward, strike, std, call) / jnp.sqrt(forward * strike)
+        return implied_std(value, jnp.log(forward / strike), call)
+
+    slope = jax.grad(round_trip)
+    np.testing.assert_allclose([slope(one), jax.grad(slope)(one)], 0.0, atol=1e-7)

@@ -140,6 +140,20 @@ def test_the_smile_is_read_at_the_strike_in_units_of_the_spot(average):
 
 
 @double
+@pytest.mark.parametrize("option", ["call", "put"])
+def test_a_strike_that_fixings_leave_near_zero_is_no_slip(option):
+    """A quarter of S is left, at the strike .2: the row's own strike was near the spot."""
+    strike = 0.25 * (96.0 + 104.0 + 98.0) + 0.2
+    row = ASIAN | {"option": option, "strike": strike, "averaging_dates": DATES}
+    served = book(row).checked(market())
+    assert not served.checked(market()).errors
+    forward = math.exp(RATE - YIELD) * 25.0
+    worth = math.exp(-RATE) * (forward - 0.2) if option == "call" else 0.0
+    found = risk(served, market(), black_scholes).trades[0]
+    assert found.figures.value == pytest.approx(worth, abs=1e-6)
+
+
+@double
 def test_todays_fixing_is_todays_spot():
     dates = DATES.replace("2026-01-06", "2026-01-07")
     assert value(ASIAN | {"averaging_dates": dates}, spot=98.0) == pytest.approx(
