@@ -66,9 +66,8 @@ class ClosedForm(AbstractMethod):
 
     def tiling(self, products: AbstractProduct) -> Tiling:
         usual = super().tiling(products)
-        return (
-            usual._replace(trades=64) if isinstance(products, VarianceSwap) else usual
-        )  # an integral
+        is_integral = isinstance(products, VarianceSwap)
+        return usual._replace(trades=64) if is_integral else usual
 
     def unsupported_reason(self, product: AbstractProduct, model: AbstractModel) -> str | None:
         if isinstance(product, EarlyExercise):

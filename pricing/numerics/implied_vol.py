@@ -13,6 +13,7 @@ from .safe_math import clipped, larger
 
 Real = Float[Array, "..."]
 
+_ROOT_TWO_PI = float(np.sqrt(2.0 * np.pi))
 _MOST_STEPS = 32  # third-order steps: 8 suffice up to 10 standard deviations
 
 
@@ -57,7 +58,7 @@ def _implied_std_jvp(primals, tangents):
         parts = jnp.exp(0.5 * k) * cdf(side * d1) + jnp.exp(-0.5 * k) * cdf(side * d2)
         moved = moved - 0.5 * side * parts * k_dot
     # not divided by vega: where that is tiny, higher derivatives would divide by its powers
-    return std, moved * np.sqrt(2.0 * np.pi) * jnp.exp(0.5 * ((k / std) ** 2 + 0.25 * std**2))
+    return std, moved * _ROOT_TWO_PI * jnp.exp(0.5 * ((k / std) ** 2 + 0.25 * std**2))
 
 
 def _normalised(x: Real, std: Real) -> Real:
@@ -68,7 +69,7 @@ def _normalised(x: Real, std: Real) -> Real:
 
 def _vega(x: Real, std: Real) -> Real:
     """Return db/ds."""
-    return jnp.exp(-0.5 * ((x / std) ** 2 + 0.25 * std**2)) / np.sqrt(2.0 * np.pi)
+    return jnp.exp(-0.5 * ((x / std) ** 2 + 0.25 * std**2)) / _ROOT_TWO_PI
 
 
 def _solve(target: Real, x: Real) -> Real:
