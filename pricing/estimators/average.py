@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..models import ConditionallyGaussian, LognormalSpots
 from ..numerics import normal_law
 from ..numerics.safe_math import safe_sqrt
-from ..products import AbstractProduct, Average, Claim
+from ..products import AbstractProduct, Average, AverageClaim, Claim
 from .estimator import AbstractEstimator, Draw, Needs, smooth
 from .points import Points
 from .terminal import claim_samples
@@ -64,6 +64,8 @@ class ArithmeticAverage(AverageEstimator):
         side, strike = product.side, product.strike
         spots = jnp.exp(level + 0.5 * slope**2) * normal_law.cdf(side * (slope - root[None]))
         payoff = side * (jnp.sum(spots, axis=0) - strike * normal_law.cdf(-side * root))
+        if isinstance(product, AverageClaim):
+            payoff = payoff + product.added
         return model.discount(product.fixings[-1]) * payoff
 
 

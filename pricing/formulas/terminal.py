@@ -59,6 +59,9 @@ def terminal_value(product: Any, model: BlackVol) -> Scalar:
         return _corridor_value(product, model)
     if isinstance(product, Average) and product.average == "geometric":
         return _power_value(product, model)
+    if isinstance(product, AverageClaim):
+        added = model.discount(product.fixings[-1]) * product.added
+        return _claim_value(_call(product), model) + added
     return _claim_value(product if isinstance(product, TerminalClaim) else _call(product), model)
 
 

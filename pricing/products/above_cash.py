@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -43,10 +42,11 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
     if isinstance(product, DiscreteBarrier):
         return _barrier(product, cash)
     if isinstance(product, AverageClaim) and product.average == "arithmetic":
-        owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
-        # if b alone exceeds the strike, it is no longer an option
-        known = jnp.where(owed > 0.0, owed, jnp.nan)
-        return eqx.tree_at(lambda claim: claim.strike, product, known)
+        then = jnp.sum(product.weights * cash(product.dates), axis=-1)
+        strike = _above(product.strike, then)
+        # if b alone exceeds the strike, a call is certain to be exercised, and a put is worthless
+        added = jnp.where(product.side > 0.0, strike - product.strike + then, 0.0)
+        return replace(product, strike=strike, added=added)
     if isinstance(product, AverageForward):
         owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)
         return replace(product, strike=owed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..fields import Numeric, between, dates, positive, word
+from ..fields import Numeric, between, dates, non_negative, positive, word
 from .product import AbstractProduct, Padded, Real, front, shared_weights
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class AverageClaim(Average, Padded):
         side: +1 for a call, -1 for a put.
         weights: The weight of each date, above 0, of shape (dates,).
         average: The word "arithmetic" or "geometric"; each word compiles its own program.
+        added: Cash paid at the last date in any case, for an arithmetic average of X (`above_cash`).
 
     Examples:
         >>> claim = AverageClaim(100.0, [0.5, 1.0], 1.0, [0.5, 0.5])
@@ -68,6 +69,7 @@ class AverageClaim(Average, Padded):
     side: Numeric[Real] = between("side", -1.0, 1.0)
     weights: Numeric[Float[Array, "*batch dates"]] = positive("weights", core=1)
     average: str = word("average", ("arithmetic", "geometric"), default="arithmetic")
+    added: Numeric[Real] = non_negative("added", default=0.0)
 
     @property
     def fixings(self) -> Float[Array, "*batch dates"]:
