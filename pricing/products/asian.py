@@ -56,6 +56,7 @@ class Asian(CallOrPut, Average):
             side=self.side,
             weights=weights,
             average=self.average,
+            added=jnp.zeros_like(self.strike),
         )
 
 
