@@ -301,7 +301,7 @@ class VolCurve(eqx.Module):
         pillars = jnp.concatenate([zero, self.times])
         totals = jnp.concatenate([zero, self.vols**2 * self.times])
         between = interpolate(t, pillars, totals)
-        beyond = larger(0.0, as_floats(t) - self.times[-1])  # no slope at the last pillar itself
+        beyond = larger(0.0, as_floats(t) - self.times[-1])  # at a tie its slope is 0
         return between + self.vols[-1] ** 2 * beyond
 
     def shifted(self, vol: Num[ArrayLike, ""]) -> "VolCurve":

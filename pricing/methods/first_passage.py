@@ -48,7 +48,7 @@ class FirstPassage(AbstractMethod):
         return Tiling(8 * 40 * self.num_panels * self.num_nodes**3, 16)
 
     def coarser(self) -> "FirstPassage":
-        """Return the method with half the panels and a quarter less nodes.
+        """Return the method with half the panels and three quarters of the nodes.
 
         Between many pillars the number of panels hardly falls: their nodes decide the error.
         """

@@ -54,7 +54,8 @@ def _implied_std_jvp(primals, tangents):
     std = implied_std(value, moneyness, side)
     d = moneyness / std
     moved = value_dot - side * cdf(side * d) * moneyness_dot
-    return std, moved * _ROOT_TWO_PI * jnp.exp(0.5 * d * d)  # higher derivatives divide by no power
+    # not divided by the density: where that is tiny, higher derivatives would divide by its powers
+    return std, moved * _ROOT_TWO_PI * jnp.exp(0.5 * d * d)
 
 
 def _root(log_ratio: Real, least: Real) -> Real:

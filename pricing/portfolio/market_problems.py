@@ -33,7 +33,8 @@ class MarketProblems:
         if key not in self._found:
             self._found[key] = _of_names(trade, self.market)
         problems = [*self._found[key]]
-        if not problems and trade.is_row and not trade.in_rates:  # else fixings moved its strike
+        # past fixings reduce the strike of a started trade, so that it may be far from the spot
+        if not problems and trade.is_row and not trade.in_rates:
             problems += _far_levels(trade, [self._spot(name) for name in names])
         if not problems and trade.currency is not None:
             problems += _other_currency(trade, trade.currency, self._currency_of(trade))
