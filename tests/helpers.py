@@ -221,8 +221,9 @@ all_products: dict[str, Callable] = {
     ),
     "fixed payments": lambda: FixedPayments([0.3, 0.8], [-2.0, 103.0]),
     "swap": lambda: Swap(0.04, 0.55, *_LEG, notional=100.0),
+    # fixed before the last pillar of the curve, where a move of the date meets a kink
     "cms coupon": lambda: CmsCoupon(
-        2.0, 2.5, [3.0, 4.0, 5.0], [1.0] * 3, 0.5, 0.04, "cap", 1000.0, [2.0, 2.5]
+        1.9, 2.4, [2.9, 3.9, 4.9], [1.0] * 3, 0.5, 0.04, "cap", 1000.0, [1.9, 2.4]
     ),
     "cap": lambda: Cap(0.04, [0.3, 0.8], [0.8, 1.3], [0.5, 0.5], "cap", 1000.0),
     "swaption": lambda: Swaption(0.05, 0.45, *_LEG, notional=100.0, start=0.55),

@@ -30,6 +30,7 @@ from pricing.products import PathClaim, SingleBarrier
 from pricing.sensitivities import with_gamma
 from tests.cases import cover, others_later
 from tests.helpers import (
+    EPS,
     all_methods,
     all_models,
     all_products,
@@ -234,7 +235,10 @@ def test_forward_and_reverse_mode_agree_with_each_other_and_with_plain_calls(tri
     BY_METHOD + BY_MODEL,
 )
 def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
-    """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises."""
+    """Forward over reverse, in the spot; where there is no Gamma without bias, asking for it raises.
+
+    A forward start has no Gamma: what is found is rounding.
+    """
     product, model, method, key = build(*triple)
     if "gamma" not in method.second_order(product, model):
         along = jax.grad(lambda by: value(product, model.shifted(underlying=by), method, key))
@@ -242,7 +246,7 @@ def test_hessian_vector_products_are_the_second_derivatives_of_greeks(triple):
             jax.eval_shape(lambda by: jax.jvp(along, (by,), (by,)), jnp.asarray(0.0))
     else:
         curvature, gamma = curvature_and_gamma(product, model, method, key)
-        np.testing.assert_allclose(curvature, jnp.sum(gamma), rtol=1e-8)
+        np.testing.assert_allclose(curvature, jnp.sum(gamma), rtol=1e-8, atol=EPS)
 
 
 @every_kind
