@@ -33,7 +33,8 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
         product: The contract on the spot, or a batch.
         cash: The function b of times in years, of any shape.
     """
-    product = jax.tree.map(jnp.asarray, product).canonical  # columns of a book are NumPy arrays
+    # columns of a book are NumPy arrays
+    product = jax.tree.map(jnp.asarray, product).canonical.broadcast()
     if isinstance(product, TerminalClaim):
         asset, units = product.units
         then = cash(product.expiry)

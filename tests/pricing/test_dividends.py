@@ -323,6 +323,29 @@ def test_a_surface_is_read_as_vols_of_the_spot():
             assert np.isclose(price(options, model).value[place], expected, rtol=1e-10)
 
 
+def test_a_date_on_an_expiry_of_the_surface_has_a_value_and_slopes():
+    """Vols above cash are rounded by each program in its own way: a variance must not seem to fall."""
+    model = WithDividends(BlackScholes(100.0, 0.05, SURFACE, 0.01), PAYS)
+    protection = jnp.linspace(60.0, 125.0, 66)
+    note = Autocallable(
+        [0.1, 0.2, 0.3, 0.4], [0.02, 0.04, 0.06, 0.08], 105.0, protection, 100.0, 100.0
+    )
+    found = greeks(note, model, Quadrature(91))
+    assert np.all(np.isfinite([found.value, found.delta, found.vega, found.theta]))
+
+
+def test_a_total_variance_that_falls_has_no_value():
+    falls = VolSurface([0.2, 0.4], [80.0, 120.0], [[0.3, 0.3], [0.2121, 0.2121]])
+    still = dataclasses.replace(falls, vols=jnp.full((2, 2), 0.3) * np.sqrt([[1.0], [0.5]]))
+    dates = jnp.asarray([0.1, 0.2, 0.4])
+    found = [
+        BlackScholes(100.0, 0.05, x).at_smile_point((dates[2], jnp.asarray(90.0)))
+        for x in (falls, still)
+    ]
+    assert np.isnan(found[0].state_variance(dates)[2])
+    np.testing.assert_allclose(found[1].state_variance(dates), [0.009, 0.018, 0.018], rtol=1e-12)
+
+
 @pytest.mark.costly
 def test_the_grid_reads_the_surface_above_the_dividends():
     model = WithDividends(BlackScholes(100.0, 0.05, SURFACE, 0.01), PAYS)
