@@ -59,10 +59,10 @@ SMALL = {
 
 
 def recorded(only: tuple[str, ...]) -> Iterator[Program]:
-    """Run the verbs that are loops of Python over programs, and yield the programs of those in `only`."""
+    """Run verbs that are loops of Python over programs; yield those programs that begin with one of `only`."""
     found: dict[object, tuple[str, RecordedProgram]] = {}
     for name, run in _runs():
-        if not name.startswith(only):
+        if not any(start.startswith(f"{name}:") or name.startswith(start) for start in only):
             continue
         start = time.perf_counter()
         with recorded_programs() as programs:
@@ -75,7 +75,8 @@ def recorded(only: tuple[str, ...]) -> Iterator[Program]:
             found.setdefault(key, (name, program))
     for name, program in found.values():
         full = f"{name}: {program.function.__name__}"
-        yield Program(full, program.function, program.args, program.kwargs)
+        if full.startswith(only):
+            yield Program(full, program.function, program.args, program.kwargs)
 
 
 def _raise(error: Exception) -> None:
