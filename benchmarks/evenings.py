@@ -75,7 +75,7 @@ class Desk:
         if outcome.exit_code not in (0, 1) or not isinstance(outcome.exception, SystemExit | None):
             raise RuntimeError(
                 f"{command} {' '.join(words)}: exit status {outcome.exit_code}: {outcome.output}"
-            )
+            ) from outcome.exception
         return time.perf_counter() - begun
 
     def evening(self, day: date, before: date | None) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def above_cash(product: AbstractProduct, cash: Cash) -> AbstractProduct | None:
         then = jnp.sum(product.weights * cash(product.dates), axis=-1)
         strike = _above(product.strike, then)
         # if b alone exceeds the strike, a call is certain to be exercised, and a put is worthless
-        added = jnp.where(product.side > 0.0, strike - product.strike + then, 0.0)
+        added = jnp.where(product.side > 0.0, strike - (product.strike - then), 0.0)
         return replace(product, strike=strike, added=added)
     if isinstance(product, AverageForward):
         owed = product.strike - jnp.sum(product.weights * cash(product.dates), axis=-1)

@@ -39,6 +39,7 @@ from pricing import (
 from pricing.fields import rolled
 from pricing.methods.under_dividends import for_model
 from pricing.products import AverageClaim
+from pricing.products.above_cash import above_cash
 
 BASE = BlackScholes(100.0, 0.05, 0.25, 0.01)
 DAYS, CASH = [90, 270], [2.0, 3.0]
@@ -279,6 +280,14 @@ def test_an_average_with_a_strike_below_the_cash_is_certain(dates):
         worth = np.exp(-0.05 * 0.5) * (forward - strike)
         assert abs(call.value - worth) <= 4.0 * call.std_error + 1e-9
         assert abs(put.value) <= 1e-9
+
+
+def test_an_average_with_a_strike_above_the_cash_adds_nothing():
+    """Not even rounding, which may be below 0."""
+    strikes = np.random.default_rng(3).uniform(5.0, 200.0, 500)
+    claims = AverageClaim(strikes, [0.2, 0.4, 0.9], 1.0, [0.3, 0.4, 0.3])
+    found = above_cash(claims, ESCROWED.cash)
+    np.testing.assert_array_equal(found.added, 0.0)
 
 
 @pytest.mark.parametrize(
