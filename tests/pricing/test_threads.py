@@ -14,6 +14,7 @@ from scipy.stats import norm
 from pricing import (
     American,
     Asian,
+    Autocallable,
     AverageForward,
     Barrier,
     Bermudan,
@@ -75,6 +76,18 @@ _KINDS = [(*k, o) for k in [*_KINDS, ("down-and-in", 95.0)] for o in ("call", "p
 def of_kinds(model, rebate, kinds=_KINDS):
     words, levels, options = zip(*kinds, strict=True)
     return value(Barrier(100.0, 1.0, levels, words, options, rebate), model)
+
+
+_WATCHED_DAILY = (
+    0.5826  # Broadie, Glasserman and Kou (1997): the shift of a barrier watched on dates
+)
+
+
+def snowball(dates, watched):
+    """Return a note of 100 that is never called, with a knock-in at 80."""
+    none, never = np.zeros(dates), np.full(dates, np.inf)
+    terms = {"call_steps": never, "knock_in": 80.0, "watched": watched}
+    return Autocallable(np.arange(1, dates + 1) / dates, none, *[100.0] * 4, **terms)
 
 
 PRICED = [
@@ -390,6 +403,19 @@ PRICED = [
         ),
         black(100.0, 90.0, 1.0, 0.0, np.sqrt(0.04 + 0.09 - 2 * 0.4 * 0.06)),
         1e-12,
+    ),
+    (
+        "PyFENG#148",
+        "a snowball never called: its knock-in, watched daily or always, costs a down-and-in put",
+        lambda: [
+            value(snowball(252, "dates"), key=KEY),
+            value(snowball(1, "always"), key=KEY),
+        ],
+        lambda: [
+            100.0 * np.exp(-0.05) - value(Barrier(100.0, 1.0, level, "down-and-in", "put"))
+            for level in (80.0 * np.exp(-_WATCHED_DAILY * 0.2 / np.sqrt(252)), 80.0)
+        ],
+        0.15,
     ),
 ]
 

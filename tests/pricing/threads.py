@@ -41,6 +41,7 @@ _HOMES = {
     "OptionStratLib": "joaquinbejar/OptionStratLib",
     "volsurf": "volsurf-rs/volsurf",
     "finmath": "finmath/finmath-lib",
+    "PyFENG": "quants-net/PyFENG",
     "Vibe": "HKUDS/Vibe-Trading",
     "quantraserver": "joseprupi/quantraserver",
     "stochastic-rs": "rust-dd/stochastic-rs",
