@@ -26,7 +26,7 @@ SAMPLES := pricing/samples
 # as root: CHROMIUM="chromium --no-sandbox"
 CHROMIUM ?= chromium
 
-.PHONY: run scenarios picture test test-repeats test-changed test-all test-newest test-selection coverage mutants wheel-check \
+.PHONY: run scenarios picture test test-repeats test-changed test-all test-newest environments test-selection coverage mutants wheel-check \
 	accelerators accelerators-installed lint bench bench-page docs clean
 
 $(VENV)/.ready-%: pyproject.toml
@@ -65,6 +65,10 @@ test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as u
 
 test-newest:  ## one case of each test file with the newest JAX, in .venv-newest
 	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) test-selection
+
+environments:  ## those of test-newest and of accelerators for a TPU
+	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) .venv-newest/.ready-test
+	$(MAKE) VENV=.venv-accelerators .venv-accelerators/.ready-test,tpu
 
 test-selection: $(VENV)/.ready-test$(TORCH)
 	$(BIN)/python -m pip list | grep -iE "^jax(lib)? "
