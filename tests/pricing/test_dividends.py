@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -332,15 +333,18 @@ def test_a_surface_is_read_as_vols_of_the_spot():
             assert np.isclose(price(options, model).value[place], expected, rtol=1e-10)
 
 
-def test_a_date_on_an_expiry_of_the_surface_has_a_value_and_slopes():
+@pytest.mark.parametrize("verb", [price, pytest.param(greeks, marks=pytest.mark.costly)])
+def test_a_date_on_an_expiry_of_the_surface_has_figures(verb):
     """Vols above cash are rounded by each program in its own way: a variance must not seem to fall."""
     model = WithDividends(BlackScholes(100.0, 0.05, SURFACE, 0.01), PAYS)
     protection = jnp.linspace(60.0, 125.0, 66)
     note = Autocallable(
         [0.1, 0.2, 0.3, 0.4], [0.02, 0.04, 0.06, 0.08], 105.0, protection, 100.0, 100.0
     )
-    found = greeks(note, model, Quadrature(91))
-    assert np.all(np.isfinite([found.value, found.delta, found.vega, found.theta]))
+    found = verb(note, model, Quadrature(91))
+    figures = jax.tree.leaves(eqx.filter(found, eqx.is_inexact_array))
+    assert len(figures) >= 2
+    assert all(np.all(np.isfinite(figure)) for figure in figures)
 
 
 def test_a_total_variance_that_falls_has_no_value():
