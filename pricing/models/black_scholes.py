@@ -28,7 +28,7 @@ from .model import (
 from .shapes import Correlation, Numbers
 
 _SMALL_VOL = 1e-3  # below it early-exercise methods, and derivatives, may divide by 0
-_ROUNDING = 64.0  # eps: 46 over a standard deviation of .1 occurred
+_ROUNDING = 64.0  # in eps over the standard deviation; 5 occurred
 
 
 @runtime_checkable
@@ -199,7 +199,7 @@ class AtStrike(eqx.Module):
         pillars = jax.lax.stop_gradient(surface.vol(expiries, self.strike)) ** 2 * expiries
         passed = jnp.append(jnp.where(expiries <= t, pillars, 0.0), total)
         highest = jax.lax.cummax(passed)
-        # two programs round an implied vol differently, by a few eps over the standard deviation
+        # programs round converted vols differently, by some eps over the standard deviation
         rounding = _ROUNDING * jnp.finfo(total.dtype).eps * (jnp.sqrt(highest) + highest)
         falls = passed < highest - rounding
         return jnp.any(falls & jnp.append(expiries <= t, True))

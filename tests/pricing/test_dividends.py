@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -280,6 +281,19 @@ def test_an_average_with_a_strike_below_the_cash_is_certain(dates):
         worth = np.exp(-0.05 * 0.5) * (forward - strike)
         assert abs(call.value - worth) <= 4.0 * call.std_error + 1e-9
         assert abs(put.value) <= 1e-9
+
+
+def test_notes_on_shared_dates_are_written_above_the_cash_as_each_alone():
+    def note(protection):
+        return Autocallable([0.2, 0.4, 0.9], [0.02, 0.04, 0.06], 105.0, protection, 100.0)
+
+    levels = [60.0, 80.0]
+    batch = above_cash(note(levels), ESCROWED.cash)
+    for place, level in enumerate(levels):
+        alone = above_cash(note(level), ESCROWED.cash)
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, place=place: x[place], batch), alone, rtol=1e-14
+        )
 
 
 def test_an_average_with_a_strike_above_the_cash_adds_nothing():

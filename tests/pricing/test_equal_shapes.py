@@ -46,6 +46,7 @@ def swept(monkeypatch, lengthen):
     return found, set(kinds)
 
 
+@pytest.mark.costly
 def test_payers_on_two_curves_share_a_program_and_keep_their_figures(monkeypatch):
     usual, kinds = swept(monkeypatch, lengthen=True)
     alone, more = swept(monkeypatch, lengthen=False)

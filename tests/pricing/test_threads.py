@@ -78,9 +78,7 @@ def of_kinds(model, rebate, kinds=_KINDS):
     return value(Barrier(100.0, 1.0, levels, words, options, rebate), model)
 
 
-_WATCHED_DAILY = (
-    0.5826  # Broadie, Glasserman and Kou (1997): the shift of a barrier watched on dates
-)
+_WATCHED_DAILY = 0.5826  # Broadie, Glasserman, Kou (1997): the shift of a barrier on dates
 
 
 def snowball(dates, watched):
