@@ -66,7 +66,7 @@ test-all: $(VENV)/.ready-test$(TORCH)  ## every test, its programs compiled as u
 test-newest:  ## one case of each test file with the newest JAX, in .venv-newest
 	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) test-selection
 
-environments:  ## those of test-newest and of accelerators for a TPU
+environments:  ## install the environments of test-newest and, for a TPU, of accelerators
 	$(MAKE) VENV=.venv-newest PYTHON=$(NEWEST) .venv-newest/.ready-test
 	$(MAKE) VENV=.venv-accelerators .venv-accelerators/.ready-test,tpu
 

@@ -20,7 +20,7 @@ from ..book import Book
 from .equal_shapes import of_equal_shapes
 from .groups import Tile, TradeGroup
 from .payers import paying_nothing
-from .tile_sweep import brief_tile_sweep, brief_tile_values, tile_sweep, tile_values
+from .tile_sweep import brief_tile_sweep, tile_sweep, tile_values
 
 Fit = Callable[[Market], Mapping[str, AbstractModel]]
 Models = dict[tuple[str, ...], AbstractModel]
@@ -57,16 +57,20 @@ class FittedModels(NamedTuple):
         on_host: Whether to compute in double precision on the host even if devices compute in single.
         """
         payer = group.payer
-        model, vol, rate = (
+        of_group: list[Any] = [
             x if x is None or payer is None else paying_nothing(x, payer)
             for x in self.models_of(group)
-        )
-        program: Any = brief_tile_sweep if group.is_brief else tile_sweep
-        slopes = vol, rate
+        ]
+        model, vol, rate = of_group
+        of_tile = tile, model, group.method
         if self.pullback is None:
-            program, slopes = brief_tile_values if group.is_brief else tile_values, ()
-        run = program if on_host else device_program(program)
-        found = run(tile, model, group.method, *slopes, key=key)
+            found: Any = (tile_values if on_host else device_program(tile_values))(
+                *of_tile, key=key
+            )
+        else:
+            swept = brief_tile_sweep if group.is_brief else tile_sweep
+            program = swept if on_host else device_program(swept)
+            found = program(*of_tile, vol, rate, key=key)
         figures, errors, results, bar = found
         return figures, errors, results, bar if payer is None else bar.base
 

@@ -68,10 +68,6 @@ def tile_values(
     return {"value": values}, {"value": errors}, _results(tile, model, method), still
 
 
-brief_tile_values = stored_jit(runs_briefly=True)(tile_values.__wrapped__)  # pyright: ignore[reportFunctionMemberAccess]
-"""`tile_values` of a group that is brief."""
-
-
 def _results(tile: Tile, model: AbstractModel, method: AbstractMethod) -> RESULTS:
     """Return the result code of the method for every contract."""
     of_each = jax.vmap(jax.vmap(lambda product: method.result(product, model)))
