@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
+from .dynamics.active_subspace import ActiveSubspace, active_subspace
 from .problem import Problem, on_fewer_dates
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
@@ -50,6 +51,13 @@ class PilotRun(NamedTuple):
     solver: AbstractSolver
     noise: float
     seconds: float
+
+
+def subspace_of_grid(problem: Problem) -> ActiveSubspace | None:
+    """Return the directions in which a grid solves a problem of more dimensions; None if there are none."""
+    if problem.dim <= MAX_GRID_DIMENSION or math.prod(problem.contracts) >= _MANY:
+        return None
+    return active_subspace(problem, MAX_GRID_DIMENSION)
 
 
 def candidates(problem: Problem, is_positive: bool, limits: SolveLimits) -> list[AbstractSolver]:

@@ -1,5 +1,6 @@
 """Solve a backward equation with a given solver, or select one and certify its figures."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ..progress import Progress
+from .dynamics.active_subspace import ActiveSubspace, OnSubspace
 from .dynamics.driver_form import error_sources
 from .dynamics.forward_paths import coordinate_scales
 from .dynamics.step_density import check_step
@@ -35,6 +37,7 @@ from .selection import (
     run_pilots,
     select_checks,
     select_solver,
+    subspace_of_grid,
 )
 from .solution import Solution
 from .solve_limits import SolveLimits
@@ -67,7 +70,9 @@ def solve(
     With a `solver`, run it: simulate paths, then compute or train its functions at each date. Without one,
     select a solver, and estimate the errors of today's figures:
 
-    1. In one or two dimensions, use `GridQuadrature`. In more, run `GradientRegression` with several sets of
+    1. In one or two dimensions, use `GridQuadrature`, and also in more if the payoff, the driver and the steps
+       of the paths only depend on one or two combinations of the coordinates or of their logarithms, such as
+       a geometric mean: u is then a function of these. Otherwise run `GradientRegression` with several sets of
        functions on few paths, and use the set that explains most of the variance. For 32 or more contracts
        whose driver discounts, use `ProjectionPursuit`. 2. Solve on many paths. 3. Estimate value, Delta and
        Gamma on fresh paths, with standard errors (`certify`). If the tolerance requires more than 32,768 paths,
@@ -102,7 +107,8 @@ def solve(
         "certificate" (the estimates of step 3); "errors" and "entry_errors" (relative errors of its three
         figures, and of each of their entries; `missed` is the error of the solution's own value); "checked_by"
         (the figures of the second solution, also extrapolated, or None); "upper" (the upper bound, or None);
-        and "pilots" (the pilot runs, best first).
+        "subspace" (the combinations of coordinates of which u is a function, or None); and "pilots" (the
+        pilot runs, best first).
 
         A problem that the solver cannot handle raises a TypeError that names solvers that can. With `throw`, a
         non-finite loss or a figure that misses its tolerance raises a RuntimeError with the remedy; the last
@@ -187,34 +193,37 @@ def _solve_to_tolerance(
     Raises:
         RuntimeError: A figure misses its tolerance, and `throw`.
     """
-    sources = error_sources(problem, MAX_GRID_DIMENSION)
+    subspace = subspace_of_grid(problem)
+    posed = problem if subspace is None else subspace.reduced(problem)
+    sources = error_sources(problem, has_grid=posed.dim <= MAX_GRID_DIMENSION)
     keys = list(jax.random.split(key, 64))  # the check takes keys from the end
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
-    solvers = candidates(problem, bool(np.all(is_positive)), limits)
+    solvers = candidates(posed, bool(np.all(is_positive)), limits)
     if isinstance(solvers[0], ProjectionPursuit):  # a second rule replaces an upper bound for each
         sources = sources._replace(has_bound=False, needs_check=problem.exercise_value is not None)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
-    pilots = run_pilots(problem, solvers, keys, limits, report)
+    pilots = run_pilots(posed, solvers, keys, limits, report)
     fraction = 0.5 / (1 + sources.needs_check)  # fraction of the time for a training
-    solver = select_solver(problem, pilots[0], limits, fraction)
+    solver = select_solver(posed, pilots[0], limits, fraction)
     checks = []
     if sources.needs_check:
         checks = select_checks(problem, solvers, pilots, limits, fraction)
 
+    trained = train if subspace is None else partial(_trained_on, subspace)
     started = time.perf_counter()
-    solution, others, coarser = train(problem, solver, keys.pop(0)), [], None
+    solution, others, coarser = trained(problem, solver, keys.pop(0)), [], None
     report(solver)
     if limits.seconds_left >= time.perf_counter() - started:
-        others = [train(of, one, keys.pop()) for one, of in checks]
+        others = [trained(of, one, keys.pop()) for one, of in checks]
         if isinstance(solver, GridQuadrature):
             own = keys.pop()
-            coarser = lambda: [train(problem, one, own) for one in solver.coarser(problem)]
+            coarser = lambda: [trained(problem, one, own) for one in solver.coarser(posed)]
     if sources.needs_check:
         report(checks[0][0] if checks else solver)
 
     stats, known = error_bars(solution, others, sources, keys, tolerance, scale, limits, coarser)
     report(solver)
-    stats |= {"solver": solver, "pilots": pilots}
+    stats |= {"solver": solver, "pilots": pilots, "subspace": subspace}
     if throw and (unmet := unmet_tolerances(known, tolerance, problem.contracts)):
         raise RuntimeError(
             f"{unmet}: give more than {limits.summary}, a wider tolerance, or a solver with functions that "
@@ -222,6 +231,15 @@ def _solve_to_tolerance(
         )
     solution = eqx.tree_at(lambda s: s.stats, solution, solution.stats | stats)
     return with_note(solution, solver, limits.started)
+
+
+def _trained_on(
+    subspace: ActiveSubspace, problem: Problem, solver: AbstractSolver, key: PRNGKeyArray
+) -> Solution:
+    """Return a solution that is trained in the directions of a subspace."""
+    found = train(subspace.reduced(problem), solver, key)
+    lifted = OnSubspace(found.approximation, subspace)
+    return dataclasses.replace(found, problem=problem, approximation=lifted)
 
 
 def _report(

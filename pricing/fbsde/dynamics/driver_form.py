@@ -105,22 +105,21 @@ class ErrorSources(NamedTuple):
     needs_check: bool
 
 
-def error_sources(problem: Problem, max_grid_dimension: int) -> ErrorSources:
-    """Return the available error estimates of an equation's figures.
+def error_sources(problem: Problem, has_grid: bool) -> ErrorSources:
+    """Return the available error estimates of an equation's figures, with or without a grid.
 
     Raises:
-        TypeError: There is no certificate, and there are too many dimensions for a grid.
+        TypeError: There is neither a certificate nor a grid.
     """
     forms = driver_forms(problem)
     has_bound = no_bounds_reason(problem, forms) is None
     of_driver = reason = no_certificate_reason(problem, forms)
     if reason is None and not problem.reads_gamma and not moves_every_coordinate(problem):
         reason = "the noise of the first step does not move every coordinate"
-    if reason is not None and problem.dim > max_grid_dimension:
+    if reason is not None and not has_grid:
         raise TypeError(
-            f"{reason}; in more than {max_grid_dimension} dimensions the error of a solution "
-            f"cannot be estimated: name a solver, and compare solutions with other functions and "
-            f"on other dates"
+            f"{reason}; in {problem.dim} dimensions, without a grid, the error of a solution cannot be "
+            "estimated: name a solver, and compare solutions with other functions and on other dates"
         )
     has_defects = reason is None
     has_bound = has_defects and has_bound
