@@ -1,11 +1,10 @@
 """The few directions on which a problem in many dimensions depends, and the problem along them.
 
-A payoff of an index, a geometric mean or some of the factors is a function of a few combinations of the states,
-w = P s(x). If the steps of w have a distribution that only depends on w, then u(t, x) = v(t, w), and v solves an
-equation in as many dimensions as w has.
+A payoff of an index, of a geometric mean or of some of the factors is a function of w = P s(x), a few
+combinations of the coordinates or of their logarithms. If the distribution of the steps of w only depends on w,
+then u(t, x) = v(t, w), and v solves an equation in as many dimensions as w has.
 
-Active subspaces: Constantine, SIAM Spotlights 2 (2015), whose directions are those of the gradients; here they
-must hold exactly.
+Directions from gradients: Constantine, Active Subspaces, SIAM Spotlights 2 (2015). Here they hold exactly.
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ from ..problem import Problem, Real, State
 from ..solver import AbstractApproximation, Date
 from .forward_paths import simulate
 
-_PATHS, _LEAST_PATHS = 256, 8  # paths whose states are samples
+_PATHS, _LEAST_PATHS = 1024, 8  # paths whose states are samples
 _NUMBERS = 2**22  # gradients of the payoffs, in numbers, from which there are fewer paths
 _SPREAD = 1.5  # factor of the paths' increments
 _ROUNDING = 1e3  # rounding errors within which functions are equal
@@ -131,10 +130,8 @@ class OnSubspace(AbstractApproximation):
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
         w, slopes = self.subspace.place(x), self.subspace.slopes(x)
         bent = slopes.T @ self.inner.hessian(date, w) @ slopes
-        of_logs = jnp.where(self.subspace.is_log, -1.0 / x, 0.0) * (
-            self.inner.gradient(date, w) @ slopes
-        )
-        return bent + of_logs[..., None] * jnp.eye(x.size, dtype=x.dtype)
+        of_logs = jnp.diag(jnp.where(self.subspace.is_log, -1.0 / x, 0.0))
+        return bent + jnp.einsum("...i,ij->...ij", self.inner.gradient(date, w) @ slopes, of_logs)
 
     def result(self, order: int, date: Date, x: State):
         return self.inner.result(order, date, self.subspace.place(x))
@@ -163,8 +160,7 @@ def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
         return None
     of_path = math.prod(problem.contracts) * problem.num_steps * problem.dim
     samples = _drawn(problem, most, max(_LEAST_PATHS, min(_PATHS, _NUMBERS // of_path)))
-    none = jnp.zeros((0, problem.dim), problem.x0.dtype)
-    found = ActiveSubspace(problem.x0, *_scaling(problem, samples), none)
+    found = ActiveSubspace(problem.x0, *_scaling(problem, samples), _no_directions(problem))
     rows = _payoff_gradients(problem, found, samples)
     while True:
         directions = _row_space([*map(np.asarray, rows)])
@@ -172,7 +168,7 @@ def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
             return None
         if len(directions) == len(found.directions):
             break
-        found = dataclasses.replace(found, directions=jnp.asarray(directions, none.dtype))
+        found = dataclasses.replace(found, directions=jnp.asarray(directions))
         rows = [*rows, *_dynamics_gradients(problem, found, samples)]
     holds = _holds(problem, found.reduced(problem), found, samples)
     return found if bool(holds) else None
@@ -209,12 +205,15 @@ def _scaling(problem: Problem, samples: _Samples) -> tuple[State, Bool[Array, " 
 
     relative = lengths / jnp.where(is_positive[None, None], states[:-1], 1.0)
     is_log = is_positive & (variation(relative) < variation(lengths))
-    x0 = jnp.where(is_log, problem.x0, 1.0)
-    moved = jnp.where(
-        is_log[None], jnp.log(jnp.where(is_log[None], states[-1], 1.0) / x0), states[-1]
+    in_own_units = ActiveSubspace(
+        problem.x0, jnp.ones_like(problem.x0), is_log, _no_directions(problem)
     )
-    unit = jnp.std(moved, axis=0)
+    unit = jnp.std(jax.vmap(in_own_units.scaled)(states[-1]), axis=0)
     return jnp.where(unit > 0.0, unit, 1.0), is_log
+
+
+def _no_directions(problem: Problem) -> Float[Array, "0 dim"]:
+    return jnp.zeros((0, problem.dim), problem.x0.dtype)
 
 
 @stored_jit

@@ -211,6 +211,7 @@ def _derivatives(
     gamma = gamma + delta[:, :, None] * slope[None, None]
     if first is not None:
         gamma = gamma + step.along_path(of_missing)[0][:, :, None] * first[:, None, :]
+    gamma = 0.5 * (gamma + jnp.swapaxes(gamma, 1, 2))  # of each path, for its standard error
     return by_weights, Derivatives(own.first + delta, own.second + gamma)
 
 
@@ -290,7 +291,6 @@ def figures_of_today(
     if not form.at_end:  # otherwise they already have the whole driver
         slope, second = jax.jacfwd(near)(x0), jax.jacfwd(jax.jacfwd(near))(x0)
         errors = [jax.vmap(jnp.multiply)(jnp.abs(stretch), x) for x in errors]
-    second = 0.5 * (second + jnp.swapaxes(second, 1, 2))
     left, tiny = jnp.zeros_like(own), jnp.finfo(own.dtype).tiny
     if problem.reads_gamma:
         left = _OF_SQUARE * ((value - own) / jnp.maximum(jnp.abs(value), tiny)) ** 2

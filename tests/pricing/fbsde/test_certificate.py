@@ -245,6 +245,20 @@ def test_paths_tell_delta_and_gamma_with_less_noise(monkeypatch):
 
 
 @pytest.mark.costly
+def test_standard_errors_of_cross_gammas_cover():
+    """A call on the first of three assets has no cross Gamma, and the estimates of it have noise."""
+    call = three_assets(lambda x: jnp.maximum(x[0] - 100.0, 0.0))
+    solution = solve(call, GradientRegression(8192, (Hermite(2), PayoffBasis())), key=OWN)
+    off, is_within = ~np.eye(3, dtype=bool), []
+    for key in jax.random.split(OTHERS, 24):
+        gamma = certify(solution, key=key, num_paths=4096).gamma
+        mean, error = np.asarray(gamma.mean), np.asarray(gamma.std_error)
+        np.testing.assert_allclose(error, error.T, rtol=1e-9)
+        is_within.append(np.abs(mean[off]) <= 1.96 * error[off])
+    assert 0.88 <= np.mean(is_within) <= 0.99
+
+
+@pytest.mark.costly
 def test_a_jump_of_the_payoff_is_in_both(monkeypatch):
     """By weights of the first step, and by paths with those of the last."""
     digital = three_assets(lambda x: jnp.where(x[0] > 100.0, 1.0, 0.0))
