@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -104,6 +105,7 @@ def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "train", _train
     for solver in sorted(_solvers(fbsde.AbstractSolver), key=lambda kind: kind.__name__):
         yield f"solve by {solver.__name__}", functools.partial(_solve, solver)
+    yield "solve in one direction", _solve_in_one_direction
 
 
 def _risk() -> object:
@@ -220,3 +222,20 @@ def _solve(kind: type) -> object:
     problem = fbsde.from_product(call, helpers.all_models["black-scholes"](), 4)
     solution = fbsde.solve(problem, solver, key=KEY, throw=False)
     return fbsde.certify(solution, key=jax.random.key(4), num_paths=256)
+
+
+def _solve_in_one_direction() -> object:
+    """Find the direction of a call on the geometric mean of three assets, and solve it on a grid."""
+    noise = 0.2 * jnp.linalg.cholesky(0.5 + 0.5 * jnp.eye(3))
+    problem = fbsde.Problem(
+        3,
+        1.0,
+        100.0,
+        diffusion=lambda t, x: noise * x[:, None],
+        terminal=lambda x: jnp.maximum(jnp.exp(jnp.mean(jnp.log(x))) - 100.0, 0.0),
+        num_steps=4,
+        step=lambda t, dt, x, dw: x * jnp.exp(-0.02 * dt + noise @ dw),
+    )
+    solution = fbsde.solve(problem, key=KEY, max_paths=8192, throw=False)
+    assert solution.stats["subspace"] is not None
+    return solution

@@ -59,11 +59,11 @@ class ActiveSubspace(eqx.Module):
         grown = self.x0 * jnp.exp(jnp.where(self.is_log, move, 0.0))
         return jnp.where(self.is_log, grown, self.x0 + move)
 
-    def place(self, x: State) -> Float[Array, " active"]:
-        """Return w at a state."""
+    def project(self, x: State) -> Float[Array, " active"]:
+        """Return w of a state."""
         return self.directions @ self.scaled(x)
 
-    def state(self, w: Float[Array, " active"]) -> State:
+    def lift(self, w: Float[Array, " active"]) -> State:
         """Return the state of that w without displacement in the other directions."""
         return self.unscaled(self.directions.T @ w)
 
@@ -84,31 +84,31 @@ class ActiveSubspace(eqx.Module):
         count = len(self.directions)
 
         def driver(t, w, y, z):
-            x = self.state(w)
+            x = self.lift(w)
             return problem.driver(t, x, y, z @ self.noise(problem, t, x)[1])
 
         def step(t, dt, w, noise):
-            x = self.state(w)
+            x = self.lift(w)
             across = self.noise(problem, t, x)[1]
-            end = lambda noise: self.place(problem.advance(t, x, noise @ across, dt))
+            end = lambda noise: self.project(problem.advance(t, x, noise @ across, dt))
             still = jnp.zeros_like(noise)
             return end(still) + jax.jacfwd(end)(still) @ noise
 
-        def at_state(function):
-            return function and (lambda t, w, *y: function(t, self.state(w), *y))
+        def lifted(function: Callable | None) -> Callable | None:
+            return None if function is None else lambda t, w, *y: function(t, self.lift(w), *y)
 
         found = problem.replace(
             dim=count,
             x0=jnp.zeros(count, problem.x0.dtype),
             drift=lambda t, w: (step(t, problem.dt, w, jnp.zeros_like(w)) - w) / problem.dt,
-            diffusion=lambda t, w: self.noise(problem, t, self.state(w))[0],
+            diffusion=lambda t, w: self.noise(problem, t, self.lift(w))[0],
             driver=driver,
-            terminal=lambda w: problem.terminal(self.state(w)),
-            exercise_value=at_state(problem.exercise_value),
+            terminal=lambda w: problem.terminal(self.lift(w)),
+            exercise_value=lifted(problem.exercise_value),
             exercise_in_step=None,
-            switch=at_state(problem.switch),
-            is_alive=at_state(problem.is_alive),
-            stopped_value=at_state(problem.stopped_value),
+            switch=lifted(problem.switch),
+            is_alive=lifted(problem.is_alive),
+            stopped_value=lifted(problem.stopped_value),
             step=step,
             scheme="euler",
         )
@@ -122,19 +122,19 @@ class OnSubspace(AbstractApproximation):
     subspace: ActiveSubspace
 
     def value(self, date: Date, x: State) -> Float[Array, "*contracts"]:
-        return self.inner.value(date, self.subspace.place(x))
+        return self.inner.value(date, self.subspace.project(x))
 
     def gradient(self, date: Date, x: State) -> Float[Array, "*contracts dim"]:
-        return self.inner.gradient(date, self.subspace.place(x)) @ self.subspace.slopes(x)
+        return self.inner.gradient(date, self.subspace.project(x)) @ self.subspace.slopes(x)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        w, slopes = self.subspace.place(x), self.subspace.slopes(x)
+        w, slopes = self.subspace.project(x), self.subspace.slopes(x)
         bent = slopes.T @ self.inner.hessian(date, w) @ slopes
         of_logs = jnp.diag(jnp.where(self.subspace.is_log, -1.0 / x, 0.0))
         return bent + jnp.einsum("...i,ij->...ij", self.inner.gradient(date, w) @ slopes, of_logs)
 
     def result(self, order: int, date: Date, x: State):
-        return self.inner.result(order, date, self.subspace.place(x))
+        return self.inner.result(order, date, self.subspace.project(x))
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "OnSubspace":
         return OnSubspace(self.inner.portfolio(quantities), self.subspace)
@@ -154,7 +154,7 @@ def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
 
     Directions are found from gradients of the functions at states of some paths. They hold if every function
     has the same values at these states and, with the same w, at others. A problem whose paths jump, do not
-    start at x0, or whose driver reads Gamma has none, and so has one whose payoff is constant but for jumps.
+    start at x0, or whose driver reads Gamma has none, and so has one whose payoff only jumps, such as a digital.
     """
     if problem.jumps is not None or problem.start is not None or problem.reads_gamma:
         return None
@@ -243,7 +243,7 @@ def _dynamics_gradients(
         z = z[:, : len(subspace.directions)]
 
         def after(s):
-            return subspace.place(problem.advance(t, subspace.unscaled(s), noise))
+            return subspace.project(problem.advance(t, subspace.unscaled(s), noise))
 
         def driver(s):
             x = subspace.unscaled(s)
@@ -268,15 +268,15 @@ def _holds(
 
         def paid(date, x, function=function, of_reduced=of_reduced):
             t = problem.times[date]
-            return function(t, x), of_reduced(t, subspace.place(x))
+            return function(t, x), of_reduced(t, subspace.project(x))
 
         pairs.append(_at_samples(paid, dates, samples.states[np.array(dates)]))
 
     def of_step(date, x, noise, y, z):
-        t, w = problem.times[date], subspace.place(x)
+        t, w = problem.times[date], subspace.project(x)
         across = subspace.noise(problem, t, x)[1]
         z = z[:, : len(subspace.directions)]
-        after = subspace.place(problem.advance(t, x, noise))
+        after = subspace.project(problem.advance(t, x, noise))
         driver = problem.flat_driver(t, x, y, z @ across)
         own = reduced.advance(t, w, across @ noise), reduced.flat_driver(t, w, y, z)
         switched = problem.after_switch(date, x, y), reduced.after_switch(date, w, y)
