@@ -154,7 +154,8 @@ def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
 
     Directions are found from gradients of the functions at states of some paths. They hold if every function
     has the same values at these states and, with the same w, at others. A problem whose paths jump, do not
-    start at x0, or whose driver reads Gamma has none, and so has one whose payoff only jumps, such as a digital.
+    start at x0, or whose driver reads Gamma has none, and so has one whose payoff only
+    jumps, such as a digital.
     """
     if problem.jumps is not None or problem.start is not None or problem.reads_gamma:
         return None
