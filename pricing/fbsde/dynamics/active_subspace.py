@@ -153,9 +153,8 @@ def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
     """Return the directions on which a problem depends, if they are at most `most` and fewer than its own.
 
     Directions are found from gradients of the functions at states of some paths. They hold if every function
-    has the same values at these states and, with the same w, at others. A problem whose paths jump, do not
-    start at x0, or whose driver reads Gamma has none, and so has one whose payoff only
-    jumps, such as a digital.
+    has the same values at these states and, with the same w, at others. There are none if paths jump or do not
+    start at x0, if the driver reads Gamma, or if the payoff only jumps, like a digital.
     """
     if problem.jumps is not None or problem.start is not None or problem.reads_gamma:
         return None
@@ -329,4 +328,4 @@ def _row_space(rows: list[np.ndarray]) -> np.ndarray:
     stacked = np.concatenate(rows)
     stacked = stacked[np.all(np.isfinite(stacked), axis=1)]
     _, sizes, directions = np.linalg.svd(stacked, full_matrices=False)
-    return directions[sizes > _ROUNDING * np.finfo(stacked.dtype).eps * max(sizes[0], 1.0)]
+    return directions[sizes > _ROUNDING * np.finfo(stacked.dtype).eps * np.max(sizes, initial=1.0)]
