@@ -171,7 +171,7 @@ def _check_unlimited(
 
 @single_blas_thread
 def solver_by_pilots(problem: Problem, *, key: PRNGKeyArray) -> AbstractSolver:
-    """Return the solver that `solve` without a solver would select, without limits of time and memory."""
+    """Return the solver that `solve` would select in all coordinates, without limits of time and memory."""
     limits, problem = SolveLimits(2**18), with_traced_functions(problem)
     scale_key, *keys = jax.random.split(key, 64)
     _, is_positive = coordinate_scales(problem, key=scale_key)
