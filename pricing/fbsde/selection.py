@@ -54,7 +54,7 @@ class PilotRun(NamedTuple):
 
 
 def subspace_of_grid(problem: Problem) -> ActiveSubspace | None:
-    """Return the directions in which a grid solves a problem of more dimensions; None if there are none."""
+    """Return the directions along which a grid solves a problem in more dimensions, or None."""
     if problem.dim <= MAX_GRID_DIMENSION or math.prod(problem.contracts) >= _MANY:
         return None
     return active_subspace(problem, MAX_GRID_DIMENSION)

@@ -22,11 +22,11 @@ from jaxtape import stored_jit
 
 from ..functions import with_traced_functions
 from ..problem import Problem, Real, State
-from ..solver import AbstractApproximation, Date
+from ..solver import RESULTS, AbstractApproximation, Date
 from .forward_paths import simulate
 
 _PATHS, _LEAST_PATHS = 1024, 8  # paths whose states are samples
-_NUMBERS = 2**22  # gradients of the payoffs, in numbers, from which there are fewer paths
+_NUMBERS = 2**22  # most numbers of the gradients: with more per path, there are fewer paths
 _SPREAD = 1.5  # factor of the paths' increments
 _ROUNDING = 1e3  # rounding errors within which functions are equal
 
@@ -116,7 +116,7 @@ class ActiveSubspace(eqx.Module):
 
 
 class OnSubspace(AbstractApproximation):
-    """u(t, x) = v(t, w), with v an approximation in the directions of an active subspace."""
+    """u(t, x) = v(t, w), with `inner` the approximation of v."""
 
     inner: AbstractApproximation
     subspace: ActiveSubspace
@@ -133,7 +133,7 @@ class OnSubspace(AbstractApproximation):
         of_logs = jnp.diag(jnp.where(self.subspace.is_log, -1.0 / x, 0.0))
         return bent + jnp.einsum("...i,ij->...ij", self.inner.gradient(date, w) @ slopes, of_logs)
 
-    def result(self, order: int, date: Date, x: State):
+    def result(self, order: int, date: Date, x: State) -> RESULTS:
         return self.inner.result(order, date, self.subspace.project(x))
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "OnSubspace":
@@ -141,7 +141,7 @@ class OnSubspace(AbstractApproximation):
 
 
 class _Samples(eqx.Module):
-    """States of some paths, and at each, random noise of a step, and y and z of all contracts."""
+    """States of some paths; at each, random noise of a step, and y and z of all contracts."""
 
     states: Float[Array, "dates paths dim"]
     noise: Float[Array, "steps paths dim"]
@@ -150,11 +150,12 @@ class _Samples(eqx.Module):
 
 
 def active_subspace(problem: Problem, most: int) -> ActiveSubspace | None:
-    """Return the directions on which a problem depends, if they are at most `most` and fewer than its own.
+    """Return the directions on which a problem depends, at most `most` and fewer than its coordinates, or None.
 
-    Directions are found from gradients of the functions at states of some paths. They hold if every function
-    has the same values at these states and, with the same w, at others. There are none if paths jump or do not
-    start at x0, if the driver reads Gamma, or if the payoff only jumps, like a digital.
+    The directions span the gradients of all functions at the states of some paths. They are accepted if, at
+    these states, every function equals that of the reduced problem up to rounding. A dependence that no sample
+    shows is not noticed. Problems with jumps, a `start` or a driver that reads Gamma have no directions here,
+    and neither has a payoff with a gradient of zero, such as a digital.
     """
     if problem.jumps is not None or problem.start is not None or problem.reads_gamma:
         return None
