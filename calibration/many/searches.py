@@ -89,16 +89,16 @@ def searched(
         of_all = numbers, noises, defects, jax.tree.map(of_job, ends)
         best = lambda of_one: jobs.best(*of_one)
         new, noise, deviations = jax.lax.map(best, of_all, batch_size=at_once)
-        found = _where(is_left, new._replace(steps=found.steps + new.steps), found)
+        found = where_rows(is_left, new._replace(steps=found.steps + new.steps), found)
         is_open = is_left & (new.result == RESULTS.not_identified) & (noises == 0.0)
         is_off = is_left & (new.result == RESULTS.inaccurate_integral)
         is_little = jax.vmap(partial(is_small, times=_MENDED))(deviations)
         is_off = is_off & is_little & (mended < _MOST_MENDED)
         # as in `calibrate`, only the steps of the last search count
         found = found._replace(steps=jnp.where(is_open, 0, found.steps))
-        points = _where(jnp.repeat(is_open, jobs.num_starts), starts, ends.free)
+        points = where_rows(jnp.repeat(is_open, jobs.num_starts), starts, ends.free)
         noises = jnp.where(is_open, noise, noises)
-        defects = _where(is_off, defects + deviations, defects)
+        defects = where_rows(is_off, defects + deviations, defects)
         return is_off | is_open, points, noises, mended + is_off.astype(int), defects, found
 
     noises = jnp.zeros(jobs.size, starts.dtype)
@@ -159,7 +159,7 @@ def _ends(
         handed_in = jnp.where(has_ended, place_of(turns), size)
         ends = jax.tree.map(lambda x, new: x.at[handed_in].set(new, mode="drop"), ends, searches)
         turns = jnp.where(has_ended, following + jnp.cumsum(has_ended) - 1, turns)
-        searches = _where(has_ended, jax.vmap(begun)(turns), searches)
+        searches = where_rows(has_ended, jax.vmap(begun)(turns), searches)
         return turns, searches, following + jnp.sum(has_ended), ends
 
     first = jnp.arange(num_slots)
@@ -232,7 +232,7 @@ class _JobBatch(eqx.Module):
         return end, weak_prior.switched_on(found.stats["noise"]).noise, deviation
 
 
-def _where(chosen: Array, new: PyTree, old: PyTree) -> PyTree:
+def where_rows(chosen: Array | np.ndarray, new: PyTree, old: PyTree) -> PyTree:
     """Return the chosen rows from `new`, and the others from `old`."""
     of_rows = lambda x: chosen.reshape(-1, *(1,) * (x.ndim - 1))
     return jax.tree.map(lambda new, old: jnp.where(of_rows(new), new, old), new, old)

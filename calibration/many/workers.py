@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from jaxtape.cli.user_code import describe_error
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
@@ -31,7 +31,7 @@ from jaxtape.jax_settings.single_on_devices import (
 from ..calibration import least_rtol
 from ..results import RESULTS
 from .job_blocks import FEWEST_ROWS, Block, shape_of
-from .searches import SearchResult, Settings, polished, searched
+from .searches import SearchResult, Settings, polished, searched, where_rows
 
 AXIS = "surfaces"
 _IN_WORK = (
@@ -215,24 +215,50 @@ def _polished(block: Block, ends: SearchResult, settings: Settings, slots: int) 
     A job that did not converge or is not identified is searched again in double precision.
     """
     ends = jax.tree.map(np.asarray, ends)
-    inputs, values = jax.tree.map(jnp.asarray, (block.inputs, ends.parameters.astype(float)))
-    found = jax.tree.map(np.array, polished(inputs, values, settings, num_slots=slots))
+    found, is_good = _optima(block.inputs, ends, settings, slots)
     found = found._replace(steps=found.steps + ends.steps)
-    codes = (np.asarray(jax.tree.leaves(each.result)[0]) for each in (ends, found))
-    (converged,) = map(np.asarray, jax.tree.leaves(RESULTS.converged))
-    is_good = np.all([code == converged for code in codes], axis=0)
     retried = np.flatnonzero(~is_good[: block.places.size])
     if retried.size == 0:
         return found
     rows = retried[np.minimum(np.arange(block.size), retried.size - 1)]
     some = jax.tree.map(lambda x: jnp.asarray(x)[rows], block.inputs)
     in_double = searched(some, jnp.asarray(retried.size), settings, num_slots=slots)
+    in_double = jax.tree.map(np.asarray, in_double)
+    closer, is_good = _optima(some, in_double, settings, slots)
+    closer = closer._replace(steps=closer.steps + in_double.steps)
+    new = jax.tree.map(np.asarray, where_rows(is_good, closer, in_double))
 
-    def with_rows(x: np.ndarray, new: Array) -> np.ndarray:
-        x[retried] = np.asarray(new)[: retried.size]
+    def with_rows(x: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+        x[retried] = of_rows[: retried.size]
         return x
 
-    return jax.tree.map(with_rows, found, in_double)
+    return jax.tree.map(with_rows, found, new)
+
+
+def _optima(
+    inputs: PyTree, ends: SearchResult, settings: Settings, slots: int
+) -> tuple[SearchResult, np.ndarray]:
+    """Return the optimum near the end of each search, and whether it was found.
+
+    Where the integral is too coarse, it is the optimum of a finer one: a correction of the residuals leaves
+    their Jacobian as it is.
+    """
+    at = jax.tree.map(jnp.asarray, (inputs, ends.parameters.astype(float)))
+    optima = lambda settings: jax.tree.map(np.array, polished(*at, settings, num_slots=slots))
+    found = optima(settings)
+    is_near = _has_ended(ends, RESULTS.converged) | _has_ended(ends, RESULTS.inaccurate_integral)
+    is_coarse = is_near & _has_ended(found, RESULTS.inaccurate_integral)
+    finer = settings.objective.finer
+    if is_coarse.any() and finer is not None:
+        closer = optima(dataclasses.replace(settings, objective=finer))
+        found = jax.tree.map(np.array, where_rows(is_coarse, closer, found))
+    return found, is_near & _has_ended(found, RESULTS.converged)
+
+
+def _has_ended(ends: SearchResult, result: RESULTS) -> np.ndarray:
+    """Return True for each search with this result."""
+    codes, code = (np.asarray(jax.tree.leaves(each)[0]) for each in (ends.result, result))
+    return codes == code
 
 
 @contextlib.contextmanager

@@ -151,7 +151,7 @@ def test_many_polished_fits_are_the_optima_of_double_precision():
 
 @pytest.mark.slow
 def test_a_thousand_polished_surfaces_are_the_optima_of_double_precision():
-    """But for a few, which are searched in double with a correction of the integral, as without polishing."""
+    """Some integrals are too coarse for double precision, whose optimum is then that of a finer one."""
     dax = many_surfaces.sample()
     with jax.numpy_rank_promotion("allow"):
         jobs = many_surfaces.jobs_of(dax, many_surfaces.vols_of(dax, 1000))
@@ -165,8 +165,7 @@ def test_a_thousand_polished_surfaces_are_the_optima_of_double_precision():
         own = np.array([found.parameters[name][place] for name in at.problem.parameters.names])
         off.append(np.max(np.abs(own / parameters_at_optimum(at) - 1.0)))
     assert len(off) >= 999
-    assert np.sum(np.array(off) <= 1e-8) >= 994
-    assert max(off) < 1e-6
+    assert max(off) <= 1e-8
 
 
 @pytest.mark.costly
@@ -253,7 +252,9 @@ def test_a_book_is_valued_in_single_precision_alone(monkeypatch):
     texts = texts_of(monkeypatch, fitted_models, "tile_sweep")
     jt.use_single_on_devices(True)
     found = risk(book, models.market, models.fit, rounding_errors=True)
-    assert len(texts) == 3 and not any("f64" in text or "complex<f64>" in text for text in texts)
+    in_single = [text for text in texts if "f64" not in text]
+    assert len(in_single) == 3  # the others are the host's, for rounding errors
+    assert len(texts) == 6
     for one, other in zip(found.trades, expected.trades, strict=True):
         difference = abs(one.figures.value - other.figures.value)
         assert difference < 1e-4 * 4500.0
