@@ -18,11 +18,15 @@ Moves = tuple[Functions, Functions]
 
 
 class Composition(NamedTuple):
-    """Functions f = outer(features) of the state, with smooth outer; is_linear: whether outer'' = 0."""
+    """Functions f = outer(features) of the state, with smooth outer.
+
+    is_linear: whether outer'' = 0; is_additive: whether each feature is a sum of functions of one coordinate.
+    """
 
     features: Callable[[States], Features]
     outer: Callable[[Features], Functions] = lambda features: features
     is_linear: bool = True
+    is_additive: bool = False
 
     def __call__(self, x: States) -> Functions:
         return self.outer(self.features(x))
@@ -47,7 +51,11 @@ def martingale_increments(
         D^2 f = outer' D^2 F + outer''(D F, D F),
 
     where outer'' is applied to each column of s or, if there are fewer features than columns, to the features'
-    covariance.
+    covariance. The Hessian of an additive feature is diagonal, so that
+
+        sum_k D_k^2 F = sum_i (ss')_ii d^2 F / dx_i^2 + c . grad F,   c = sum_k D_k s_k,
+
+    takes one derivative instead of one for each column.
     """
 
     def all_features(x: States) -> list[Array]:
@@ -68,16 +76,39 @@ def martingale_increments(
         """Return the terms to sum over columns for each outer''."""
         return [_curvature(*parts, problem.dim) for parts in each(values, v)]
 
-    def add(total, axis):
-        column = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
-        of_column, its_second = along(column)
-        return jax.tree.map(jnp.add, total, (its_second, curvatures(of_column))), None
+    def unlike(parts: list[Array]) -> list[Array]:
+        """Return the parts of features that are not additive."""
+        return [part for f, part in each(parts) if not f.is_additive]
 
-    both = second, curvatures(first)
-    summed, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, both), jnp.arange(problem.dim))
-    second, bends = jax.tree.map(lambda a, b: 0.5 * (a - problem.dt * b), both, summed)
+    def add(total, axis):
+        field = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
+        column, change = jax.jvp(field, (x,), (field(x),))
+        firsts, seconds = along(field)
+        of_column = column**2, change, unlike(seconds), curvatures(firsts)
+        return jax.tree.map(jnp.add, total, of_column), None
+
+    bends = curvatures(first)
+    nothing = jax.tree.map(jnp.zeros_like, (x, x, unlike(second), bends))
+    total, _ = jax.lax.scan(add, nothing, jnp.arange(problem.dim))
+    variances, change, curved, bends_of_columns = total
+    curved = iter(curved)
+    of_columns = [
+        _of_additive(f.features, x, variances, change) if f.is_additive else next(curved)
+        for f in compositions
+    ]
+    less = lambda a, b: 0.5 * (a - problem.dt * b)
+    second, bends = jax.tree.map(less, (second, bends), (of_columns, bends_of_columns))
     slopes = jax.tree.map(jnp.add, first, second)
     return _joined([_composed(*parts) for parts in each(values, slopes, bends)])
+
+
+def _of_additive(
+    features: Callable[[States], Features], x: States, variances: States, change: States
+) -> Features:
+    """Return sum_k D_k^2 F of additive features, from the diagonal of ss' and from sum_k D_k s_k."""
+    deviations = jnp.sqrt(variances)
+    first = lambda x: jax.jvp(features, (x,), (deviations,))[1]
+    return jax.jvp(first, (x,), (deviations,))[1] + jax.jvp(features, (x,), (change,))[1]
 
 
 def _composed(f: Composition, values: Features, slope: Features, bends: Array) -> Moves:

@@ -66,6 +66,11 @@ class AbstractBasis(eqx.Module):
         return False
 
     @property
+    def is_additive(self) -> bool:
+        """Whether each feature is a sum of functions of one coordinate; derivatives are then cheaper."""
+        return False
+
+    @property
     def is_trainable(self) -> bool:
         """Whether the parameters of a date come from `train`."""
         return False
@@ -96,10 +101,15 @@ class _AbstractPolynomials(AbstractBasis):
     def _in_units(self, units: PyTree[Array], x: States) -> Features:
         """Return the features."""
 
+    def _variables(self, features: Features) -> Features:
+        """Return the variables of the polynomials, before they are standardized."""
+        return features
+
     def init(self, problem: Problem, states: Float[Array, "dates dim paths"]) -> PyTree[Array]:
         del problem
         units = jax.vmap(self._units)(states)
-        return units, Standardizer.of(jax.vmap(self._in_units)(units, states))
+        variables = lambda units, x: self._variables(self._in_units(units, x))
+        return units, Standardizer.of(jax.vmap(variables)(units, states))
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
@@ -108,7 +118,7 @@ class _AbstractPolynomials(AbstractBasis):
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         _, standardizer = parameters
-        return hermite_polynomials(standardizer(features), self.degree)
+        return hermite_polynomials(standardizer(self._variables(features)), self.degree)
 
     @property
     def is_linear(self) -> bool:
@@ -125,6 +135,10 @@ class Hermite(_AbstractPolynomials):
 
     degree: int = eqx.field(static=True, default=2)
     logs: bool = eqx.field(static=True, default=False)
+
+    @property
+    def is_additive(self) -> bool:
+        return True
 
     def _units(self, x: States) -> Float[Array, " dim"]:
         return deviation(_coordinates(x, self.logs))
@@ -157,6 +171,10 @@ class MeanPolynomials(_AbstractPolynomials):
                 f"degree={self.degree}, above={self.above}: give 0 or more for above, and a degree above it."
             )
 
+    @property
+    def is_additive(self) -> bool:
+        return True
+
     def _units(self, x: States) -> Float[Array, " dim"]:
         return deviation(_coordinates(x, self.logs))
 
@@ -187,17 +205,21 @@ class SeparableBasis(AbstractBasis):
 
     def features(self, problem: Problem, parameters: PyTree[Array], t: Real, x: States) -> Features:
         del problem, t
-        return parameters(_coordinates(x, self.logs))
+        of_coordinate = jax.vmap(lambda x: hermite_polynomials(x[None], self.degree)[1:])
+        functions = of_coordinate(parameters(_coordinates(x, self.logs)))
+        return jnp.concatenate([jnp.ones_like(x[:1]), functions.reshape(-1, *x.shape[1:])])
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters
-        of_coordinate = jax.vmap(lambda x: hermite_polynomials(x[None], self.degree)[1:])
-        others = of_coordinate(features).reshape(-1, *features.shape[1:])
-        return jnp.concatenate([jnp.ones_like(features[:1]), others])
+        return features
 
     @property
     def is_linear(self) -> bool:
-        return self.degree < 2
+        return True
+
+    @property
+    def is_additive(self) -> bool:
+        return True
 
 
 class SmoothMaximum(_AbstractPolynomials):
@@ -224,7 +246,18 @@ class SmoothMaximum(_AbstractPolynomials):
     def _in_units(self, units: tuple[Array, Array], x: States) -> Float[Array, "sharpness paths"]:
         center, std = units
         z = (jnp.log(x) - center[:, None]) / std[:, None]
-        return jnp.stack([jax.nn.logsumexp(b * z, axis=0) / b for b in self.sharpness])
+        return jnp.stack([jnp.sum(jnp.exp(b * z), axis=0) for b in self.sharpness])
+
+    def _variables(self, features: Features) -> Features:
+        return jnp.log(features) / jnp.asarray(self.sharpness, features.dtype)[:, None]
+
+    @property
+    def is_linear(self) -> bool:
+        return False
+
+    @property
+    def is_additive(self) -> bool:
+        return True
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         return super().outer(parameters, features)[1:]  # the constant is in `Hermite`
@@ -278,6 +311,10 @@ class HiddenLayer(AbstractBasis):
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:
         del parameters
         return jnp.tanh(features)
+
+    @property
+    def is_additive(self) -> bool:
+        return True
 
     @property
     def is_trainable(self) -> bool:
@@ -360,7 +397,10 @@ def compositions(
     """Return the functions of all bases at a date."""
     return [
         Composition(
-            partial(basis.features, problem, own, t), partial(basis.outer, own), basis.is_linear
+            partial(basis.features, problem, own, t),
+            partial(basis.outer, own),
+            basis.is_linear,
+            basis.is_additive,
         )
         for basis, own in zip(bases, parameters, strict=True)
     ]

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from jaxtape.jax_settings.platform import platforms_in_use
+
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.forward_paths import simulate, survival
 from ..dynamics.gamma_drivers import unstable
@@ -35,6 +37,7 @@ from .bases import (
 _ROUNDING = 64.0  # multiples of a rounding error below which a direction is noise
 _DIVERGED = 2.0  # residual in variances of the target; a proper fit leaves at most one
 _HESSIANS = 2**21  # entries of Hessians in memory at once
+_CACHED = 2**15  # numbers of a block's states that a core's cache holds beside their derivatives
 _MAX_LEVERAGE = 0.1  # largest leverage of a path on the fit at its own state
 
 Values = Float[Array, "contracts paths"]
@@ -94,7 +97,8 @@ class GradientRegression(AbstractSolver):
             coordinates is far from the smallest of dispersed ones), or if coordinates depend on each other (a
             spot and its running maximum), because they are dispersed independently unless the problem has a
             `start`.
-        block: The number of paths whose functions are evaluated together.
+        block: The maximum number of paths whose functions are evaluated together. A CPU evaluates fewer if
+            their states do not fit its cache.
         mesh: The devices that share the paths (axis "paths"), or None.
 
     Raises:
@@ -267,6 +271,9 @@ class GradientRegression(AbstractSolver):
             return martingale_increments(problem, parts, t, *block, self.order)
 
         block = math.gcd(self.block, x.shape[1])
+        is_on_cpus = platforms_in_use() == {"cpu"}
+        while is_on_cpus and block % 2 == 0 and block * problem.dim > _CACHED:
+            block //= 2
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, block), 1, 0)
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)
         return jax.tree.map(together, jax.lax.map(of_block, (blocks(x), blocks(dw))))

@@ -23,12 +23,23 @@ from pricing import (
     HullWhite,
     Swaption,
 )
-from pricing.fbsde import Jumps, Problem, from_product, problems
+from pricing.fbsde import (
+    Hermite,
+    HiddenLayer,
+    Jumps,
+    MeanPolynomials,
+    Problem,
+    SeparableBasis,
+    SmoothMaximum,
+    from_product,
+    problems,
+)
 from pricing.fbsde.dynamics.forward_paths import simulate as eager_simulate
 from pricing.fbsde.dynamics.forward_paths import standardizer_by_date, survival
 from pricing.fbsde.dynamics.ito_taylor import Composition
 from pricing.fbsde.dynamics.ito_taylor import martingale_increments as eager_increments
 from pricing.fbsde.functions import with_traced_functions
+from pricing.fbsde.solvers.bases import compositions
 
 simulate, martingale_increments = map(eqx.filter_jit, (eager_simulate, eager_increments))
 
@@ -237,6 +248,36 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     alone = martingale_increments(problem, [Composition(lambda x: flat @ features(x))], *at)
     for found, known in zip(linear, alone, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "basis",
+    [
+        Hermite(2),
+        Hermite(1, logs=True),
+        MeanPolynomials(3),
+        SeparableBasis(3, logs=True),
+        SmoothMaximum(degree=1),
+        SmoothMaximum(degree=2),
+        HiddenLayer(5),
+    ],
+    ids=lambda basis: type(basis).__name__,
+)
+def test_additive_features_move_as_any_others(basis):
+    """Whose derivatives are taken by column; noise is correlated, and its size depends on all coordinates."""
+    loads = jnp.asarray([[0.3, 0.0, 0.1], [0.2, 0.4, 0.0], [0.1, -0.2, 0.3]])
+    noisy = lambda t, x: loads * x[:, None] * jnp.sqrt(jnp.sum(x))
+    problem = brownian(dim=3, diffusion=noisy, x0=jnp.ones(3), num_steps=1)
+    dice = np.random.default_rng(0)
+    x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (3, 64))), jnp.asarray(dice.normal(size=(3, 64)))
+    (own,) = jax.tree.map(lambda leaf: leaf[0], (basis.init(problem, x[None]),))
+    (part,) = compositions((basis,), problem, (own,), problem.times[0])
+    assert part.is_additive
+    at = problem.times[0], x, dw
+    found = martingale_increments(problem, [part], *at)
+    known = martingale_increments(problem, [Composition(lambda x: part(x))], *at)  # by each column
+    for one, other in zip(found, known, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 def test_dispersed_coordinates_are_those_of_paths_apart():
