@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..fields import as_real, in_working_precision
 from ..models import AbstractModel, AbstractRateModel, Diffusion
-from ..numerics.safe_math import larger
+from ..numerics.safe_math import maximum
 from ..products import AbstractProduct, BarrierOption, Exercisable, SpotOption, SwapEntry
 from ..regression import most_in_step
 from .problem import Problem, Real, State
@@ -156,7 +156,7 @@ def _discounting(model: Diffusion, t: Real, x: State, y: Array, z: Array) -> Arr
 
 def _if_positive(pays: Callable, when: Real, x: State) -> Float[Array, "*contracts"]:
     """Return the terminal payment, 0 where exercise would cost."""
-    return larger(pays(when, x), 0.0)
+    return maximum(pays(when, x), 0.0)
 
 
 def _exercise_value(

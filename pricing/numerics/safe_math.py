@@ -31,6 +31,14 @@ def larger(x: Number, y: Number) -> Array:
     return jnp.where((y > x) | (y != y), y, x)
 
 
+def maximum(x: Number, y: Number) -> Array:
+    """Return max(x, y); at a tie, it has the mean of both derivatives, like `jnp.maximum`.
+
+    At the money this is the slope of a payoff that functions of a regression contain. See `larger`.
+    """
+    return jnp.where(x > y, x, jnp.where(x < y, y, 0.5 * (x + y)))
+
+
 def smaller(x: Number, y: Number) -> Array:
     """Return min(x, y), with derivatives like `larger`."""
     return jnp.where((y < x) | (y != y), y, x)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ...numerics.safe_math import maximum
 from ...numerics.standardizer import Standardizer, deviation
 from ...regression.polynomials import hermite_polynomials
 from ..dynamics.ito_taylor import (
@@ -370,7 +371,7 @@ class PayoffBasis(AbstractBasis):
         values = [jax.vmap(problem.terminal, -1, -1)(x)]
         if problem.exercise_value is not None:
             paid = jax.vmap(problem.exercise_value, (None, -1), -1)(t, x)
-            values.append(jnp.where(paid > least, paid, least))
+            values.append(maximum(paid, least))
         return jnp.concatenate([(f / scale).reshape(-1, x.shape[-1]) for f in values])
 
     def outer(self, parameters: PyTree[Array], features: Features) -> Functions:

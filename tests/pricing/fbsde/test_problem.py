@@ -28,6 +28,7 @@ from pricing.fbsde import (
     HiddenLayer,
     Jumps,
     MeanPolynomials,
+    PayoffBasis,
     Problem,
     SeparableBasis,
     SmoothMaximum,
@@ -378,6 +379,20 @@ def test_short_steps_move_as_drift_and_diffusion_say(product, model):
     found, said = found_and_said(0.4, x, np.sqrt(dt) * corners)
     np.testing.assert_allclose(found[0], said[0], rtol=1e-3)
     np.testing.assert_allclose(found[1], said[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dates", [[1.0], [0.5, 1.0]])
+def test_a_payoff_has_half_of_its_slope_at_the_money(dates):
+    """Functions of a regression contain it, and today's Delta is often taken there."""
+    problem = from_product(Bermudan(European(100.0, 1.0), dates), BlackScholes(100.0, 0.05, 0.2), 2)
+    assert jax.grad(lambda x: problem.terminal(x))(problem.x0) == 0.5
+    basis = PayoffBasis()
+    (own,) = jax.tree.map(
+        lambda leaf: leaf[0], (basis.init(problem, jnp.linspace(80.0, 120.0, 9)[None, None]),)
+    )
+    features = lambda x: basis.features(problem, own, problem.times[1], x[:, None])[:, 0]
+    slopes = jax.jacfwd(features)(problem.x0)
+    np.testing.assert_allclose(slopes * np.reshape(own[0], (-1, 1)), 0.5)
 
 
 def test_a_swaption_pays_what_its_swap_is_worth():
