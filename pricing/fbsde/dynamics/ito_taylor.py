@@ -55,7 +55,7 @@ def martingale_increments(
 
         sum_k D_k^2 F = sum_i (ss')_ii d^2 F / dx_i^2 + c . grad F,   c = sum_k D_k s_k,
 
-    takes one derivative instead of one for each column.
+    needs no derivative by column.
     """
 
     def all_features(x: States) -> list[Array]:
@@ -76,7 +76,7 @@ def martingale_increments(
         """Return the terms to sum over columns for each outer''."""
         return [_curvature(*parts, problem.dim) for parts in each(values, v)]
 
-    def unlike(parts: list[Array]) -> list[Array]:
+    def not_additive(parts: list[Array]) -> list[Array]:
         """Return the parts of features that are not additive."""
         return [part for f, part in each(parts) if not f.is_additive]
 
@@ -84,20 +84,20 @@ def martingale_increments(
         field = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
         column, change = jax.jvp(field, (x,), (field(x),))
         firsts, seconds = along(field)
-        of_column = column**2, change, unlike(seconds), curvatures(firsts)
+        of_column = column**2, change, not_additive(seconds), curvatures(firsts)
         return jax.tree.map(jnp.add, total, of_column), None
 
     bends = curvatures(first)
-    nothing = jax.tree.map(jnp.zeros_like, (x, x, unlike(second), bends))
-    total, _ = jax.lax.scan(add, nothing, jnp.arange(problem.dim))
-    variances, change, curved, bends_of_columns = total
-    curved = iter(curved)
-    of_columns = [
-        _of_additive(f.features, x, variances, change) if f.is_additive else next(curved)
+    start = jax.tree.map(jnp.zeros_like, (x, x, not_additive(second), bends))
+    total, _ = jax.lax.scan(add, start, jnp.arange(problem.dim))
+    variances, change, others, summed_bends = total
+    of_others = iter(others)
+    summed = [
+        _of_additive(f.features, x, variances, change) if f.is_additive else next(of_others)
         for f in compositions
     ]
-    less = lambda a, b: 0.5 * (a - problem.dt * b)
-    second, bends = jax.tree.map(less, (second, bends), (of_columns, bends_of_columns))
+    halved = lambda a, b: 0.5 * (a - problem.dt * b)
+    second, bends = jax.tree.map(halved, (second, bends), (summed, summed_bends))
     slopes = jax.tree.map(jnp.add, first, second)
     return _joined([_composed(*parts) for parts in each(values, slopes, bends)])
 

@@ -1,6 +1,7 @@
 """Basis functions of regressions."""
 
 import abc
+import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ...numerics.safe_math import maximum
+from ...numerics.safe_math import clipped, maximum
 from ...numerics.standardizer import Standardizer, deviation
 from ...regression.polynomials import hermite_polynomials
 from ..dynamics.ito_taylor import (
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from typing import ClassVar as AbstractVar  # for type checkers: not an argument of `__init__`
 else:
     from equinox import AbstractVar
+
+_EXPONENT = 0.45  # of the largest number's: squares and their inverses are finite
 
 
 class BasisTargets(NamedTuple):
@@ -247,7 +250,9 @@ class SmoothMaximum(_AbstractPolynomials):
     def _in_units(self, units: tuple[Array, Array], x: States) -> Float[Array, "sharpness paths"]:
         center, std = units
         z = (jnp.log(x) - center[:, None]) / std[:, None]
-        return jnp.stack([jnp.sum(jnp.exp(b * z), axis=0) for b in self.sharpness])
+        most = _EXPONENT * math.log(jnp.finfo(z.dtype).max)  # 20 standard deviations in float32
+        powers = [jnp.exp(clipped(b * z, -most, most)) for b in self.sharpness]
+        return jnp.stack([jnp.sum(power, axis=0) for power in powers])
 
     def _variables(self, features: Features) -> Features:
         return jnp.log(features) / jnp.asarray(self.sharpness, features.dtype)[:, None]

@@ -271,9 +271,9 @@ class GradientRegression(AbstractSolver):
             return martingale_increments(problem, parts, t, *block, self.order)
 
         block = math.gcd(self.block, x.shape[1])
-        is_on_cpus = platforms_in_use() == {"cpu"}
-        while is_on_cpus and block % 2 == 0 and block * problem.dim > _CACHED:
-            block //= 2
+        if platforms_in_use() == {"cpu"}:
+            while block % 2 == 0 and block * problem.dim > _CACHED:
+                block //= 2
         blocks = lambda a: jnp.moveaxis(a.reshape(len(a), -1, block), 1, 0)
         together = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)
         return jax.tree.map(together, jax.lax.map(of_block, (blocks(x), blocks(dw))))

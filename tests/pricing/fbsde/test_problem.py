@@ -264,8 +264,8 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     ],
     ids=lambda basis: type(basis).__name__,
 )
-def test_additive_features_move_as_any_others(basis):
-    """Whose derivatives are taken by column; noise is correlated, and its size depends on all coordinates."""
+def test_increments_of_additive_features_are_those_by_column(basis):
+    """The noise is correlated, and its size depends on all coordinates."""
     loads = jnp.asarray([[0.3, 0.0, 0.1], [0.2, 0.4, 0.0], [0.1, -0.2, 0.3]])
     noisy = lambda t, x: loads * x[:, None] * jnp.sqrt(jnp.sum(x))
     problem = brownian(dim=3, diffusion=noisy, x0=jnp.ones(3), num_steps=1)
@@ -279,6 +279,21 @@ def test_additive_features_move_as_any_others(basis):
     known = martingale_increments(problem, [Composition(lambda x: part(x))], *at)  # by each column
     for one, other in zip(found, known, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("logarithm", [-40.0, 40.0])
+def test_smooth_maxima_are_finite_far_from_the_paths(logarithm):
+    """At 400 standard deviations in float32, with their increments of second order."""
+    with jax.enable_x64(False):
+        problem = brownian(dim=3, diffusion=lambda t, x: 0.1 * x, x0=jnp.ones(3), num_steps=1)
+        x = jnp.exp(0.1 * jnp.linspace(-2.0, 2.0, 48).reshape(3, 16))
+        basis = SmoothMaximum()
+        (own,) = jax.tree.map(lambda leaf: leaf[0], (basis.init(problem, x[None]),))
+        parts = compositions((basis,), problem, (own,), problem.times[0])
+        far = jnp.full((3, 1), np.exp(logarithm))
+        moves = martingale_increments(problem, parts, problem.times[0], far, 0.1 * jnp.ones((3, 1)))
+    assert moves[0].dtype == jnp.float32
+    chex.assert_tree_all_finite(moves)
 
 
 def test_dispersed_coordinates_are_those_of_paths_apart():
