@@ -36,7 +36,7 @@ def maximum(x: Number, y: Number) -> Array:
 
     At the money this is the slope of a payoff that functions of a regression contain. See `larger`.
     """
-    return jnp.where(x > y, x, jnp.where(x < y, y, 0.5 * (x + y)))
+    return 0.5 * (larger(x, y) + larger(y, x))
 
 
 def smaller(x: Number, y: Number) -> Array:

@@ -22,7 +22,7 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.error_bars.continuity import Jumping, jumping, may_jump
-from pricing.numerics.safe_math import larger
+from pricing.numerics.safe_math import clipped, larger, maximum, smaller
 
 from ...cases import others_later
 from .test_certificate import scores, three_assets
@@ -33,6 +33,8 @@ CONTINUOUS = {
     "a call": lambda x: jnp.maximum(x[0] - 1.0, 0.0),
     "a call by a selection": lambda x: jnp.where(x[0] - 1.0 > 0.0, x[0] - 1.0, 0.0),
     "a maximum by `larger`": lambda x: larger(larger(x[0], x[1]), x[2]),
+    "a maximum with the mean slope at a tie": lambda x: maximum(x[0], maximum(x[1], 1.0)),
+    "a corridor": lambda x: smaller(x[0], x[1]) + clipped(x[2], 0.5, 1.5),
     "of each": lambda x: jnp.sum(larger(x, 1.0)),
     "an order": lambda x: jnp.sort(x)[1] + jnp.min(x) + jnp.clip(x[0], 0.0, 1.0),
     "a geometric mean": lambda x: jnp.exp(jnp.mean(jnp.log(x))),
