@@ -102,30 +102,30 @@ class NodeFunction(NamedTuple):
         pairs = [*zip(own, sources, strict=True)][of_x]
         shared_x = {v for v, leaf in pairs if leaf.axis is None}
         first, rest = _cut(after, known | shared_x, paths)
-        found = [v for v in _read(rest, jaxpr.outvars) if v in _made(first)]
-        node = _part(jaxpr, _read(first, ()), first, found)
+        found = [v for v in read_by(rest, jaxpr.outvars) if v in _made(first)]
+        node = part(jaxpr, read_by(first, ()), first, found)
         length = max((leaf.stack for _, leaf in pairs), default=1)
         count, most = _operations(node, tile, paths), max(_MOST_OF_A_NODE, _MOST_OF_NODES // length)
         if count is not None and count <= most:
             first, rest, found = [], after, []
-        node = _part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
+        node = part(jaxpr, [*inputs, *own[of_x]], [*before, *first], found)
         of_node = lambda consts, x: jax.core.eval_jaxpr(node, [], *closed.consts, *consts, *x)
         of_node = jax.make_jaxpr(of_node)(consts, x)
 
-        reads = [v for v in _read(rest, jaxpr.outvars) if v in known]
-        prelude, used = dce_jaxpr(_part(jaxpr, inputs, before, reads), [True] * len(reads), False)
+        reads = [v for v in read_by(rest, jaxpr.outvars) if v in known]
+        prelude, used = dce_jaxpr(part(jaxpr, inputs, before, reads), [True] * len(reads), False)
         read = lambda *consts: tuple(compress((*closed.consts, *consts), used))
         shared, computed = read, prelude
         count = _operations(prelude, tile, paths)
         if count is None or count > _MOST_OF_PRELUDE:
             shared = lambda *consts: jax.core.eval_jaxpr(computed, [], *read(*consts))
-            prelude = _part(jaxpr, reads, [], reads)
+            prelude = part(jaxpr, reads, [], reads)
         return cls(
             jax.make_jaxpr(shared)(*consts),
             prelude,
             of_node,
             tile.platform == "tpu" and _are_few(of_node, length, paths),
-            _part(jaxpr, [*reads, *own, *found], rest, jaxpr.outvars),
+            part(jaxpr, [*reads, *own, *found], rest, jaxpr.outvars),
             sources,
             tuple(Leaf.of(v.aval, tile, paths, length) for v in found),
             results,
@@ -143,7 +143,7 @@ class NodeFunction(NamedTuple):
     def reads_source(self) -> tuple[bool, ...]:
         """The mask of the other inputs that the body reads; the rest may be given as None."""
         own = self.body.invars[len(self.body.invars) - len(self.sources) - len(self.at_node) :]
-        reads = set(_read(self.body.eqns, self.body.outvars))
+        reads = set(read_by(self.body.eqns, self.body.outvars))
         return tuple(v in reads for v in own[: len(self.sources)])
 
     def values(self, consts: tuple, xs: tuple, interpret: bool) -> tuple[tuple, tuple]:
@@ -245,7 +245,7 @@ def _line(stack: Any) -> tuple[np.int32, np.int32, Any] | None:
 def _reduced(closed: ClosedJaxpr) -> tuple[Jaxpr, list[bool]]:
     """Return a jaxpr from those of its constants and inputs that it reads, and their mask."""
     jaxpr, consts = closed.jaxpr, closed.jaxpr.constvars
-    whole = _part(jaxpr, [*consts, *jaxpr.invars], jaxpr.eqns, jaxpr.outvars)
+    whole = part(jaxpr, [*consts, *jaxpr.invars], jaxpr.eqns, jaxpr.outvars)
     return dce_jaxpr(whole, [True] * len(whole.outvars), False)
 
 
@@ -289,7 +289,7 @@ def _cut(eqns: Sequence, known: set, paths: int) -> tuple[list, list]:
     return first, rest
 
 
-def _part(jaxpr: Jaxpr, inputs: list, eqns: list, outputs: list) -> Jaxpr:
+def part(jaxpr: Jaxpr, inputs: list, eqns: list, outputs: list) -> Jaxpr:
     """Return a part of a jaxpr."""
     return jaxpr.replace(constvars=[], invars=inputs, eqns=eqns, outvars=outputs)
 
@@ -299,7 +299,7 @@ def _made(eqns: Sequence) -> set:
     return {v for eqn in eqns for v in eqn.outvars}
 
 
-def _read(eqns: Sequence, outputs: Sequence) -> list:
+def read_by(eqns: Sequence, outputs: Sequence) -> list:
     """Return the variables that equations and outputs read and the equations do not make, in order."""
     reads = [v for eqn in eqns for v in variables(eqn.invars)] + variables(outputs)
     made = _made(eqns)

@@ -239,6 +239,11 @@ def check_memory(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> Non
         raise NoKernelError(f"what paths share takes {scalars:,} bytes of SMEM")
 
 
+def fits(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> bool:
+    """Return True if a tile on a TPU has vector memory for the leaves."""
+    return tile.platform == "gpu" or _vmem_bytes(tile, moved, held) <= _TPU_BYTES
+
+
 def _vmem_bytes(tile: Tile, moved: Sequence[Leaf], held: Sequence[Leaf]) -> int:
     rows = sum(2 * x.stack * x.rows for x in moved if x.axis is not None)  # of two tiles at once
     return 4 * tile.size * (rows + sum(x.stack * x.rows for x in held))

@@ -169,11 +169,10 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
     try:
         if active is None:
             return KernelRun.of_chain(kind, chain.step, types, **of_nodes)
-        pull = functools.partial(_pull, chain, active)
         return KernelSweeps.of(
             kind,
             chain.step,
-            pull,
+            functools.partial(_pull_of, chain),
             types,
             **of_nodes,
             slots=chain.executor.table.slots,
@@ -184,9 +183,15 @@ def _found(chain: Chain, consts: tuple, init: tuple, xs: tuple, kind: str, draws
         return str(error)
 
 
-def _pull(chain: Chain, active: Active, consts, state, x, state_bar, y_bar) -> tuple:
-    """Return the cotangents of the active leaves before a node."""
-    return SharedValues.of(chain, active, consts).pull(state, x, (state_bar, y_bar))
+def _pull_of(chain: Chain, step: Callable, types: tuple, active: tuple) -> Callable:
+    """Return the pullback of a step with these types: of the active leaves before a node."""
+    chain = dataclasses.replace(chain, closed=jax.make_jaxpr(step)(*types[:3]))
+
+    def pull(consts, state, x, state_bar, y_bar) -> tuple:
+        shared = SharedValues.of(chain, Active(*active), consts)
+        return shared.pull(state, x, (state_bar, y_bar))
+
+    return pull
 
 
 def _reason_outside_steps(chain: Chain, types: tuple) -> str:

@@ -726,8 +726,8 @@ def drawn(p, key):
 @pytest.mark.parametrize(
     ("target", "kernels", "states", "names"),
     [
-        ("gpu:h100", 3, 20, {"fused"}),
-        ("gpu:h100", 11, 20, {"first_sweep", "reverse_sweep"}),
+        ("gpu:h100", 3, 36, {"fused"}),
+        ("gpu:h100", 11, 36, {"first_sweep", "reverse_sweep"}),
         ("tpu:v5e:2x2", 9, 0, set()),
     ],
     ids=["gpu", "gpu under jax.jit", "tpu"],
