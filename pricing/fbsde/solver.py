@@ -83,6 +83,11 @@ class AbstractApproximation(eqx.Module):
         """Return the Hessian of u."""
         return jax.jacfwd(self.gradient, argnums=1)(date, x)
 
+    def hessian_rounding(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        """Return a bound of the rounding errors of the Hessian, beyond those of its paths; by default 0."""
+        contracts = jax.eval_shape(self.value, date, x).shape
+        return jnp.zeros((*contracts, x.size, x.size), x.dtype)
+
     def result(self, order: int, date: Date, x: State) -> RESULTS:
         """Return the result code of a derivative at a date and state, which is NaN unless successful."""
         del order, date, x

@@ -133,6 +133,10 @@ class OnSubspace(AbstractApproximation):
         of_logs = jnp.diag(jnp.where(self.subspace.is_log, -1.0 / x, 0.0))
         return bent + jnp.einsum("...i,ij->...ij", self.inner.gradient(date, w) @ slopes, of_logs)
 
+    def hessian_rounding(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        slopes = jnp.abs(self.subspace.slopes(x))
+        return slopes.T @ self.inner.hessian_rounding(date, self.subspace.project(x)) @ slopes
+
     def result(self, order: int, date: Date, x: State) -> RESULTS:
         return self.inner.result(order, date, self.subspace.project(x))
 

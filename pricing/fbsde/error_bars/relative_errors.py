@@ -8,7 +8,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
+from jaxtape import stored_jit
+
+from ..solution import Solution
 from .certificate import Certificate, Estimate
 from .certificate_samples import cover
 
@@ -78,23 +82,63 @@ class EntryErrors(NamedTuple):
         return Tolerance(*(float(np.max(error)) for error in self))
 
 
+class Rounding(NamedTuple):
+    """Rounding errors of a solution.
+
+    Attributes:
+        of_steps: The sum of the relative rounding errors of a state and of u in all steps.
+        of_gamma: Rounding errors of Gamma on the nodes of a grid, [*contracts, dim, dim].
+    """
+
+    of_steps: float
+    of_gamma: np.ndarray
+
+    @classmethod
+    def of(cls, solution: Solution) -> "Rounding":
+        """Return those of today's figures."""
+        problem = solution.problem
+        eps = float(jnp.finfo(problem.x0.dtype).eps)
+        return cls(problem.num_steps * eps, np.asarray(_of_gamma(solution), float))
+
+    def of_figures(self, found: Certificate, x: np.ndarray) -> EntryErrors:
+        """Return those of value, Delta and Gamma in money, from states of sizes x, [dim].
+
+        A state that is off by d x_i changes u by d x_i Delta_i, and x_i Delta_i by d x_i x_j Gamma_ij.
+        """
+        in_money = x, x[:, None] * x
+        value = np.abs(np.asarray(found.value.mean))
+        delta = np.abs(in_money[0] * np.asarray(found.delta.mean))
+        gamma = np.abs(in_money[1] * np.asarray(found.gamma.mean))
+        return EntryErrors(
+            np.asarray(self.of_steps * (value + delta.sum(axis=-1))),
+            self.of_steps * (delta + gamma.sum(axis=-1)),
+            self.of_steps * gamma + in_money[1] * self.of_gamma,
+        )
+
+
+@stored_jit(quick_to_compile=True)
+def _of_gamma(solution: Solution) -> Float[Array, "*contracts dim dim"]:
+    return solution.approximation.hessian_rounding(0, solution.problem.x0)
+
+
 def errors(
     found: Certificate,
     other: Certificate | None = None,
     upper: Estimate | None = None,
     *,
     scale: np.ndarray | None = None,
+    rounding: Rounding | None = None,
 ) -> EntryErrors:
     """Return the relative errors of value, Delta and Gamma, by entry and contract.
 
     An error is the largest of: three standard errors (more for many entries, with the same joint coverage); the
     difference from another solution's certificate (with a nonlinear driver both have the square of their
     solution's error, and each has its discretization error), even if it may be noise; and, for the value, the
-    gap to an upper bound, which a better exercise rule might earn. The remainder from Gamma's squared error is
-    added.
+    gap to an upper bound, which a better exercise rule might earn. The remainder from Gamma's squared error and
+    rounding errors are added.
 
     scale: x_i of `Tolerance`, [dim]; None if states share one unit and Delta's size does not depend on the
-    value.
+    value. rounding: what rounding adds; None for nothing.
     """
     value = np.asarray(found.value.mean)
     dim = np.asarray(found.delta.mean).shape[-1]
@@ -102,7 +146,8 @@ def errors(
     in_money = 1.0, x, x[:, None] * x
     share = 0.0 if scale is None else 1.0 / dim
     size, told = np.zeros_like(value), []
-    for name, unit in zip(Tolerance._fields, in_money, strict=True):
+    rounded = (0.0, 0.0, 0.0) if rounding is None else rounding.of_figures(found, x)
+    for name, unit, least in zip(Tolerance._fields, in_money, rounded, strict=True):
         one = getattr(found, name)
         noise = unit * np.asarray(one.std_error)
         error = cover(noise.size) * noise
@@ -115,7 +160,7 @@ def errors(
         axes = tuple(range(value.ndim, error.ndim))
         entries = np.max(np.abs(unit * np.asarray(one.mean)), axis=axes, initial=0.0)
         size = np.maximum(entries, share * size)
-        told.append(_relative(error, size, found.left, len(axes)))
+        told.append(_relative(error + least, size, found.left, len(axes)))
     return EntryErrors(*told)
 
 

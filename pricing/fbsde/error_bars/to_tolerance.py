@@ -16,7 +16,7 @@ from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
 from .early_exercise_bounds import upper_bound
 from .extrapolation import extrapolated
-from .relative_errors import EntryErrors, Tolerance, errors, excess, unknown_errors
+from .relative_errors import EntryErrors, Rounding, Tolerance, errors, excess, unknown_errors
 
 _PILOT_PATHS = 8192
 _PATHS_OF_GRIDS = 32768  # paths that cost as much as two coarser grids, or more
@@ -79,7 +79,7 @@ def error_bars(
     if is_extrapolated:
         by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
         found, other, upper = extrapolated(found, upper, by_dates)
-    known = errors(found, other, upper, scale=scale)
+    known = errors(found, other, upper, scale=scale, rounding=Rounding.of(solution))
     has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):
         known = unknown_errors(known)

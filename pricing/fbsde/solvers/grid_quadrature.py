@@ -41,6 +41,7 @@ _SPACING_OF_GAMMA = 0.35  # if f reads Gamma, whose errors feed back
 _PATHS = 8192  # paths whose states determine the grid
 _HALVINGS = 10  # bisections of a cell in which a contract stops
 _BLOCK = 2**16  # evaluations at a time
+_ROUNDING = 24.0  # rounding errors in a second difference: four for each node, times 1 + 4 + 1
 
 
 Values = Float[Array, "contracts ..."]  # on all nodes
@@ -321,6 +322,13 @@ class SplineOnGrid(AbstractApproximation):
         axes = jnp.eye(x.size, dtype=x.dtype)
         more = axes[None] * jax.vmap(missing, 0, -1)(axes)[:, None]
         return found + more.reshape(found.shape)
+
+    def hessian_rounding(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
+        """Return a bound of the rounding errors of the Hessian: of second differences of u on the nodes."""
+        cell = self.axes.step[date] * jnp.where(self.axes.is_log, x, 1.0)
+        size = jnp.abs(self.value(date, x)) + jnp.abs(self.gradient(date, x)) @ cell
+        of_node = _ROUNDING * jnp.finfo(x.dtype).eps * size
+        return jnp.multiply.outer(of_node, 1.0 / jnp.multiply.outer(cell, cell))
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "SplineOnGrid":
         summed = jnp.tensordot(quantities, self.coefficients, (0, 1))[:, None]
