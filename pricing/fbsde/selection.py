@@ -158,27 +158,35 @@ def select_checks(
     limits: SolveLimits,
     fraction: float,
 ) -> list[tuple[AbstractSolver, Problem]]:
-    """Return the solver and the problem of a second solution: fewer dates, other functions, or both.
+    """Return the solvers and the problems of other solutions, which reveal errors of dates and functions.
 
-    A third solution, on a quarter of the dates, follows that of a grid on half of them. There is none if memory
-    is not enough.
+    For a grid there are two, on other dates; else one, on half of the dates, by other functions, or both. There
+    is none if memory is not enough.
     """
     half = on_fewer_dates(problem)
     if isinstance(solvers[0], ProjectionPursuit):
         return [(replace(solvers[0], knots=solvers[0].knots // 2), problem)]
     if isinstance(solvers[0], GridQuadrature):
-        if half is not problem:
-            quarter = on_fewer_dates(half)
-            is_fewer = 1 < quarter.num_steps < half.num_steps
-            return [(solvers[0], one) for one in (half, *[quarter] * is_fewer)]
-        regression = GradientRegression(num_paths=_PATHS, bases=(Hermite(6), PayoffBasis()))
-        other = shrink_to_fit(problem, regression, limits)
-        return [] if other is None else [(other, problem)]
+        others = _on_other_dates(problem)
+        is_enough = all(shrink_to_fit(one, solvers[0], limits) is not None for one in others)
+        return [(solvers[0], one) for one in others if is_enough]
     untried = [PilotRun(solver, math.inf, pilots[0].seconds) for solver in solvers[len(pilots) :]]
     others = [one for one in pilots[1:] if math.isfinite(one.noise)] + untried
     if not others and half is problem:
         return []
     return [(select_solver(problem, (others or pilots)[0], limits, fraction), half)]
+
+
+def _on_other_dates(problem: Problem) -> list[Problem]:
+    """Return the problem on half and on a quarter of its dates, or on twice and four times as many.
+
+    With few dates, or with dates that the contract needs, there are more.
+    """
+    half = on_fewer_dates(problem)
+    quarter = on_fewer_dates(half)
+    if 1 < quarter.num_steps < half.num_steps < problem.num_steps:
+        return [half, quarter]
+    return [problem.with_num_steps(multiple * problem.num_steps) for multiple in (2, 4)]
 
 
 def shrink_to_fit(

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..problem import Problem, Real
+from ..problem import Problem, Real, State
+from .coordinates import Dependence, dependence
 
 States = Float[Array, "dim paths"]
 Functions = Float[Array, "functions paths"]
@@ -51,11 +52,11 @@ def martingale_increments(
         D^2 f = outer' D^2 F + outer''(D F, D F),
 
     where outer'' is applied to each column of s or, if there are fewer features than columns, to the features'
-    covariance. The Hessian of an additive feature is diagonal, so that
+    covariance, by their gradients. The Hessian of an additive feature is diagonal, so that
 
         sum_k D_k^2 F = sum_i (ss')_ii d^2 F / dx_i^2 + c . grad F,   c = sum_k D_k s_k,
 
-    needs no derivative by column.
+    needs no derivative by column. If s is a vector whose entry i depends on x_i alone, neither does c.
     """
 
     def all_features(x: States) -> list[Array]:
@@ -73,33 +74,73 @@ def martingale_increments(
         return _joined([jax.jvp(f.outer, (a,), (b,)) for f, a, b in each(values, first)])
 
     def curvatures(v: list[Array]) -> list[Array]:
-        """Return the terms to sum over columns for each outer''."""
+        """Return the arguments of outer'' along the features' derivatives v."""
         return [_curvature(*parts, problem.dim) for parts in each(values, v)]
 
-    def not_additive(parts: list[Array]) -> list[Array]:
-        """Return the parts of features that are not additive."""
-        return [part for f, part in each(parts) if not f.is_additive]
+    def by_column(parts: list[Array], of: Callable[[Composition, Array], bool]) -> list[Array]:
+        return [part for f, value, part in each(values, parts) if of(f, value)]
+
+    is_any = lambda f, value: not f.is_additive
+    is_curved = lambda f, value: not (f.is_linear or len(value) < problem.dim)
 
     def add(total, axis):
         field = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
-        column, change = jax.jvp(field, (x,), (field(x),))
         firsts, seconds = along(field)
-        of_column = column**2, change, not_additive(seconds), curvatures(firsts)
+        of_column = by_column(seconds, is_any), by_column(curvatures(firsts), is_curved)
+        if apart is None:
+            column, change = jax.jvp(field, (x,), (field(x),))
+            of_column = *of_column, column**2, change
         return jax.tree.map(jnp.add, total, of_column), None
 
-    bends = curvatures(first)
-    start = jax.tree.map(jnp.zeros_like, (x, x, not_additive(second), bends))
-    total, _ = jax.lax.scan(add, start, jnp.arange(problem.dim))
-    variances, change, others, summed_bends = total
-    of_others = iter(others)
+    bends, apart = curvatures(first), _apart(problem, t, x)
+    total = by_column(second, is_any), by_column(bends, is_curved), *(() if apart else (x, x))
+    if jax.tree.leaves(total):
+        zeros = jax.tree.map(jnp.zeros_like, total)
+        total, _ = jax.lax.scan(add, zeros, jnp.arange(problem.dim))
+    variances, change = apart or total[2:]
+    others, curved = map(iter, total[:2])
     summed = [
-        _of_additive(f.features, x, variances, change) if f.is_additive else next(of_others)
+        _of_additive(f.features, x, variances, change) if f.is_additive else next(others)
         for f in compositions
+    ]
+    summed_bends = [
+        bend
+        if f.is_linear
+        else next(curved)
+        if is_curved(f, value)
+        else _covariance(problem, f.features, t, x, len(value))
+        for f, value, bend in each(values, bends)
     ]
     halved = lambda a, b: 0.5 * (a - problem.dt * b)
     second, bends = jax.tree.map(halved, (second, bends), (summed, summed_bends))
     slopes = jax.tree.map(jnp.add, first, second)
     return _joined([_composed(*parts) for parts in each(values, slopes, bends)])
+
+
+def _apart(problem: Problem, t: Real, x: States) -> tuple[States, States] | None:
+    """Return the diagonal of ss' and sum_k D_k s_k if s is a vector with s_i of x_i alone; None otherwise."""
+
+    def s(x: State) -> State:
+        return jnp.broadcast_to(jnp.asarray(problem.diffusion(t, x), x.dtype), x.shape)
+
+    one = x[:, 0]
+    if jnp.ndim(jax.eval_shape(partial(problem.diffusion, t), one)) == 2:
+        return None
+    if dependence(s, one) not in (Dependence.NONE, Dependence.EACH):
+        return None
+    deviations = jax.vmap(s, -1, -1)
+    return deviations(x) ** 2, jax.jvp(deviations, (x,), (deviations(x),))[1]
+
+
+def _covariance(
+    problem: Problem, features: Callable[[States], Features], t: Real, x: States, count: int
+) -> Float[Array, "features features paths"]:
+    """Return sum_k D_k F D_k F of a few features, from their gradients."""
+    _, pull = jax.vjp(features, x)
+    rows = jnp.broadcast_to(jnp.eye(count, dtype=x.dtype)[..., None], (count, count, x.shape[1]))
+    gradients = jax.vmap(lambda row: pull(row)[0])(rows)
+    z = jax.vmap(lambda x, gradient: problem.z_of(t, x, gradient), -1, -1)(x, gradients)
+    return jnp.sum(z[:, None] * z[None], axis=2)
 
 
 def _of_additive(

@@ -1,4 +1,4 @@
-"""Extrapolation of today's figures in the number of dates, by grids on all, half and a quarter of them."""
+"""Extrapolation of today's figures in the number of dates, by three grids whose numbers differ by halves."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _LEAST = 0.125  # smallest error of an extrapolated figure, as a fraction of its
 def extrapolated(
     found: Certificate, upper: Estimate | None, grids: Sequence[tuple[int, Certificate]]
 ) -> tuple[Certificate, Certificate, Estimate | None]:
-    """Return figures on all dates, the same from half of them, and an upper bound, without their leading error.
+    """Return figures on all dates, those of a second grid, and an upper bound, without their leading error.
 
     If the error of a figure on n dates is c / n^p, with p = 1 (Euler steps) or p = 2 (a driver at both ends of
     a step), the figures of three grids determine c, and their differences confirm p. Entries whose differences
@@ -26,14 +26,15 @@ def extrapolated(
     Args:
         found: The figures on all dates, from paths or a grid.
         upper: An upper bound of the value on all dates, with the error of the value; or None.
-        grids: The numbers of dates of three grids, all, half and a quarter, with the grids' own figures.
+        grids: The numbers of dates of three grids with the grids' own figures: all, half and a quarter, or all,
+            twice and four times as many.
     """
     steps, other = [1.0 / num_steps for num_steps, _ in grids], found
     for name in Tolerance._fields:
         mean = lambda c, name=name: getattr(c, name).mean
-        on_all, on_half, on_quarter = (mean(figures) for _, figures in grids)
-        fine, coarse = _corrections((on_all, on_half, on_quarter), steps)
-        left, least = on_all + fine - (on_half + coarse), _LEAST * jnp.abs(fine)
+        on_all, on_second, on_third = (mean(figures) for _, figures in grids)
+        fine, coarse = _corrections((on_all, on_second, on_third), steps)
+        left, least = on_all + fine - (on_second + coarse), _LEAST * jnp.abs(fine)
         left = jnp.where(jnp.abs(left) < least, least, left)
         other = eqx.tree_at(mean, other, mean(found) + fine - left)
         found = eqx.tree_at(mean, found, mean(found) + fine)

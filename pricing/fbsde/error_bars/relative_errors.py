@@ -128,17 +128,18 @@ def errors(
     *,
     scale: np.ndarray | None = None,
     rounding: Rounding | None = None,
+    has_noise: bool = True,
 ) -> EntryErrors:
     """Return the relative errors of value, Delta and Gamma, by entry and contract.
 
     An error is the largest of: three standard errors (more for many entries, with the same joint coverage); the
     difference from another solution's certificate (with a nonlinear driver both have the square of their
     solution's error, and each has its discretization error), even if it may be noise; and, for the value, the
-    gap to an upper bound, which a better exercise rule might earn. The remainder from Gamma's squared error and
-    rounding errors are added.
+    gap to an upper bound, which a better exercise rule might earn. A difference without noise is added to the
+    standard errors. The remainder from Gamma's squared error and rounding errors are added.
 
     scale: x_i of `Tolerance`, [dim]; None if states share one unit and Delta's size does not depend on the
-    value. rounding: what rounding adds; None for nothing.
+    value. rounding: what rounding adds; None for nothing. has_noise: whether the difference has noise.
     """
     value = np.asarray(found.value.mean)
     dim = np.asarray(found.delta.mean).shape[-1]
@@ -153,7 +154,8 @@ def errors(
         error = cover(noise.size) * noise
         if other is not None:
             gap = np.asarray(one.mean) - np.asarray(getattr(other, name).mean)
-            error = np.maximum(error, unit * np.abs(gap))
+            gap = unit * np.abs(gap)
+            error = np.maximum(error, gap) if has_noise else error + gap
         if upper is not None and name == "value":
             most = np.asarray(upper.mean + _SIGNIFICANT * upper.std_error - one.mean)
             error = np.where(np.isfinite(most), np.maximum(error, most), math.inf)

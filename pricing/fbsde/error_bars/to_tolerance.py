@@ -39,8 +39,8 @@ def error_bars(
     difference from coarser grids where that is smaller, unless the pilot contradicts the grid. Where neither
     paths nor a second solution give errors, it always is.
 
-    checks: the other solutions: none, one that checks the first, or those on half and on a quarter of the
-    dates, which also extrapolate today's figures; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
+    checks: the other solutions: none, one that checks the first, or two of a grid on other dates, which also
+    extrapolate today's figures; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
     returns the solutions on coarser grids.
     """
     other = upper = grids = None
@@ -79,7 +79,8 @@ def error_bars(
     if is_extrapolated:
         by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
         found, other, upper = extrapolated(found, upper, by_dates)
-    known = errors(found, other, upper, scale=scale, rounding=Rounding.of(solution))
+    rounding, has_noise = Rounding.of(solution), not is_extrapolated
+    known = errors(found, other, upper, scale=scale, rounding=rounding, has_noise=has_noise)
     has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):
         known = unknown_errors(known)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ...numerics.safe_math import clipped, maximum
 from ...numerics.standardizer import Standardizer, deviation
 from ...regression.polynomials import hermite_polynomials
+from ..dynamics.coordinates import Dependence, dependence
 from ..dynamics.ito_taylor import (
     Composition,
     Features,
@@ -73,6 +74,11 @@ class AbstractBasis(eqx.Module):
     def is_additive(self) -> bool:
         """Whether each feature is a sum of functions of one coordinate; derivatives are then cheaper."""
         return False
+
+    def is_additive_for(self, problem: Problem) -> bool:
+        """Return True if the features of a problem are sums of functions of one coordinate."""
+        del problem
+        return self.is_additive
 
     @property
     def is_trainable(self) -> bool:
@@ -387,6 +393,12 @@ class PayoffBasis(AbstractBasis):
     def is_linear(self) -> bool:
         return True
 
+    def is_additive_for(self, problem: Problem) -> bool:
+        """Return True if the payments are sums of functions of one coordinate."""
+        if problem.exercise_value is not None:
+            return False
+        return dependence(problem.terminal, problem.x0) is not Dependence.ANY
+
 
 def _coordinates(
     x: Float[Array, "*dates dim paths"], logs: bool
@@ -406,7 +418,7 @@ def compositions(
             partial(basis.features, problem, own, t),
             partial(basis.outer, own),
             basis.is_linear,
-            basis.is_additive,
+            basis.is_additive_for(problem),
         )
         for basis, own in zip(bases, parameters, strict=True)
     ]

@@ -1,5 +1,7 @@
 """Today's figures of a grid without the leading error of the dates."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ RATE, VOL, SPOT, STRIKE = 0.05, 0.3, 100.0, 110.0
 ON_DATES = {1: jnp.array([3.0, 7.0]), 2: jnp.array([-2.0, 5.0])}  # c of an error c / n^p
 
 
-def call_by_euler_steps(num_steps: int) -> Problem:
+def call_by_euler_steps(num_steps: int, **rights: Any) -> Problem:
     return Problem(
         1,
         1.0,
@@ -24,6 +26,7 @@ def call_by_euler_steps(num_steps: int) -> Problem:
         driver=lambda t, x, y, z: -RATE * y,
         terminal=lambda x: jnp.maximum(x[0] - STRIKE, 0.0),
         num_steps=num_steps,
+        **rights,
     )
 
 
@@ -46,6 +49,28 @@ def test_a_call_by_euler_steps_is_extrapolated_to_black_scholes(num_steps):
         figure = float(jnp.ravel(getattr(found.stats["certificate"], name).mean)[0])
         assert abs(figure - exact) < 0.2 * abs(of_dates - exact)
         assert abs(figure / exact - 1.0) < float(stated) < abs(of_dates / exact - 1.0)
+        true = jax.grad(true)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("num_steps", "exercises"), [(12, 6), (9, 9), (5, 0)])
+def test_errors_of_dates_are_stated_where_no_grid_has_a_quarter_of_them(num_steps, exercises):
+    """The contract needs every second date or all of them, or they are few; exercise is worth nothing here.
+
+    A difference of means on paths from half of the dates once hid a bias of .3 % that was stated as .15 %.
+    """
+    rights: dict[str, Any] = {}
+    if exercises:
+        rights["exercise_times"] = [k / exercises for k in range(1, exercises + 1)]
+        rights["exercise_value"] = lambda t, x: jnp.maximum(x[0] - STRIKE, 0.0)
+    problem = call_by_euler_steps(num_steps, **rights)
+    found = solve(problem, key=jax.random.key(0), throw=False)
+    own, true = without_noise(found), black_scholes
+    for name, stated in zip(Tolerance._fields, found.stats["errors"], strict=True):
+        exact, of_dates = float(true(SPOT)), float(jnp.ravel(getattr(own, name).mean)[0])
+        figure = float(jnp.ravel(getattr(found.stats["certificate"], name).mean)[0])
+        assert abs(figure / exact - 1.0) < float(stated) < 0.02
+        assert abs(figure - exact) < abs(of_dates - exact)
         true = jax.grad(true)
 
 

@@ -264,11 +264,17 @@ def test_moves_of_composed_functions_are_those_of_the_whole(dim):
     ],
     ids=lambda basis: type(basis).__name__,
 )
-def test_increments_of_additive_features_are_those_by_column(basis):
-    """The noise is correlated, and its size depends on all coordinates."""
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_increments_of_additive_features_are_those_by_column(basis, is_apart):
+    """With noise that is correlated and depends on all coordinates; and of each coordinate, as a vector."""
     loads = jnp.asarray([[0.3, 0.0, 0.1], [0.2, 0.4, 0.0], [0.1, -0.2, 0.3]])
     noisy = lambda t, x: loads * x[:, None] * jnp.sqrt(jnp.sum(x))
-    problem = brownian(dim=3, diffusion=noisy, x0=jnp.ones(3), num_steps=1)
+    apart = lambda t, x: jnp.array([0.3, 0.4, 0.5]) * x**1.5
+    matrix = (lambda t, x: jnp.diag(apart(t, x))) if is_apart else noisy
+    problem, by_column = (
+        brownian(dim=3, diffusion=s, x0=jnp.ones(3), num_steps=1)
+        for s in (apart if is_apart else noisy, matrix)
+    )
     dice = np.random.default_rng(0)
     x, dw = jnp.asarray(dice.uniform(0.5, 1.5, (3, 64))), jnp.asarray(dice.normal(size=(3, 64)))
     (own,) = jax.tree.map(lambda leaf: leaf[0], (basis.init(problem, x[None]),))
@@ -276,7 +282,7 @@ def test_increments_of_additive_features_are_those_by_column(basis):
     assert part.is_additive
     at = problem.times[0], x, dw
     found = martingale_increments(problem, [part], *at)
-    known = martingale_increments(problem, [Composition(lambda x: part(x))], *at)  # by each column
+    known = martingale_increments(by_column, [Composition(lambda x: part(x))], *at)
     for one, other in zip(found, known, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
