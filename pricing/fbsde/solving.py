@@ -79,9 +79,9 @@ def solve(
        or than `max_paths`, figures of a grid have the difference from coarser grids as their standard error
        where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a
        nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
-       With grids, a third solution removes the leading error of the dates from today's figures. For a right to
-       exercise, compute an upper bound of the value (`bounds`); for 32 or more contracts, compare with a second
-       rule.
+       With grids there are two more solutions, on fewer dates or, if the contract needs all, on more; they
+       remove the leading error of the dates from today's figures. For a right to exercise, compute an upper
+       bound of the value (`bounds`); for 32 or more contracts, compare with a second rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
 
