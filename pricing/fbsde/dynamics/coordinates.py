@@ -19,7 +19,7 @@ _MOVES = {"broadcast_in_dim", "reshape", "squeeze"}
 
 
 class Dependence(enum.Enum):
-    """How a value depends on a state x.
+    """The dependence of a value on a state x.
 
     Attributes:
         NONE: It does not.
@@ -35,7 +35,7 @@ class Dependence(enum.Enum):
 
 
 def dependence(function: Callable[[State], Any], x: State) -> Dependence:
-    """Return how the output of a function depends on a state like x."""
+    """Return the dependence of a function's output on a state like x."""
     closed = jax.make_jaxpr(function)(x)
     outputs = _through(closed.jaxpr, [Dependence.EACH], x.shape)
     return outputs[0] if len(outputs) == 1 else Dependence.ANY
@@ -59,15 +59,16 @@ def _of_equation(
     if kinds <= {none}:
         return [none] * size
     if name in {"jit", "pjit", "custom_jvp_call", "custom_vjp_call"}:
-        called = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
+        called: Any = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
         inner = called.jaxpr if isinstance(called, ClosedJaxpr) else called
-        return _through(inner, ins, shape)
-    (out, *_) = eqn.outvars
-    if name in _ELEMENTWISE and kinds <= {none, each} and out.aval.shape == shape:
+        if isinstance(inner, Jaxpr) and len(inner.invars) == len(ins):
+            return _through(inner, ins, shape)
+    out: Any = eqn.outvars[0].aval
+    if name in _ELEMENTWISE and kinds <= {none, each} and out.shape == shape:
         return [each]
-    if name == "reduce_sum" and kinds == {each} and out.aval.ndim == 0:
+    if name == "reduce_sum" and kinds == {each} and not out.shape:
         return [total]
-    if name == "dot_general" and kinds == {none, each} and out.aval.ndim == 0:
+    if name == "dot_general" and kinds == {none, each} and not out.shape:
         return [total]
     is_linear = name in _SAME | _MOVES or (
         name in {"add", "sub"} or (name == "mul" and ins.count(total) == 1)
