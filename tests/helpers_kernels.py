@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from jaxtape.sweeps import by_platform, kernel_executor
+from jaxtape.sweeps.chain import Chain
 
 NATIVE = {"cuda": "gpu", "tpu": "tpu"}
 
@@ -33,3 +34,9 @@ def run_kernels(patch: pytest.MonkeyPatch, kind: str) -> list[Any]:
     patch.setattr(kernel_executor, "kernels_or_reason", seen)
     patch.setattr("jaxtape.jax_settings.kernels._on", True)
     return decisions
+
+
+def forget_sweeps() -> None:
+    """Have the sweeps of chains traced again."""
+    Chain.first_sweep.clear_cache()
+    Chain.reverse_sweep.clear_cache()

@@ -40,7 +40,6 @@ class Noise(NamedTuple):
     def of(cls, step: Callable, types: tuple[tuple, tuple, tuple], paths: int) -> "Noise":
         """Return the noise of a step, from the types of consts, state and x."""
         closed, (consts, state, x) = flat(jax.make_jaxpr(step)(*types)), types
-        count = len(jax.eval_shape(step, *types)[0])
         found = _drawn(closed, len(consts), len(state), paths)
         if not found:
             return cls.none(step)
@@ -57,7 +56,7 @@ class Noise(NamedTuple):
 
         def rest(consts: tuple, state: tuple, x: tuple) -> tuple[tuple, tuple]:
             out = jax.core.eval_jaxpr(of_rest, [], *held, *consts, *state, *x)
-            return tuple(out[:count]), tuple(out[count:])
+            return tuple(out[: len(state)]), tuple(out[len(state) :])
 
         return cls(draw, rest, jax.eval_shape(draw, consts, x))
 
@@ -80,11 +79,14 @@ def _drawn(closed: ClosedJaxpr, consts: int, state: int, paths: int) -> list[Var
             random |= set(eqn.outvars)
         elif of_paths and not random.isdisjoint(variables(eqn.invars)):
             random |= set(eqn.outvars)
-    for eqn in reversed(jaxpr.eqns):  # what the rest only rearranges is one array of the noise
-        if eqn.primitive in _REARRANGING and random.issuperset(eqn.outvars):
-            of_noise = (each for each in jaxpr.eqns if not random.isdisjoint(each.outvars))
-            if not any(set(eqn.outvars) & set(variables(each.invars)) for each in of_noise):
-                random -= set(eqn.outvars)
+    read: set[Var] = set()  # by the noise itself
+    for eqn in reversed(jaxpr.eqns):
+        if random.isdisjoint(eqn.outvars):
+            continue
+        if eqn.primitive in _REARRANGING and read.isdisjoint(eqn.outvars):
+            random -= set(eqn.outvars)  # the rest rearranges an array of the noise
+        else:
+            read |= set(variables(eqn.invars))
     rest = [eqn for eqn in jaxpr.eqns if random.isdisjoint(eqn.outvars)]
     found = [v for v in read_by(rest, jaxpr.outvars) if v in random]
     size = lambda drawn: sum(v.aval.size for v in drawn)

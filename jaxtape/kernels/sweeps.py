@@ -83,7 +83,7 @@ class KernelSweeps(KernelRun):
         none = Noise.none(step)
         noise = Noise.of(step, types[:3], layout.paths) if block > 1 else none
         sweeps = cls(layout, *own, *functions(noise))
-        if not sweeps._has_room_for_noise():
+        if sweeps.kept and not sweeps._has_room_for_noise():
             sweeps = cls(layout, *own, *functions(none))
         sweeps.check()
         return sweeps

@@ -213,7 +213,8 @@ def _solve_to_tolerance(
     started = time.perf_counter()
     solution, others, coarser = trained(problem, solver, keys.pop(0)), [], None
     report(solver)
-    if limits.seconds_left >= time.perf_counter() - started:
+    dates = sum(of.num_steps for _, of in checks) / problem.num_steps
+    if limits.seconds_left >= max(1.0, dates) * (time.perf_counter() - started):
         others = [trained(of, one, keys.pop()) for one, of in checks]
         if isinstance(solver, GridQuadrature):
             own = keys.pop()

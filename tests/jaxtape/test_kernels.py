@@ -35,7 +35,6 @@ from jaxtape.kernels.walk import Walk
 from jaxtape.programs.device_limits import DOUBLES, FLOATS, FUNCTIONS, INTEGERS
 from jaxtape.programs.targets import target_of
 from jaxtape.sweeps import kernel_executor
-from jaxtape.sweeps.chain import Chain
 from jaxtape.sweeps.static_executor import StaticExecutor
 
 from ..cases import others_later
@@ -49,20 +48,6 @@ pytestmark = pytest.mark.filterwarnings(
 KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
 DTYPES = {"gpu": jnp.float64, "tpu": jnp.float32}
 SCHEDULE = jt.Revolve(3)
-
-
-def _forget():
-    Chain.first_sweep.clear_cache()
-    Chain.reverse_sweep.clear_cache()
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Return a function that has chains run in the kernels of a kind; it returns the decisions."""
-    _forget()
-    yield functools.partial(run_kernels, monkeypatch)
-    monkeypatch.undo()
-    _forget()
 
 
 def compared(loss, kind, decisions, *args, transform=jax.grad, rtol=None, schedule: Any = SCHEDULE):

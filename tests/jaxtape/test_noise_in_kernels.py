@@ -1,7 +1,5 @@
 """The noise of a step, which the second sweep in kernels draws once per node and keeps."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +11,9 @@ from jaxtape.kernels.pallas import TILES
 from jaxtape.kernels.sweeps import KernelSweeps
 from jaxtape.programs.device_limits import FLOATS, INTEGERS
 
-from ..helpers_kernels import run_kernels
+from ..helpers_kernels import forget_sweeps
 from ..helpers_tape import heston, heston_step
-from .test_kernels import DTYPES, KINDS, _forget
+from .test_kernels import DTYPES, KINDS
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The Pallas Triton backend is deprecated"
@@ -24,15 +22,6 @@ PATHS = 256
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 ONE, OF_PATHS = jax.ShapeDtypeStruct((), float), jax.ShapeDtypeStruct((PATHS,), float)
 NUMBER = jax.ShapeDtypeStruct((), "int32")
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Return a function that has chains run in the kernels of a kind; it returns the decisions."""
-    _forget()
-    yield functools.partial(run_kernels, monkeypatch)
-    monkeypatch.undo()
-    _forget()
 
 
 def of_heston(p, key, paths: int, nodes: int = 11):
@@ -62,7 +51,7 @@ def test_gradient_with_noise_kept_and_drawn_again(kind, interpreted, monkeypatch
 
     monkeypatch.setattr("jaxtape.kernels.sweeps._MOST_NOISE", 0)
     jax.clear_caches()
-    _forget()
+    forget_sweeps()
     again, drawing = gradient(), decisions[-1]
     assert isinstance(drawing, KernelSweeps) and not drawing.kept
     # the pullback hashes two counters, by at least 60 operations each; kept noise costs none

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import compress
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,40 +78,37 @@ def martingale_increments(
         """Return the arguments of outer'' along the features' derivatives v."""
         return [_curvature(*parts, problem.dim) for parts in each(values, v)]
 
-    def by_column(parts: list[Array], of: Callable[[Composition, Array], bool]) -> list[Array]:
-        return [part for f, value, part in each(values, parts) if of(f, value)]
-
-    is_any = lambda f, value: not f.is_additive
-    is_curved = lambda f, value: not (f.is_linear or len(value) < problem.dim)
+    needs_column = [not f.is_additive for f in compositions]
+    bends_by_column = [not f.is_linear and len(v) >= problem.dim for f, v in each(values)]
 
     def add(total, axis):
         field = jax.vmap(lambda x: problem.column(t, x, axis), -1, -1)
         firsts, seconds = along(field)
-        of_column = by_column(seconds, is_any), by_column(curvatures(firsts), is_curved)
-        if apart is None:
-            column, change = jax.jvp(field, (x,), (field(x),))
-            of_column = *of_column, column**2, change
+        bends = compress(curvatures(firsts), bends_by_column)
+        column, change = jax.jvp(field, (x,), (field(x),))
+        moves = () if apart else (column**2, change)
+        of_column = [*compress(seconds, needs_column)], [*bends], moves
         return jax.tree.map(jnp.add, total, of_column), None
 
     bends, apart = curvatures(first), _apart(problem, t, x)
-    total = by_column(second, is_any), by_column(bends, is_curved), *(() if apart else (x, x))
+    own = compress(second, needs_column), compress(bends, bends_by_column)
+    total: Any = *map(list, own), () if apart else (x, x)
     if jax.tree.leaves(total):
         zeros = jax.tree.map(jnp.zeros_like, total)
         total, _ = jax.lax.scan(add, zeros, jnp.arange(problem.dim))
-    variances, change = apart or total[2:]
-    others, curved = map(iter, total[:2])
+    variances, change = apart or total[2]
+    of_columns, bends_of_columns = map(iter, total[:2])
     summed = [
-        _of_additive(f.features, x, variances, change) if f.is_additive else next(others)
+        _of_additive(f.features, x, variances, change) if f.is_additive else next(of_columns)
         for f in compositions
     ]
-    summed_bends = [
-        bend
-        if f.is_linear
-        else next(curved)
-        if is_curved(f, value)
-        else _covariance(problem, f.features, t, x, len(value))
-        for f, value, bend in each(values, bends)
-    ]
+
+    def summed_bend(f: Composition, values: Features, bend: Array, is_by_column: bool) -> Array:
+        if is_by_column:
+            return next(bends_of_columns)
+        return bend if f.is_linear else _covariance(problem, f.features, t, x, len(values))
+
+    summed_bends = [summed_bend(*parts) for parts in each(values, bends, bends_by_column)]
     halved = lambda a, b: 0.5 * (a - problem.dt * b)
     second, bends = jax.tree.map(halved, (second, bends), (summed, summed_bends))
     slopes = jax.tree.map(jnp.add, first, second)
