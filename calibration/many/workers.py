@@ -243,8 +243,11 @@ def _optima(
     Where the integral is too coarse, it is the optimum of a finer one: a correction of the residuals leaves
     their Jacobian as it is.
     """
-    at = jax.tree.map(jnp.asarray, (inputs, ends.parameters.astype(float)))
-    optima = lambda settings: jax.tree.map(np.array, polished(*at, settings, num_slots=slots))
+    batch, start = jax.tree.map(jnp.asarray, (inputs, ends.parameters.astype(float)))
+
+    def optima(settings: Settings) -> SearchResult:
+        return jax.tree.map(np.array, polished(batch, start, settings, num_slots=slots))
+
     found = optima(settings)
     is_near = _has_ended(ends, RESULTS.converged) | _has_ended(ends, RESULTS.inaccurate_integral)
     is_coarse = is_near & _has_ended(found, RESULTS.inaccurate_integral)
