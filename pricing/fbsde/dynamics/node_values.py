@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..problem import Problem
@@ -60,19 +61,32 @@ def node_values(
     if carried is not None:
         y = jnp.where(date == problem.num_steps, y, carried)
     worth = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, y)
-    ends = jnp.zeros(y.shape, bool)
-    if problem.exercise_value is not None:
-        paid = flat(jax.vmap(problem.exercise_value, (None, -1), -1)(t, x))
-        ends = jnp.asarray(problem.is_exercise_date)[date] & (paid > jnp.maximum(y, floor[:, None]))
-        worth = jnp.where(ends, paid, worth)
-    if problem.is_alive is not None:
-        is_dead = ~jax.vmap(problem.is_alive, (None, -1))(t, x)
-        is_dead = is_dead & jnp.asarray(problem.is_stopping_date)[date]
-        paid = flat(jax.vmap(problem.paid_at_stop, (None, -1), -1)(t, x))
-        worth, ends = jnp.where(is_dead[None], paid, worth), ends | is_dead[None]
+
+    on_paths = lambda function: jax.vmap(function, (None, -1), -1)(t, x)
+
+    def exercise(worth, ends):
+        paid = flat(on_paths(problem.exercise_value))
+        is_better = paid > jnp.maximum(y, floor[:, None])
+        return jnp.where(is_better, paid, worth), ends | is_better
+
+    def stop(worth, ends):
+        is_dead = ~on_paths(problem.is_alive)[None]
+        return jnp.where(is_dead, flat(on_paths(problem.paid_at_stop)), worth), ends | is_dead
+
+    own = worth, jnp.zeros(y.shape, bool)
+    for on_dates, event in ((problem.is_exercise_date, exercise), (problem.is_stopping_date, stop)):
+        own = _on_dates(on_dates, date, event, *own)
+    worth, ends = own
     own = (worth, z, *gamma)
     both = _driver(problem, t, x, *own) if driver is None else (driver(x), jnp.zeros_like(y))
     return NodeValues(y, worth, z, tuple(gamma), *both, ends)
+
+
+def _on_dates(on_dates: np.ndarray, date: Int[Array, ""], event: Callable, *values: Array) -> Any:
+    """Return the values after an event at a date, which is not computed on other dates."""
+    if not on_dates.any():
+        return values
+    return jax.lax.cond(jnp.asarray(on_dates)[date], event, lambda *values: values, *values)
 
 
 def alive_weight(

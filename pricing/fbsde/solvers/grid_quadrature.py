@@ -416,36 +416,35 @@ def _places(count: int, dim: int, dtype) -> Float[Array, "nodes dim"]:
 
 def _interpolated(rows: Values, place: Float[Array, " dim"]) -> Float[Array, " contracts"]:
     """Return the splines with these coefficients at a position on the grid, linear beyond it."""
-    count, dim = rows.shape[-1], place.size
-    cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)), 0.0, count - 2.0)
-    weights = jax.vmap(_weights)(place - cell)
-    around = cell.astype(jnp.int32)[:, None] + jnp.arange(-1, 3, dtype=jnp.int32)[None]
-    (first, shares), *second = [_ends(around[k], weights[k], count) for k in range(dim)]
-    if not second:
-        return rows[:, first] @ shares
-    ((other, of_other),) = second
-    near = rows[:, first[:, None], other[None]]
-    return jnp.einsum("cij,i,j->c", near, shares, of_other)
+    cells = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)), 0.0, rows.shape[-1] - 2.0)
+    corner = jnp.int32(0), *cells.astype(jnp.int32)
+    around = jax.lax.dynamic_slice(_extended(rows), corner, (len(rows), *(4,) * place.size))
+    for coordinate in reversed(range(place.size)):
+        weights = _weights(place[coordinate] - cells[coordinate])
+        first, *others = (weight * around[..., k] for k, weight in enumerate(weights))
+        around = sum(others, first)
+    return around
 
 
-def _weights(share: Float[Array, ""]) -> Float[Array, "4"]:
+def _extended(rows: Values) -> Values:
+    """Return the coefficients with one more at each end, on the line through the last two."""
+    for axis in range(1, rows.ndim):
+        rows = jnp.moveaxis(rows, axis, 0)
+        ends = 2.0 * rows[0] - rows[1], 2.0 * rows[-1] - rows[-2]
+        rows = jnp.concatenate([ends[0][None], rows, ends[1][None]])
+        rows = jnp.moveaxis(rows, 0, axis)
+    return rows
+
+
+def _weights(share: Float[Array, ""]) -> list[Float[Array, ""]]:
     """Return the weights of a cubic B-spline's four coefficients within a cell, linear beyond [0, 1]."""
     nearest = jax.lax.stop_gradient(jnp.clip(share, 0.0, 1.0))
     f = jnp.where((share < 0.0) | (share > 1.0), nearest, share)  # with slope 1 also at a node
     g, beyond = 1.0 - f, share - f
-    at = jnp.stack([g**3, 3 * f**3 - 6 * f**2 + 4, 3 * g**3 - 6 * g**2 + 4, f**3]) / 6.0
+    at = g * g * g, (3 * f - 6) * f * f + 4, (3 * g - 6) * g * g + 4, f * f * f
     edge, other = nearest, 1.0 - nearest
-    slope = jnp.stack([-(other**2), 3 * edge**2 - 4 * edge, 4 * other - 3 * other**2, edge**2])
-    return at + 0.5 * slope * beyond
-
-
-def _ends(around: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """Return the indices and weights, with a neighbour beyond an end expressed by the last two."""
-    low, high = around[0] < 0, around[3] > count - 1
-    first, last = (jnp.array(row, weights.dtype) for row in ([-1, 2, -1, 0], [0, -1, 2, -1]))
-    weights = weights + jnp.where(low, weights[0], 0.0) * first
-    weights = weights + jnp.where(high, weights[3], 0.0) * last
-    return jnp.clip(around, 0, count - 1), weights
+    slope = -other * other, (3 * edge - 4) * edge, (4 - 3 * other) * other, edge * edge
+    return [value / 6.0 + 0.5 * beyond * rise for value, rise in zip(at, slope, strict=True)]
 
 
 def _cut(points, weights, worth, is_cut, lives) -> Float[Array, " contracts"]:
