@@ -11,6 +11,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from .dynamics.active_subspace import ActiveSubspace, active_subspace
+from .dynamics.driver_form import ErrorSources
 from .problem import Problem, on_fewer_dates
 from .solve_limits import SolveLimits
 from .solver import AbstractSolver
@@ -153,6 +154,7 @@ def select_solver(
 
 def select_checks(
     problem: Problem,
+    sources: ErrorSources,
     solvers: list[AbstractSolver],
     pilots: list[PilotRun],
     limits: SolveLimits,
@@ -160,21 +162,30 @@ def select_checks(
 ) -> list[tuple[AbstractSolver, Problem]]:
     """Return the solvers and the problems of other solutions, which reveal errors of dates and functions.
 
-    For a grid there are two, on other dates; else one, on half of the dates, by other functions, or both. There
-    is none if memory is not enough.
+    For a grid there are two, on other dates; else one, by other functions where there are any, and on other
+    dates if figures depend on their number. There is none if memory is not enough.
     """
-    half = on_fewer_dates(problem)
-    if isinstance(solvers[0], ProjectionPursuit):
-        return [(replace(solvers[0], knots=solvers[0].knots // 2), problem)]
     if isinstance(solvers[0], GridQuadrature):
         others = _on_other_dates(problem)
         is_enough = all(shrink_to_fit(one, solvers[0], limits) is not None for one in others)
         return [(solvers[0], one) for one in others if is_enough]
-    untried = [PilotRun(solver, math.inf, pilots[0].seconds) for solver in solvers[len(pilots) :]]
-    others = [one for one in pilots[1:] if math.isfinite(one.noise)] + untried
-    if not others and half is problem:
-        return []
-    return [(select_solver(problem, (others or pilots)[0], limits, fraction), half)]
+    other = problem
+    if sources.of_dates:
+        other = on_fewer_dates(problem)
+        if other.num_steps == problem.num_steps:
+            other = problem.with_num_steps(2 * problem.num_steps)
+    if isinstance(solvers[0], ProjectionPursuit):
+        solver = replace(solvers[0], knots=solvers[0].knots // 2)
+    else:
+        untried = [
+            PilotRun(solver, math.inf, pilots[0].seconds) for solver in solvers[len(pilots) :]
+        ]
+        others = [one for one in pilots[1:] if math.isfinite(one.noise)] + untried
+        if not others and other is problem:
+            return []
+        solver = select_solver(other, (others or pilots)[0], limits, fraction)
+    solver = shrink_to_fit(other, solver, limits)
+    return [] if solver is None else [(solver, other)]
 
 
 def _on_other_dates(problem: Problem) -> list[Problem]:

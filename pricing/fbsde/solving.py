@@ -78,9 +78,10 @@ def solve(
        Gamma on fresh paths, with standard errors (`certify`). If the tolerance requires more than 32,768 paths,
        or than `max_paths`, figures of a grid have the difference from coarser grids as their standard error
        where it is smaller, unless 8,192 paths contradict it. 4. If standard errors do not show every error (a
-       nonlinear driver, inexact steps), compare with a second solution on fewer dates or with other functions.
-       With grids there are two more solutions, on fewer dates or, if the contract needs all, on more; they
-       remove the leading error of the dates from today's figures. For a right to exercise, compute an upper
+       driver that does more than discount at a constant rate, long steps at this rate, inexact steps), compare
+       with a second solution on fewer dates or, if the contract needs all, on more, with other functions where
+       there are any. With grids there are two more solutions, which remove the leading error of the dates from
+       today's figures. For a right to exercise, compute an upper
        bound of the value (`bounds`); for 32 or more contracts, compare with a second rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
@@ -200,14 +201,15 @@ def _solve_to_tolerance(
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(posed, bool(np.all(is_positive)), limits)
     if isinstance(solvers[0], ProjectionPursuit):  # a second rule replaces an upper bound for each
-        sources = sources._replace(has_bound=False, needs_check=problem.exercise_value is not None)
+        needs_check = sources.of_dates or problem.exercise_value is not None
+        sources = sources._replace(has_bound=False, needs_check=needs_check)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
     pilots = run_pilots(posed, solvers, keys, limits, report)
     fraction = 0.5 / (1 + sources.needs_check)  # fraction of the time for a training
     solver = select_solver(posed, pilots[0], limits, fraction)
     checks = []
     if sources.needs_check:
-        checks = select_checks(problem, solvers, pilots, limits, fraction)
+        checks = select_checks(problem, sources, solvers, pilots, limits, fraction)
 
     trained = train if subspace is None else partial(_trained_on, subspace)
     started = time.perf_counter()

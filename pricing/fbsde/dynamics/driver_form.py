@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
 
@@ -24,6 +25,7 @@ _PATHS = 8
 _ROUNDING = 1e-4  # rounding of f in single precision
 _LEAST = 64.0  # tolerance of a derivative, in rounding errors
 _SMALLEST = 1e-3  # relative to the payoff's size
+_NEGLIGIBLE = 1e-6  # relative error of dates that needs no check
 
 Deviation = tuple[Array, Array]  # deviation of f from a form, and the scale of f: [kinds, ...]
 
@@ -97,11 +99,13 @@ class ErrorSources(NamedTuple):
     """The available error estimates of an equation's figures.
 
     has_defects: a certificate sums defects; otherwise figures come from grids; has_bound: an upper bound
-    limits the value of a right to exercise; needs_check: a second solution reveals the remaining errors.
+    limits the value of a right to exercise; of_dates: figures depend on the number of dates; needs_check: a
+    second solution reveals the remaining errors.
     """
 
     has_defects: bool
     has_bound: bool
+    of_dates: bool
     needs_check: bool
 
 
@@ -124,8 +128,53 @@ def error_sources(problem: Problem, has_grid: bool) -> ErrorSources:
     has_defects = reason is None
     has_bound = has_defects and has_bound
     is_open = problem.exercise_value is not None and not has_bound
-    needs_check = of_driver is not None or problem.step is None or is_open or not forms.is_affine
-    return ErrorSources(has_defects, has_bound, needs_check)
+    of_dates = has_error_of_dates(problem, forms)
+    return ErrorSources(
+        has_defects, has_bound, of_dates, of_driver is not None or is_open or of_dates
+    )
+
+
+def has_error_of_dates(problem: Problem, forms: DriverForms) -> bool:
+    """Return True if u depends on the number of dates by more than a millionth.
+
+    It does not if steps are exact, jumps may also come before them, and f discounts at a constant rate r, for
+    which n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
+    """
+    if problem.step is None or not forms.discounts or not bool(_commute(problem)):
+        return True
+    rates = np.asarray(_rates(problem), float)
+    of_rule = problem.num_steps * np.max(np.abs(rates * float(problem.dt))) ** 3 / 6.0
+    return not np.ptp(rates) * float(problem.maturity) + of_rule <= _NEGLIGIBLE
+
+
+@stored_jit
+def _rates(problem: Problem) -> Float[Array, "dates paths"]:
+    """Return the discount rate on some paths, of a driver that discounts."""
+    states = simulate(problem, _PATHS, key=jax.random.key(0)).states
+    one = jnp.ones(math.prod(problem.contracts), problem.x0.dtype)
+    none = jnp.zeros((one.size, problem.dim), one.dtype)
+    rate = lambda t, x: -problem.flat_driver(t, x, one, none)[0]
+    return jax.vmap(jax.vmap(rate, (None, 0)), (0, 0))(problem.times, states)
+
+
+@stored_jit
+def _commute(problem: Problem) -> Bool[Array, ""]:
+    """Return True if a jump before a step has the effect of a jump after it, on some paths."""
+    if problem.jumps is None:
+        return jnp.asarray(True)
+    size, states = problem.jumps.size, simulate(problem, _PATHS, key=jax.random.key(0)).states
+    shape = (*states[:-1].shape, 2)
+    noise = jax.random.normal(jax.random.key(1), shape, states.dtype)
+
+    def both(t, x, noise):
+        move = lambda x: problem.advance(t, x, jnp.sqrt(problem.dt) * noise[:, 0])
+        return jnp.stack([size(move(x), noise[:, 1]), move(size(x, noise[:, 1]))])
+
+    after, before = jnp.moveaxis(
+        jax.vmap(jax.vmap(both, (None, 0, 0)))(problem.times[:-1], states[:-1], noise), 2, 0
+    )
+    small = _LEAST * jnp.finfo(states.dtype).eps
+    return jnp.all(jnp.abs(after - before) <= small * (jnp.abs(after) + jnp.abs(before)))
 
 
 def _from_affine(f: Callable, x: State, y: Array, z: Array) -> Deviation:

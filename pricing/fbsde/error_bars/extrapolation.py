@@ -21,7 +21,9 @@ def extrapolated(
 
     If the error of a figure on n dates is c / n^p, with p = 1 (Euler steps) or p = 2 (a driver at both ends of
     a step), the figures of three grids determine c, and their differences confirm p. Entries whose differences
-    have another ratio are unchanged. The two results differ by the error that remains (Richardson).
+    have another ratio are unchanged, and so are figures from paths that are farther from the grid's than its
+    correction. The two results differ by the error that remains (Richardson), and by the distance of paths
+    and grid.
 
     Args:
         found: The figures on all dates, from paths or a grid.
@@ -34,14 +36,31 @@ def extrapolated(
         mean = lambda c, name=name: getattr(c, name).mean
         on_all, on_second, on_third = (mean(figures) for _, figures in grids)
         fine, coarse = _corrections((on_all, on_second, on_third), steps)
-        left, least = on_all + fine - (on_second + coarse), _LEAST * jnp.abs(fine)
-        left = jnp.where(jnp.abs(left) < least, least, left)
-        other = eqx.tree_at(mean, other, mean(found) + fine - left)
-        found = eqx.tree_at(mean, found, mean(found) + fine)
+        left, apart = on_all + fine - (on_second + coarse), mean(found) - on_all
+        correction = jnp.where(jnp.abs(apart) <= jnp.abs(fine), fine, 0.0)
+        error = jnp.maximum(jnp.abs(left), _LEAST * jnp.abs(fine))
+        error = error + jnp.abs(apart - (fine - correction))
+        found = eqx.tree_at(mean, found, mean(found) + correction)
+        other = eqx.tree_at(mean, other, mean(found) - jnp.where(left < 0.0, -error, error))
         if name == "value":
-            found = eqx.tree_at(lambda c: c.missed, found, found.missed + fine)
-            upper = None if upper is None else Estimate(upper.mean + fine, upper.std_error)
+            found = eqx.tree_at(lambda c: c.missed, found, found.missed + correction)
+            upper = None if upper is None else Estimate(upper.mean + correction, upper.std_error)
     return found, other, upper
+
+
+def without_dates(
+    found: Certificate, other: Certificate, num_steps: int, of_other: int
+) -> Certificate:
+    """Return the figures of a second solution; on more dates, without an error c / n of n dates.
+
+    Then their difference from the first is this error, as it is if the second has half of the dates.
+    """
+    if of_other <= num_steps:
+        return other
+    share = num_steps / (of_other - num_steps)
+    means = lambda c: [getattr(c, name).mean for name in Tolerance._fields]
+    pairs = zip(means(found), means(other), strict=True)
+    return eqx.tree_at(means, other, [mean + share * (mean - first) for first, mean in pairs])
 
 
 def _corrections(figures: Sequence[Array], steps: Sequence[float]) -> tuple[Array, Array]:

@@ -1,5 +1,6 @@
 """Error bars of a solution: a certificate on as many paths as needed, a check, and an upper bound."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from ..solve_limits import SolveLimits
 from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
 from .early_exercise_bounds import upper_bound
-from .extrapolation import extrapolated
+from .extrapolation import extrapolated, without_dates
 from .relative_errors import EntryErrors, Rounding, Tolerance, errors, excess, unknown_errors
 
 _PILOT_PATHS = 8192
@@ -35,17 +36,16 @@ def error_bars(
 ) -> tuple[dict[str, Any], EntryErrors]:
     """Return the error bars of today's figures, as `stats` of the solution, and the errors of all entries.
 
-    If a pilot shows that a grid needs many paths, or more than `max_paths`, the error of a figure is its
-    difference from coarser grids where that is smaller, unless the pilot contradicts the grid. Where neither
-    paths nor a second solution give errors, it always is.
+    If a pilot shows that a grid needs many paths, or more than `max_paths`, or if its figures are extrapolated,
+    the error of a figure is its difference from coarser grids where that is smaller, unless the pilot
+    contradicts the grid. Where neither paths nor a second solution give errors, it always is.
 
     checks: the other solutions: none, one that checks the first, or two of a grid on other dates, which also
-    extrapolate today's figures; scale: x_i of `Tolerance`, [dim]; coarser: for a grid,
-    returns the solutions on coarser grids.
+    extrapolate today's figures; scale: x_i of `Tolerance`, [dim]; coarser: for a grid, returns the solutions on
+    coarser grids.
     """
     other = upper = grids = None
     is_extrapolated = len(checks) > 1
-    second = checks[0] if checks and not is_extrapolated else None
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -55,23 +55,23 @@ def error_bars(
             figures_on_paths(solution, key, _PILOT_PATHS)
         affordable = seconds * _PILOT_PATHS / (time.perf_counter() - started)
         paths = limits.certificate_paths(wanted, _PILOT_PATHS, affordable)
-        if coarser is not None and wanted > min(limits.max_paths, _PATHS_OF_GRIDS):
+        is_costly = wanted > min(limits.max_paths, _PATHS_OF_GRIDS)
+        if coarser is not None and (is_costly or is_extrapolated):
             grids = on_grids(solution, coarser())
-        found, taken = _with_grids(pilot, grids, scale)
+        found = _with_grids(pilot, grids, scale)
         if grids is not None and excess(found, tolerance, scale) <= 1.0:
             paths = _PILOT_PATHS
         if paths > _PILOT_PATHS:
             found = figures_on_paths(solution, keys.pop(0), paths)
-            found, taken = _with_grids(found, grids, scale)
-        if second is not None:
-            other = without_noise(second)
-            if not all(taken):
-                other = _joined(taken, other, figures_on_paths(second, keys.pop(), paths))
+            found = _with_grids(found, grids, scale)
+        if checks and not is_extrapolated:
+            other = figures_on_paths(checks[0], keys.pop(), paths)
+            dates = solution.problem.num_steps, checks[0].problem.num_steps
+            other = without_dates(found, other, *dates)
     else:
         if coarser is not None and not sources.needs_check:
             grids = on_grids(solution, coarser())
         found = without_noise(solution) if grids is None else grids
-        other = None if second is None else without_noise(second)
     if sources.has_bound:
         upper = upper_bound(
             solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
@@ -90,30 +90,22 @@ def error_bars(
     return stats | {"errors": worst, "entry_errors": entries}, known
 
 
-def _with_grids(
-    found: Certificate, grids: Certificate | None, scale: np.ndarray
-) -> tuple[Certificate, tuple[bool, ...]]:
-    """Return the figures of grids where they are more accurate than paths, and whether each is theirs.
+def _with_grids(found: Certificate, grids: Certificate | None, scale: np.ndarray) -> Certificate:
+    """Return the figures of paths, or of grids where these are more accurate.
 
-    No figure is theirs if the errors of grids and paths do not overlap.
+    No figure is that of grids if the errors of grids and paths do not overlap.
     """
-    none = (False,) * len(Tolerance._fields)
     if grids is None:
-        return found, none
+        return found
     for name in Tolerance._fields:
         one, other = getattr(grids, name), getattr(found, name)
         widths = cover(one.mean.size) * (one.std_error + other.std_error)
         if not bool(jnp.all(jnp.abs(one.mean - other.mean) <= widths)):
-            return found, none
-    pairs = zip(errors(grids, scale=scale).worst(), errors(found, scale=scale).worst(), strict=True)
-    taken = tuple(own < of_paths for own, of_paths in pairs)
-    return _joined(taken, grids, found), taken
-
-
-def _joined(taken: tuple[bool, ...], first: Certificate, second: Certificate) -> Certificate:
-    """Return a certificate with the figures of the first that are taken, and else of the second."""
-    chosen = {
-        name: getattr(first if is_taken else second, name)
-        for name, is_taken in zip(Tolerance._fields, taken, strict=True)
+            return found
+    worst = errors(grids, scale=scale).worst(), errors(found, scale=scale).worst()
+    better = {
+        name: getattr(grids, name)
+        for name, of_grids, of_paths in zip(Tolerance._fields, *worst, strict=True)
+        if of_grids < of_paths
     }
-    return Certificate(**chosen, missed=second.missed, left=second.left)
+    return dataclasses.replace(found, **better)

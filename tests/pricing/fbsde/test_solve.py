@@ -340,9 +340,10 @@ def test_grids_that_paths_contradict_are_not_used():
         estimates = (Estimate(jnp.full(shape, mean), jnp.full(shape, error)) for shape in shapes)
         return Certificate(*estimates, missed=jnp.zeros(()), left=jnp.zeros(()))
 
-    taken = lambda mean: _with_grids(of(1.0, 0.1), of(mean, 0.001), np.ones(1))[1]
-    assert taken(1.2) == (True, True, True)
-    assert taken(1.5) == (False, False, False)
+    paths = of(1.0, 0.1)
+    for mean, chosen in ((1.2, 1.2), (1.5, 1.0)):
+        found = _with_grids(paths, of(mean, 0.001), np.ones(1))
+        assert all(float(figure.mean.ravel()[0]) == chosen for figure in (found.value, found.gamma))
 
 
 def test_a_coarser_grid_covers_the_same_states():
