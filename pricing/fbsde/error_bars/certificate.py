@@ -97,9 +97,9 @@ def certify(
 
     *Value.* u(0, x0) is the solution's value plus the mean over paths of its defects, the errors in the
     equation over each step (`docs/derivations.md`). If the driver is affine in y and z, the only errors are
-    noise and time discretization. Otherwise there is also the square of the solution's error, which standard
-    errors do not show: compare the certificates of two solutions, as `solve` does. A right to exercise follows
-    the solution's rule, so the value is a lower bound.
+    noise and time discretization. Otherwise there is also the square of the solution's error. Standard errors
+    show neither: compare the certificates of two solutions, on other dates, as `solve` does. A right to
+    exercise follows the solution's rule, so the value is a lower bound.
 
     *Drivers that read Gamma.* The square is that of Gamma's error, which may be large. For call spreads under
     uncertain volatility, when too few functions missed 7 and 9 % of the value, the certificate was off by 0.5

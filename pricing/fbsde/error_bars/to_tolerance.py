@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,6 +47,9 @@ def error_bars(
     """
     other = upper = grids = None
     is_extrapolated = len(checks) > 1
+    by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
+    of_dates = by_dates[:2] if is_extrapolated else ()
+    with_grids = partial(_with_grids, scale=scale, of_dates=[figures for _, figures in of_dates])
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
@@ -58,12 +62,12 @@ def error_bars(
         is_costly = wanted > min(limits.max_paths, _PATHS_OF_GRIDS)
         if coarser is not None and (is_costly or is_extrapolated):
             grids = on_grids(solution, coarser())
-        found = _with_grids(pilot, grids, scale)
+        found = with_grids(pilot, grids)
         if grids is not None and excess(found, tolerance, scale) <= 1.0:
             paths = _PILOT_PATHS
         if paths > _PILOT_PATHS:
             found = figures_on_paths(solution, keys.pop(0), paths)
-            found = _with_grids(found, grids, scale)
+            found = with_grids(found, grids)
         if checks and not is_extrapolated:
             other = figures_on_paths(checks[0], keys.pop(), paths)
             dates = solution.problem.num_steps, checks[0].problem.num_steps
@@ -77,7 +81,6 @@ def error_bars(
             solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
         )
     if is_extrapolated:
-        by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
         found, other, upper = extrapolated(found, upper, by_dates)
     rounding, has_noise = Rounding.of(solution), not is_extrapolated
     known = errors(found, other, upper, scale=scale, rounding=rounding, has_noise=has_noise)
@@ -90,16 +93,26 @@ def error_bars(
     return stats | {"errors": worst, "entry_errors": entries}, known
 
 
-def _with_grids(found: Certificate, grids: Certificate | None, scale: np.ndarray) -> Certificate:
+def _with_grids(
+    found: Certificate,
+    grids: Certificate | None,
+    *,
+    scale: np.ndarray,
+    of_dates: Sequence[Certificate] = (),
+) -> Certificate:
     """Return the figures of paths, or of grids where these are more accurate.
 
-    No figure is that of grids if the errors of grids and paths do not overlap.
+    No figure is that of grids if the errors of grids and paths do not overlap. Where two grids on different
+    dates are given, their difference is an error of both.
     """
     if grids is None:
         return found
     for name in Tolerance._fields:
         one, other = getattr(grids, name), getattr(found, name)
         widths = cover(one.mean.size) * (one.std_error + other.std_error)
+        if of_dates:
+            on_first, on_second = (getattr(figures, name).mean for figures in of_dates)
+            widths = widths + jnp.abs(on_first - on_second)
         if not bool(jnp.all(jnp.abs(one.mean - other.mean) <= widths)):
             return found
     worst = errors(grids, scale=scale).worst(), errors(found, scale=scale).worst()

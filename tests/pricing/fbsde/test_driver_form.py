@@ -3,8 +3,12 @@
 import jax.numpy as jnp
 import pytest
 
-from pricing.fbsde import Problem
-from pricing.fbsde.dynamics.driver_form import driver_forms, reads_diagonal
+from pricing.fbsde import Jumps, Problem
+from pricing.fbsde.dynamics.driver_form import (
+    driver_forms,
+    has_error_of_dates,
+    reads_diagonal,
+)
 
 from .backward_problems import single
 
@@ -63,6 +67,38 @@ DISCOUNTS = {
 @pytest.mark.parametrize(("driver", "expected"), DISCOUNTS.values(), ids=DISCOUNTS)
 def test_discounting(driver, expected):
     assert driver_forms(of_three(driver)).discounts is expected
+
+
+def at_end(x):
+    return jnp.maximum(x[0] - 100.0, 0.0)
+
+
+def exact(t, dt, x, dw):
+    return x * jnp.exp(0.03 * dt + 0.2 * dw)
+
+
+FEW = Jumps(1e-3, lambda x, z: x * jnp.exp(0.1 * z), most=6)
+OF_DATES = {
+    "exact steps, no driver": ({"driver": lambda t, x, y, z: 0.0 * y}, False),
+    "one rate": ({}, False),
+    "Euler steps": ({"step": None}, True),
+    "a rate of time": ({"driver": lambda t, x, y, z: -0.05 * t * y}, True),
+    "a rate of the state": ({"driver": lambda t, x, y, z: -1e-4 * x[0] * y}, True),
+    "long steps": ({"maturity": 5.0}, True),
+    "a payment": ({"driver": lambda t, x, y, z: -0.05 * y + 1.0}, True),
+    "a driver of z": ({"driver": lambda t, x, y, z: -0.05 * y + 0.1 * z[0]}, True),
+    "a nonlinear driver": ({"driver": lambda t, x, y, z: -0.05 * y - y**2}, True),
+    "proportional jumps": ({"jumps": FEW}, False),
+    "jumps of an amount": ({"jumps": Jumps(1e-3, lambda x, z: x + z, most=6)}, True),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), OF_DATES.values(), ids=OF_DATES)
+def test_errors_of_dates(given, expected):
+    options = {"maturity": 1.0, "driver": lambda t, x, y, z: -0.05 * y, "step": exact} | given
+    moves = {"drift": lambda t, x: 0.05 * x, "diffusion": lambda t, x: 0.2 * x}
+    problem = single(Problem(1, x0=100.0, terminal=at_end, num_steps=8, **moves, **options))
+    assert has_error_of_dates(problem, driver_forms(problem)) is expected
 
 
 OF_EACH = {

@@ -15,6 +15,7 @@ from pricing.fbsde import (
     problems,
     solve,
 )
+from pricing.fbsde.dynamics.driver_form import ErrorSources
 from pricing.fbsde.problem import on_fewer_dates
 from pricing.fbsde.selection import PilotRun, bytes_of, select_checks, shrink_to_fit
 from pricing.fbsde.solve_limits import SolveLimits
@@ -87,22 +88,32 @@ def test_a_certificate_has_as_many_paths_as_there_is_time_for(wanted, affordable
 
 
 @pytest.mark.costly
-def test_what_checks_a_solution_has_other_functions_or_fewer_dates():
+def test_what_checks_a_solution_has_other_functions_or_dates():
     """Where time was enough for one pilot, the next set of functions; nothing that there is no memory for."""
     few = GradientRegression(4096, bases=(Hermite(1),))
     rich = GradientRegression(4096, bases=(Hermite(2),))
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
     one_pilot = [PilotRun(few, 0.1, 1.0)]
-    ((other, of),) = select_checks(on_dates, [few, rich], one_pilot, SolveLimits(1), 0.5)
+    checks = lambda problem, of_dates, *given: select_checks(
+        problem, ErrorSources(True, False, of_dates, True), *given, 0.5
+    )
+    ((other, of),) = checks(on_dates, False, [few, rich], one_pilot, SolveLimits(1))
     assert other.bases == rich.bases and of is on_dates
-    assert select_checks(on_dates, [few], one_pilot, SolveLimits(1), 0.5) == []
+    assert checks(on_dates, False, [few], one_pilot, SolveLimits(1)) == []
+    for one, dates in ((on_dates, 18), (problems.hjb_riccati(3), 10)):
+        ((other, of),) = checks(one, True, [few], one_pilot, SolveLimits(1))
+        assert other.bases == few.bases and of.num_steps == dates
+    small = SolveLimits(1, budget=bytes_of(on_dates, few))
+    ((other, of),) = checks(on_dates, True, [few], one_pilot, small)
+    assert of.num_steps == 18 and bytes_of(of, other) <= bytes_of(on_dates, few)
+    assert checks(on_dates, True, [few], one_pilot, SolveLimits(1, budget=1e6)) == []
     grid = [PilotRun(GridQuadrature(), 0.0, 0.0)]
     two = problems.max_call(2).with_num_steps(9)
     assert on_fewer_dates(two) is two and on_fewer_dates(on_dates) is on_dates
-    assert select_checks(two, [GridQuadrature()], grid, SolveLimits(1, budget=1e6), 0.5) == []
+    assert checks(two, True, [GridQuadrature()], grid, SolveLimits(1, budget=1e6)) == []
     smooth = problems.hjb_riccati(2)
-    checks = select_checks(smooth, [GridQuadrature()], grid, SolveLimits(1), 0.5)
-    assert [(one, of.num_steps) for one, of in checks] == [(GridQuadrature(), n) for n in (10, 5)]
+    others = checks(smooth, True, [GridQuadrature()], grid, SolveLimits(1))
+    assert [(one, of.num_steps) for one, of in others] == [(GridQuadrature(), n) for n in (10, 5)]
 
 
 @pytest.mark.costly

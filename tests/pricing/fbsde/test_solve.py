@@ -341,8 +341,9 @@ def test_grids_that_paths_contradict_are_not_used():
         return Certificate(*estimates, missed=jnp.zeros(()), left=jnp.zeros(()))
 
     paths = of(1.0, 0.1)
-    for mean, chosen in ((1.2, 1.2), (1.5, 1.0)):
-        found = _with_grids(paths, of(mean, 0.001), np.ones(1))
+    dates = of(1.5, 0.0), of(1.2, 0.0)
+    for mean, of_dates, chosen in ((1.2, (), 1.2), (1.5, (), 1.0), (1.5, dates, 1.5)):
+        found = _with_grids(paths, of(mean, 0.001), scale=np.ones(1), of_dates=of_dates)
         assert all(float(figure.mean.ravel()[0]) == chosen for figure in (found.value, found.gamma))
 
 
