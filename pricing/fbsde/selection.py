@@ -163,14 +163,14 @@ def select_checks(
     """Return the solvers and the problems of other solutions, which reveal errors of dates and functions.
 
     For a grid there are two, on other dates; else one, by other functions where there are any, and on other
-    dates if figures depend on their number. There is none if memory is not enough.
+    dates if the error of their number is not known to be small. There is none if memory is not enough.
     """
     if isinstance(solvers[0], GridQuadrature):
         others = _on_other_dates(problem)
         is_enough = all(shrink_to_fit(one, solvers[0], limits) is not None for one in others)
         return [(solvers[0], one) for one in others if is_enough]
     other = problem
-    if sources.of_dates:
+    if sources.needs_other_dates:
         other = on_fewer_dates(problem)
         if other.num_steps == problem.num_steps:
             other = problem.with_num_steps(2 * problem.num_steps)

@@ -201,7 +201,7 @@ def _solve_to_tolerance(
     scale, is_positive = coordinate_scales(problem, key=keys.pop(0))
     solvers = candidates(posed, bool(np.all(is_positive)), limits)
     if isinstance(solvers[0], ProjectionPursuit):  # a second rule replaces an upper bound for each
-        needs_check = sources.of_dates or problem.exercise_value is not None
+        needs_check = sources.needs_other_dates or problem.exercise_value is not None
         sources = sources._replace(has_bound=False, needs_check=needs_check)
     report = partial(_report, progress, itertools.count(1), len(solvers) + 2 + sources.needs_check)
     pilots = run_pilots(posed, solvers, keys, limits, report)

@@ -25,7 +25,7 @@ _PATHS = 8
 _ROUNDING = 1e-4  # rounding of f in single precision
 _LEAST = 64.0  # tolerance of a derivative, in rounding errors
 _SMALLEST = 1e-3  # relative to the payoff's size
-_NEGLIGIBLE = 1e-6  # relative error of dates that needs no check
+_SMALL_OF_DATES = 1e-4  # relative error of dates that is added to others in place of a check
 
 Deviation = tuple[Array, Array]  # deviation of f from a form, and the scale of f: [kinds, ...]
 
@@ -99,14 +99,19 @@ class ErrorSources(NamedTuple):
     """The available error estimates of an equation's figures.
 
     has_defects: a certificate sums defects; otherwise figures come from grids; has_bound: an upper bound
-    limits the value of a right to exercise; of_dates: figures depend on the number of dates; needs_check: a
-    second solution reveals the remaining errors.
+    limits the value of a right to exercise; of_dates: a bound of the relative error of the number of dates,
+    infinite if there is none; needs_check: a second solution reveals the remaining errors.
     """
 
     has_defects: bool
     has_bound: bool
-    of_dates: bool
+    of_dates: float
     needs_check: bool
+
+    @property
+    def needs_other_dates(self) -> bool:
+        """Whether the second solution must have other dates."""
+        return self.of_dates > _SMALL_OF_DATES
 
 
 def error_sources(problem: Problem, has_grid: bool) -> ErrorSources:
@@ -128,23 +133,23 @@ def error_sources(problem: Problem, has_grid: bool) -> ErrorSources:
     has_defects = reason is None
     has_bound = has_defects and has_bound
     is_open = problem.exercise_value is not None and not has_bound
-    of_dates = has_error_of_dates(problem, forms)
-    return ErrorSources(
-        has_defects, has_bound, of_dates, of_driver is not None or is_open or of_dates
-    )
+    needs_check = of_driver is not None or is_open
+    sources = ErrorSources(has_defects, has_bound, error_of_dates(problem, forms), needs_check)
+    return sources._replace(needs_check=needs_check or sources.needs_other_dates)
 
 
-def has_error_of_dates(problem: Problem, forms: DriverForms) -> bool:
-    """Return True if u depends on the number of dates by more than a millionth.
+def error_of_dates(problem: Problem, forms: DriverForms) -> float:
+    """Return a bound of the relative error of the number of dates, infinite if it is unknown.
 
-    It does not if steps are exact, jumps may also come before them, and f discounts at a constant rate r, for
-    which n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
+    It is known if steps are exact, jumps may also come before them, and f discounts at a rate r. If r is
+    constant, n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
     """
     if problem.step is None or not forms.discounts or not bool(_commute(problem)):
-        return True
+        return math.inf
     rates = np.asarray(_rates(problem), float)
     of_rule = problem.num_steps * np.max(np.abs(rates * float(problem.dt))) ** 3 / 6.0
-    return not np.ptp(rates) * float(problem.maturity) + of_rule <= _NEGLIGIBLE
+    bound = float(np.ptp(rates)) * float(problem.maturity) + float(of_rule)
+    return bound if math.isfinite(bound) else math.inf
 
 
 @stored_jit

@@ -70,8 +70,8 @@ class Certificate(eqx.Module):
         delta: The gradient in the state, [*contracts, dim].
         gamma: The Hessian in the state, [*contracts, dim, dim].
         missed: The value less the solution's value, [*contracts]: the error of the solution.
-        left: The error not covered by standard errors if the driver reads Gamma, as a fraction of each figure,
-            [*contracts]; else 0.
+        left: The error not covered by standard errors, as a fraction of each figure, [*contracts]: if the
+            driver reads Gamma, and from `solve` without a solver that of discounting by long steps; else 0.
     """
 
     value: Estimate

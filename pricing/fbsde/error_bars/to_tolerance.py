@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +83,8 @@ def error_bars(
         )
     if is_extrapolated:
         found, other, upper = extrapolated(found, upper, by_dates)
+    if not sources.needs_other_dates:
+        found = eqx.tree_at(lambda c: c.left, found, found.left + sources.of_dates)
     rounding, has_noise = Rounding.of(solution), not is_extrapolated
     known = errors(found, other, upper, scale=scale, rounding=rounding, has_noise=has_noise)
     has_errors = sources.has_defects or grids is not None

@@ -1,5 +1,7 @@
 """What a solution without a named solver may take: time, memory, paths."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -95,7 +97,7 @@ def test_what_checks_a_solution_has_other_functions_or_dates():
     on_dates = problems.max_call(3).with_num_steps(9)  # which half of the dates would miss
     one_pilot = [PilotRun(few, 0.1, 1.0)]
     checks = lambda problem, of_dates, *given: select_checks(
-        problem, ErrorSources(True, False, of_dates, True), *given, 0.5
+        problem, ErrorSources(True, False, math.inf if of_dates else 0.0, True), *given, 0.5
     )
     ((other, of),) = checks(on_dates, False, [few, rich], one_pilot, SolveLimits(1))
     assert other.bases == rich.bases and of is on_dates
