@@ -75,21 +75,31 @@ def _title(solution: Solution) -> str:
 
 
 def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:
-    """Yield label, estimate and standard error of a figure's entries (for Gamma, its diagonal).
+    """Yield label, estimate and standard error of a figure's first entries.
 
     A figure without sampling noise, of a grid, has no standard error.
     """
+    total = mean.size
     if name == "gamma":
-        mean = np.diagonal(mean, axis1=-2, axis2=-1)
-        error = None if error is None else np.diagonal(error, axis1=-2, axis2=-1)
-    for count, index in enumerate(np.ndindex(mean.shape)):
+        total = total * (mean.shape[-1] + 1) // (2 * mean.shape[-1])
+    for count, index in enumerate(_entries(name, mean.shape)):
         if count == _MOST_ROWS:
-            yield f"{name}: {mean.size - count} entries more", "", ""
+            yield f"{name}: {total - count} entries more", "", ""
             return
-        places = [*index, index[-1]] if name == "gamma" else [*index]
-        label = f"{name}{places}" if places else name
+        label = f"{name}{[*index]}" if index else name
         own = "" if error is None or error[index] == 0.0 else f"{error[index]:.2g}"
         yield label, f"{mean[index]:.6g}", own
+
+
+def _entries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the indices of a figure's entries; those of Gamma once, by their distance from the diagonal."""
+    if name != "gamma":
+        yield from np.ndindex(shape)
+        return
+    *contracts, dim, _ = shape
+    for contract in np.ndindex(*contracts):
+        for apart in range(dim):
+            yield from ((*contract, i, i + apart) for i in range(dim - apart))
 
 
 def _remarks(solution: Solution) -> list[str]:

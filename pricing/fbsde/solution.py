@@ -125,11 +125,12 @@ class Solution(AbstractValueFunction):
         return Portfolio(self.problem, summed, quantities)
 
     def summary(self) -> str:
-        """Return a table of today's figures as text: value, Delta, and Gamma's diagonal, with their errors.
+        """Return a table of today's figures as text: value, Delta and Gamma, with their errors.
 
         If `solve` selected the solver, estimates and standard errors are those of the certificate in `stats`;
         otherwise estimates are those of the solution, and `certify` computes their errors. Only the first ten
-        entries of a figure are shown. A solution for several keys raises ValueError.
+        entries of a figure are shown, of Gamma those of the diagonal first. A solution for several keys raises
+        ValueError.
         """
         return summary_of(self)
 

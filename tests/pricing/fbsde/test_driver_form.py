@@ -86,10 +86,7 @@ OF_DATES = {
     "long steps": ({"maturity": 10.0}, 3e-4),
     "Euler steps": ({"step": None}, math.inf),
     "a rate of time": ({"driver": lambda t, x, y, z: -0.05 * t * y}, 0.05),
-    "a rate of the state": (
-        {"driver": lambda t, x, y, z: -1e-4 * jnp.minimum(x[0], 150.0) * y},
-        0.02,
-    ),
+    "a rate of the state": ({"driver": lambda t, x, y, z: -1e-4 * x[0] * y}, 0.01),
     "a payment": ({"driver": lambda t, x, y, z: -0.05 * y + 1.0}, math.inf),
     "a driver of z": ({"driver": lambda t, x, y, z: -0.05 * y + 0.1 * z[0]}, math.inf),
     "a nonlinear driver": ({"driver": lambda t, x, y, z: -0.05 * y - y**2}, math.inf),

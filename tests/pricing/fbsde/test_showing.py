@@ -15,10 +15,20 @@ from pricing.fbsde import (
     problems,
     solve,
 )
-from pricing.fbsde.showing import summary_of
+from pricing.fbsde.showing import _rows, summary_of  # pyright: ignore[reportPrivateUsage]
 
 matplotlib.use("agg")
 DEEP = DeepBSDE(4, batch_size=4, iterations_per_stage=2, num_pilot_paths=8)
+
+
+def test_a_summary_has_cross_gammas_after_the_diagonal():
+    mean = np.arange(18.0).reshape(2, 3, 3)
+    rows = list(_rows("gamma", mean, 0.1 * mean))
+    first = ["0, 0, 0", "0, 1, 1", "0, 2, 2", "0, 0, 1", "0, 1, 2", "0, 0, 2"]
+    second = ["1, 0, 0", "1, 1, 1", "1, 2, 2", "1, 0, 1"]
+    labels = [label for label, *_ in rows]
+    assert labels == [*(f"gamma[{at}]" for at in first + second), "gamma: 2 entries more"]
+    assert rows[3] == ("gamma[0, 0, 1]", "1", "0.1")
 
 
 @pytest.fixture(scope="module")
