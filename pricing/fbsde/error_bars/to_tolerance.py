@@ -48,9 +48,9 @@ def error_bars(
     """
     other = upper = grids = None
     is_extrapolated = len(checks) > 1
-    by_dates = [(one.problem.num_steps, without_noise(one)) for one in (solution, *checks)]
-    of_dates = by_dates[:2] if is_extrapolated else ()
-    with_grids = partial(_with_grids, scale=scale, of_dates=[figures for _, figures in of_dates])
+    solutions = (solution, *checks) if is_extrapolated else ()
+    by_dates = [(one.problem.num_steps, without_noise(one)) for one in solutions]
+    with_grids = partial(_with_grids, scale=scale, of_dates=[found for _, found in by_dates[:2]])
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
