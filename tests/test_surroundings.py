@@ -166,3 +166,6 @@ def test_a_cache_that_cannot_be_written_or_read_is_told(tmp_path, monkeypatch, c
     monkeypatch.setenv("JAXTAPE_CACHE", "gs://bucket/cache")
     cache.use_cache("risk")()
     assert "gs://bucket/cache: is a URL" in capsys.readouterr().err
+    monkeypatch.setenv("JAXTAPE_CACHE", "on")
+    cache.use_cache("risk")()
+    assert 'JAXTAPE_CACHE=on: give a folder, "off", or nothing' in capsys.readouterr().err

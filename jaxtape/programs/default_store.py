@@ -23,16 +23,20 @@ class _GivenToJax:
 
 
 _given = _GivenToJax()
+_WORDS = ("on", "yes", "true", "1", "no", "false", "0")  # which would be folders
 
 
 def cache_folder() -> Path | None:
     """Return `$JAXTAPE_CACHE`, else `$XDG_CACHE_HOME/jaxtape`, else `~/.cache/jaxtape`; None if it is "off".
 
-    `ValueError` is raised if it is a URL, or the user has no home.
+    Raises:
+        ValueError: If it is a URL or a word like "on", or the user has no home.
     """
     own = os.environ.get("JAXTAPE_CACHE")
     if own == "off":
         return None
+    if own in _WORDS:
+        raise ValueError(f'JAXTAPE_CACHE={own}: give a folder, "off", or nothing for the default')
     if own:
         return local_path(own)
     return home_folder("XDG_CACHE_HOME", ".cache", "JAXTAPE_CACHE") / "jaxtape"
