@@ -37,7 +37,7 @@ _POINTS_AT_END = {2: 150}  # most points of a coordinate in the last step, whose
 _REACH = {1: 6.0, 2: 5.0}  # range of the quadrature, in standard deviations of a step
 _WIDTH = 6.0  # half-width of the grid, in standard deviations of the states
 _SPACING = 0.25  # of nodes, in standard deviations of a step
-_SPACING_IN_SINGLE = {1: 0.5, 2: 0.75}  # by dimension: below it, rounding errors matter
+_SPACING_IN_SINGLE = 0.75  # in two dimensions: below it, rounding errors of Gamma matter
 _SPACING_OF_GAMMA = 0.35  # if f reads Gamma, whose errors feed back
 _PATHS = 8192  # paths whose states determine the grid
 _HALVINGS = 10  # bisections of a cell in which a contract stops
@@ -121,8 +121,7 @@ class GridQuadrature(AbstractSolver):
 
     Attributes:
         num_nodes: The number of nodes of a coordinate at each date; None for four per standard deviation of a
-            step (in single precision two, and in two dimensions 4/3), at most 513 in one dimension and 97 in
-            two.
+            step (4/3 in two dimensions in single precision), at most 513 in one dimension and 97 in two.
         num_points: The number of quadrature points for a coordinate; None for a number chosen by the length of
             a step, 513 to 2,049 in one dimension and 17 to 65 in two.
         mesh: The devices that share the nodes (axis "paths"), or None.
@@ -491,7 +490,8 @@ def _spacing(problem: Problem) -> float:
     """
     if problem.reads_gamma:
         return _SPACING_OF_GAMMA
-    return _SPACING_IN_SINGLE[problem.dim] if problem.x0.dtype.itemsize == 4 else _SPACING
+    is_rounded = problem.dim == 2 and problem.x0.dtype.itemsize == 4
+    return _SPACING_IN_SINGLE if is_rounded else _SPACING
 
 
 def _usual_nodes(problem: Problem) -> int:
