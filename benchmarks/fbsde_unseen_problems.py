@@ -445,5 +445,11 @@ CASES = {
     "vol of .1 %, in the money": posed(
         lognormal(100.0, 0.001, call_at_100, rate=0.05), 4.8770575, 1.0, 0.0
     ),
-    "floor below a mean": posed(floored, -0.4, 0.0, 0.0, amounts=1.0),
+    "floor below a mean": posed(
+        floored,  # -.4 + E[max(.4 - E|w + Z / 2|, 0)] with w = W(.75), by quadrature: exercise only then
+        -0.39997635,
+        0.0,
+        -3.1526e-5,
+        amounts=1.0,
+    ),
 }
