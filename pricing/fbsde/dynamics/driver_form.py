@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxtape import stored_jit
 
+from ..jumps import Jumps
 from ..problem import Problem, Real, State
 from .forward_paths import simulate
 from .step_density import moves_every_coordinate
@@ -144,7 +145,9 @@ def error_of_dates(problem: Problem, forms: DriverForms) -> float:
     It is known if steps are exact, jumps may also come before them, and f discounts at a rate r. If r is
     constant, n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
     """
-    if problem.step is None or not forms.discounts or not bool(_commute(problem)):
+    if problem.step is None or not forms.discounts:
+        return math.inf
+    if problem.jumps is not None and not bool(_commute(problem, problem.jumps)):
         return math.inf
     rates = np.asarray(_rates(problem), float)
     of_rule = problem.num_steps * np.max(np.abs(rates * float(problem.dt))) ** 3 / 6.0
@@ -163,11 +166,9 @@ def _rates(problem: Problem) -> Float[Array, "dates paths"]:
 
 
 @stored_jit
-def _commute(problem: Problem) -> Bool[Array, ""]:
+def _commute(problem: Problem, jumps: Jumps) -> Bool[Array, ""]:
     """Return True if a jump before a step has the effect of a jump after it, on some paths."""
-    if problem.jumps is None:
-        return jnp.asarray(True)
-    size, states = problem.jumps.size, simulate(problem, _PATHS, key=jax.random.key(0)).states
+    size, states = jumps.size, simulate(problem, _PATHS, key=jax.random.key(0)).states
     shape = (*states[:-1].shape, 2)
     noise = jax.random.normal(jax.random.key(1), shape, states.dtype)
 

@@ -61,7 +61,6 @@ def node_values(
     if carried is not None:
         y = jnp.where(date == problem.num_steps, y, carried)
     worth = jax.vmap(partial(problem.after_switch, date), -1, -1)(x, y)
-
     on_paths = lambda function: jax.vmap(function, (None, -1), -1)(t, x)
 
     def exercise(worth, ends):

@@ -122,10 +122,7 @@ def test_errors_of_dates_are_stated_where_the_driver_is_affine(given):
         return spot * norm.cdf(up) - STRIKE * jnp.exp(-rate) * norm.cdf(up - variance**0.5)
 
     found = solve(problem, key=jax.random.key(0), throw=False)
-    unit, size = (
-        1.0,
-        0.0,
-    )  # errors are relative to the largest of a figure and those before, in money
+    unit, size = 1.0, 0.0  # errors are relative to the largest figure so far, in money
     for name, stated in zip(Tolerance._fields, found.stats["errors"], strict=True):
         figure = unit * float(jnp.ravel(getattr(found.stats["certificate"], name).mean)[0])
         size = max(size, abs(figure))
@@ -146,11 +143,13 @@ def test_errors_of_dates_that_a_contract_needs_are_stated_in_three_dimensions():
     assert 0.015 < abs(value / exact - 1.0) < float(found.stats["errors"].value) < 0.05
 
 
-def test_a_second_solution_on_more_dates_shows_the_whole_error():
-    def of(mean):
-        estimate = Estimate(jnp.asarray(mean), jnp.zeros(()))
-        return Certificate(estimate, estimate, estimate, jnp.zeros(()), jnp.zeros(()))
+def of(mean: float) -> Certificate:
+    """Return a certificate whose three figures are this number, without noise."""
+    estimate = Estimate(jnp.asarray(mean), jnp.zeros(()))
+    return Certificate(estimate, estimate, estimate, jnp.zeros(()), jnp.zeros(()))
 
+
+def test_a_second_solution_on_more_dates_shows_the_whole_error():
     limit, c = 2.0, 0.3
     first = of(limit + c / 10)
     assert without_dates(first, of(limit + c / 5), 10, 5).value.mean == limit + c / 5
@@ -161,10 +160,6 @@ def test_a_second_solution_on_more_dates_shows_the_whole_error():
 
 def test_figures_of_paths_far_from_the_grid_are_not_corrected():
     """Their error is then the distance from the grid's extrapolated figure, and what that leaves."""
-
-    def of(mean):
-        estimate = Estimate(jnp.asarray(mean), jnp.zeros(()))
-        return Certificate(estimate, estimate, estimate, jnp.zeros(()), jnp.zeros(()))
 
     grids = [(n, of(1.0 + 0.8 / n)) for n in (16, 8, 4)]
     for of_paths, corrected, error in ((1.06, 1.01, 0.01), (1.3, 1.3, 0.3), (0.9, 0.9, 0.1)):
@@ -191,12 +186,7 @@ def test_differences_of_no_order_change_nothing(figures):
 
 
 def test_an_error_remains_where_extrapolations_agree_by_chance():
-    def on_dates(num_steps: int) -> tuple[int, Certificate]:
-        figure = jnp.asarray(2.0 + 0.8 / num_steps)
-        estimate = Estimate(figure, jnp.zeros(()))
-        return num_steps, Certificate(estimate, estimate, estimate, jnp.zeros(()), jnp.zeros(()))
-
-    grids = [on_dates(n) for n in (8, 4, 2)]
+    grids = [(n, of(2.0 + 0.8 / n)) for n in (8, 4, 2)]
     upper = Estimate(jnp.asarray(2.3), jnp.asarray(0.1))
     found, other, upper = extrapolated(grids[0][1], upper, grids)
     assert float(found.value.mean) == pytest.approx(2.0)
