@@ -60,13 +60,6 @@ def as_tolerance(tolerance: "Tolerance | float") -> Tolerance:
     return tolerance
 
 
-def excess(pilot: Certificate, tolerance: Tolerance, scale: np.ndarray) -> float:
-    """Return the largest noise error of a pilot's figures, as a multiple of its tolerance."""
-    noise = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))  # no noise
-    worst = errors(noise, scale=scale).worst()
-    return max(error / asked for error, asked in zip(worst, tolerance, strict=True))
-
-
 class EntryErrors(NamedTuple):
     """The error of each entry, relative to the size of its figure in its contract.
 
@@ -164,6 +157,24 @@ def errors(
         size = np.maximum(entries, share * size)
         told.append(_relative(error + least, size, found.left, len(axes)))
     return EntryErrors(*told)
+
+
+def excess(
+    pilot: Certificate, tolerance: Tolerance, scale: np.ndarray, rounding: Rounding
+) -> float:
+    """Return the largest noise of a figure, as a multiple of what its tolerance leaves beside other errors.
+
+    At least a quarter of the tolerance is left: more paths do not help where rounding errors are larger.
+    """
+    at_noise = lambda c: [getattr(c, name).std_error for name in Tolerance._fields]
+    quiet = eqx.tree_at(at_noise, pilot, [jnp.zeros_like(noise) for noise in at_noise(pilot)])
+    noisy = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))
+    others = errors(quiet, scale=scale, rounding=rounding)
+    worst = (
+        np.max(noise / np.maximum(asked - other, asked / 4.0))
+        for noise, other, asked in zip(errors(noisy, scale=scale), others, tolerance, strict=True)
+    )
+    return float(max(worst))
 
 
 def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:

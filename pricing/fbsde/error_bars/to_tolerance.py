@@ -51,9 +51,11 @@ def error_bars(
     solutions = (solution, *checks) if is_extrapolated else ()
     by_dates = [(one.problem.num_steps, without_noise(one)) for one in solutions]
     with_grids = partial(_with_grids, scale=scale, of_dates=[found for _, found in by_dates[:2]])
+    rounding = Rounding.of(solution)
+    above = partial(excess, tolerance=tolerance, scale=scale, rounding=rounding)
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
-        wanted = _MARGIN * _PILOT_PATHS * excess(pilot, tolerance, scale) ** 2
+        wanted = _MARGIN * _PILOT_PATHS * above(pilot) ** 2
         seconds = limits.seconds_left / (1 + sources.needs_check + sources.has_bound)
         started, key = time.perf_counter(), keys.pop(0)
         if limits.max_seconds is not None:  # compiles and times its program
@@ -64,7 +66,7 @@ def error_bars(
         if coarser is not None and (is_costly or is_extrapolated):
             grids = on_grids(solution, coarser())
         found = with_grids(pilot, grids)
-        if grids is not None and excess(found, tolerance, scale) <= 1.0:
+        if grids is not None and above(found) <= 1.0:
             paths = _PILOT_PATHS
         if paths > _PILOT_PATHS:
             found = figures_on_paths(solution, keys.pop(0), paths)
@@ -85,7 +87,7 @@ def error_bars(
         found, other, upper = extrapolated(found, upper, by_dates)
     if not sources.needs_other_dates:
         found = eqx.tree_at(lambda c: c.left, found, found.left + sources.of_dates)
-    rounding, has_noise = Rounding.of(solution), not is_extrapolated
+    has_noise = not is_extrapolated
     known = errors(found, other, upper, scale=scale, rounding=rounding, has_noise=has_noise)
     has_errors = sources.has_defects or grids is not None
     if other is None and (sources.needs_check or not has_errors):

@@ -42,18 +42,25 @@ _SPACING_OF_GAMMA = 0.35  # if f reads Gamma, whose errors feed back
 _PATHS = 8192  # paths whose states determine the grid
 _HALVINGS = 10  # bisections of a cell in which a contract stops
 _BLOCK = 2**16  # evaluations at a time
-_ROUNDING = 24.0  # rounding errors in a second difference: four for each node, times 1 + 4 + 1
+_SECOND = 3 / 2, -3 / 20, 1 / 90  # of second differences over one to three nodes: sixth order
+_STRIDE_IN_SINGLE = 0.5  # of second differences, in standard deviations of a step
+_ROUNDING = 3.5  # rounding errors in a second difference: a half for each value, times 1088 / 180
+_ROUNDING_OF_SPLINE = 6.0  # in a spline's curvature: a half, times 4, times 3 for its coefficients
 
 
 Values = Float[Array, "contracts ..."]  # on all nodes
 
 
 class Axes(NamedTuple):
-    """The grid of each date, equally spaced in each coordinate or its logarithm."""
+    """The grid of each date, equally spaced in each coordinate x or in log(x / x0).
+
+    The logarithm of a ratio near one is the most accurate: rounding errors of nodes are errors of Gamma.
+    """
 
     first: Float[Array, "dates dim"]
     step: Float[Array, "dates dim"]
     is_log: Bool[Array, " dim"]
+    x0: Float[Array, " dim"]
 
     @classmethod
     def around(cls, states: Float[Array, "dates paths dim"], count: int, spacing: float) -> "Axes":
@@ -62,7 +69,8 @@ class Axes(NamedTuple):
         spacing: minimum spacing of nodes at the first date, in standard deviations of a step.
         """
         is_log = jnp.all(states > 0.0, axis=(0, 1))
-        s = _scaled(states, is_log)
+        x0 = states[0, 0]
+        s = _scaled(states, is_log, x0)
         mean, spread = jnp.mean(s, axis=1), _WIDTH * jnp.std(s, axis=1)
         enough = 0.5 * (count - 1) * spacing * jnp.std(s[1:2], axis=1)
         spread = jnp.maximum(spread, jnp.minimum(enough, spread[-1:]))
@@ -71,22 +79,28 @@ class Axes(NamedTuple):
         is_bounded = ~is_log & jnp.all(states >= 0.0, axis=(0, 1))  # such as a variance
         low = jnp.where(is_bounded[None], jnp.maximum(low, 0.0), low)
         step = (high - low) / (count - 1)
-        return cls(low, jnp.where(step > 0.0, step, 1.0), is_log)  # a coordinate may be constant
+        step = jnp.where(step > 0.0, step, 1.0)  # a coordinate may be constant
+        return cls(low, step, is_log, x0)
 
     def place(self, date: Date, x: State) -> Float[Array, " dim"]:
         """Return the position of a state in steps from the first node."""
-        return (_scaled(x, self.is_log) - self.first[date]) / self.step[date]
+        return (_scaled(x, self.is_log, self.x0) - self.first[date]) / self.step[date]
 
     def states(self, date: Date, places: Float[Array, "nodes dim"]) -> Float[Array, "nodes dim"]:
         """Return the states at given positions."""
         s = self.first[date][None] + self.step[date][None] * places
-        is_log = jnp.broadcast_to(self.is_log, s.shape)
-        return jnp.where(is_log, jnp.exp(jnp.where(is_log, s, 0.0)), s)
+        is_log, x0 = jnp.broadcast_to(self.is_log, s.shape), jnp.broadcast_to(self.x0, s.shape)
+        rise = jnp.where(is_log, s, 0.0)
+        is_near = jnp.abs(rise) < 0.5  # where the sum has the smaller rounding error
+        scaled = jnp.where(is_near, x0 + x0 * jnp.expm1(rise), x0 * jnp.exp(rise))
+        return jnp.where(is_log, scaled, s)
 
 
-def _scaled(x: Float[Array, "... dim"], is_log: Bool[Array, " dim"]) -> Float[Array, "... dim"]:
-    is_log = jnp.broadcast_to(is_log, x.shape)
-    return jnp.where(is_log, jnp.log(jnp.where(is_log & (x > 0.0), x, 1.0)), x)
+def _scaled(
+    x: Float[Array, "... dim"], is_log: Bool[Array, " dim"], x0: Float[Array, " dim"]
+) -> Float[Array, "... dim"]:
+    is_log, x0 = jnp.broadcast_to(is_log, x.shape), jnp.broadcast_to(x0, x.shape)
+    return jnp.where(is_log, jnp.log(jnp.where(is_log & (x > 0.0), x / x0, 1.0)), x)
 
 
 class GridState(NamedTuple):
@@ -263,7 +277,9 @@ class GridQuadrature(AbstractSolver):
             ends = jax.vmap(move, 0, -1)(noise)
             later, driver = held_at(ends)
             values = later.worth + driver
-            mean, other = values @ weights, values @ fewer
+            middle = values[:, len(weights) // 2]  # its difference has the smaller rounding errors
+            beyond = values - middle[:, None]
+            mean, other = middle + beyond @ weights, middle + beyond @ fewer
             if problem.is_alive is not None and problem.dim == 1:
                 lives = partial(problem.is_alive, problem.times[after])
                 is_cut = later.ends[0, 1:] != later.ends[0, :-1]
@@ -300,36 +316,47 @@ class SplineOnGrid(AbstractApproximation):
         return jax.jacfwd(self.value, argnums=1)(date, x)
 
     def hessian(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        """Return the Hessian of u, with the error of second order of the spline's curvature removed.
+        """Return the Hessian of u, with second differences of its values, of sixth order, on the diagonal.
 
-        In cells of width h it is off by h^2 (s (1 - s) / 2 - 1 / 12) times the fourth derivative, at the share
-        s of a cell. A driver that reads Gamma takes the spline's own, which amplifies less noise.
+        A driver that reads Gamma takes the spline's own curvature, of second order: it amplifies less noise.
         """
         found = super().hessian(date, x)
         if self.problem.reads_gamma:
             return found
-        rows, place = self.coefficients[date], self.axes.place(date, x)
-        second = jax.jacfwd(jax.jacfwd(partial(_interpolated, rows)))
-        share = place - jnp.floor(place)
-        factor = 1 / 12 - 0.5 * share * (1.0 - share)
-        is_inside = (place >= 1.0) & (place <= rows.shape[-1] - 2.0)
-        units = 1.0 / (self.axes.step[date] * jnp.where(self.axes.is_log, x, 1.0))
-        factor = jnp.where(is_inside, factor, 0.0) * units**2
+        rows, place, stride = self.coefficients[date], self.axes.place(date, x), self._stride
+        at = partial(_interpolated, rows)
+        second, most = jax.jacfwd(jax.jacfwd(at)), stride * len(_SECOND)
+        is_inside = (place >= most) & (place <= rows.shape[-1] - 1.0 - most)
+        factor = jnp.where(is_inside, 1.0 / self._cell(date, x) ** 2, 0.0)
 
         def missing(axis: State) -> Array:
-            bend = second(place + axis) - 2.0 * second(place) + second(place - axis)
-            return (factor @ axis) * jnp.einsum("cij,i,j->c", bend, axis, axis)
+            shifts = jnp.outer(stride * jnp.arange(1.0, len(_SECOND) + 1.0, dtype=x.dtype), axis)
+            both = jax.vmap(lambda shift: at(place + shift) + at(place - shift) - 2.0 * at(place))
+            bend = jnp.asarray(_SECOND, x.dtype) @ both(shifts) / stride**2
+            return (factor @ axis) * (bend - second(place) @ axis @ axis)
 
         axes = jnp.eye(x.size, dtype=x.dtype)
         more = axes[None] * jax.vmap(missing, 0, -1)(axes)[:, None]
         return found + more.reshape(found.shape)
 
     def hessian_rounding(self, date: Date, x: State) -> Float[Array, "*contracts dim dim"]:
-        """Return a bound of the rounding errors of the Hessian: of second differences of u on the nodes."""
-        cell = self.axes.step[date] * jnp.where(self.axes.is_log, x, 1.0)
-        size = jnp.abs(self.value(date, x)) + jnp.abs(self.gradient(date, x)) @ cell
-        of_node = _ROUNDING * jnp.finfo(x.dtype).eps * size
-        return jnp.multiply.outer(of_node, 1.0 / jnp.multiply.outer(cell, cell))
+        """Return a bound of the rounding errors of the Hessian, from those of u and of the nodes' states."""
+        count = _ROUNDING_OF_SPLINE if self.problem.reads_gamma else _ROUNDING
+        apart = self._stride * self._cell(date, x)
+        size = jnp.abs(self.value(date, x)) + jnp.abs(self.gradient(date, x)) @ (jnp.abs(x) + apart)
+        of_node = count * jnp.finfo(x.dtype).eps * size
+        return jnp.multiply.outer(of_node, 1.0 / jnp.multiply.outer(apart, apart))
+
+    @property
+    def _stride(self) -> int:
+        """The number of nodes between the values of a second difference."""
+        if self.problem.reads_gamma or self.problem.x0.dtype.itemsize > 4:
+            return 1
+        return max(1, round(_STRIDE_IN_SINGLE / _spacing(self.problem)))
+
+    def _cell(self, date: Date, x: State) -> Float[Array, " dim"]:
+        """Return the distance of nodes at a state."""
+        return self.axes.step[date] * jnp.where(self.axes.is_log, x, 1.0)
 
     def portfolio(self, quantities: Float[Array, " contracts"]) -> "SplineOnGrid":
         summed = jnp.tensordot(quantities, self.coefficients, (0, 1))[:, None]

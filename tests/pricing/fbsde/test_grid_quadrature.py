@@ -137,7 +137,7 @@ def test_a_state_at_zero_stays_on_the_grid():
 def test_gamma_of_a_spline_has_no_error_of_second_order(share):
     """In linear and in logarithmic coordinates: the curvature of cubic splines is off by up to h^2 / 12."""
     step, is_log = jnp.full((1, 2), 0.25), jnp.array([False, True])
-    axes = Axes(jnp.full((1, 2), -3.0), step, is_log)
+    axes = Axes(jnp.full((1, 2), -3.0), step, is_log, jnp.ones(2))
     logs = -3.0 + 0.25 * jnp.arange(25.0)
     u = lambda x: jnp.sin(x[0]) * jnp.cos(0.7 * jnp.log(x[1]))
     nodes = jnp.stack(jnp.meshgrid(logs, jnp.exp(logs), indexing="ij"), -1)
