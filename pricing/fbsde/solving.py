@@ -81,8 +81,9 @@ def solve(
        driver that does more than discount at a constant rate, long steps at this rate, inexact steps), compare
        with a second solution on fewer dates or, if the contract needs all, on more, with other functions where
        there are any. With grids there are two more solutions, which remove the leading error of the dates from
-       today's figures. For a right to exercise, compute an upper bound of the value (`bounds`); for 32 or more
-       contracts, compare with a second rule.
+       today's figures. For a right to exercise, compute bounds of the value (`bounds`); if it misses its
+       tolerance and the bounds are nearer, it is their middle. For 32 or more contracts, compare with a second
+       rule.
 
     While it runs, BLAS is limited to one thread in the whole process.
 

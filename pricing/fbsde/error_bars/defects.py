@@ -21,12 +21,11 @@ from ...sampling.low_discrepancy import MAX_DIMENSION, sobol_words
 from ...sampling.threefry import random_bits
 from ...sampling.transforms import inverse_normal
 from ..dynamics.gamma_drivers import LinearizedDiffusion
-from ..dynamics.ito_taylor import Composition, States, martingale_increments
+from ..dynamics.ito_taylor import States
 from ..dynamics.node_values import (
     NodeValues,
     Values,
     alive_weight,
-    flat,
     node_values,
 )
 from ..dynamics.step_density import NoiseForm, StepDensity
@@ -296,10 +295,3 @@ def _driver_slope(problem: Problem, t, x: States, here: NodeValues) -> States:
         return jax.grad(lambda z: problem.flat_driver(t, x, y, z)[0])(z)[0]
 
     return jax.vmap(of_path, (-1, -1, 1), -1)(x, here.worth, here.z)
-
-
-def martingale_increment(solution: Solution, date: Array, x: States, dw: States) -> Values:
-    """Return the change of u over a step from a date without its drift, including the Gamma term."""
-    problem, found = solution.problem, solution.approximation
-    value = lambda x: flat(jax.vmap(lambda x: found.value(date, x), -1, -1)(x))
-    return martingale_increments(problem, [Composition(value)], problem.times[date], x, dw)[1]

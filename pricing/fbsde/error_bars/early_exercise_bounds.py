@@ -1,5 +1,6 @@
 """Primal-dual bounds of today's value: the value of the fitted exercise rule, and a dual upper bound."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -21,13 +22,14 @@ from ..dynamics.forward_paths import over_blocks, simulate
 from ..problem import Problem
 from ..solution import Solution
 from .certificate import Certificate, Estimate
-from .defects import fan, martingale_increment
+from .defects import fan
 
 _INNER_PATHS, _MORE_INNER_PATHS = 64, 256  # the latter if a gap is too wide
 _MIN_PATHS, _MAX_PATHS = 1024, 16384  # paths of an upper bound to a tolerance
 _NOISE = 0.1  # standard error of that bound, relative to the tolerance of the value
 _WIDE = 0.7  # gap, in the same unit, from which there are more inner paths
 _BLOCK = 256  # paths at a time; each has inner paths
+SIGNIFICANT = 3.0  # standard errors of a bound
 
 Samples = Float[Array, "*contracts paths"]
 
@@ -44,12 +46,11 @@ def bounds(
 ) -> Bounds:
     """Compute lower and upper bounds of u(0, x0) for a right to early exercise, on the same fresh paths.
 
-    The lower bound is the mean payoff of the rule that exercises when the payoff exceeds the solution's
-    continuation value, less the zero-mean sum of the martingale increments of u over the steps (Z dW and the
-    Gamma term). The upper bound is the mean of the maximum over dates of (discounted payoff - M) (Rogers, 2002;
-    Haugh, Kogan, 2004), where M increases from one exercise date to the next by V - E[V], with V the larger of
-    payoff and continuation value. E[V] is estimated on inner paths (Andersen, Broadie, 2004): antithetic pairs,
-    at randomly shifted Sobol' points if their number is a power of two.
+    The lower bound is the mean of (discounted payoff - M) at the date at which the payoff first exceeds the
+    solution's continuation value, where the martingale M only reduces noise. The upper bound is the mean of its
+    maximum over dates (Rogers, 2002; Haugh, Kogan, 2004). M increases from one exercise date to the next by V -
+    E[V], with V the larger of payoff and continuation value. E[V] is estimated on inner paths (Andersen,
+    Broadie, 2004): antithetic pairs, at randomly shifted Sobol' points if their number is a power of two.
 
     For a right at any time (`Problem.exercise_in_step`), the upper bound also holds for exercise between two
     dates: at the second date it is worth at most the payoff there plus interest and dividends over the step
@@ -96,19 +97,19 @@ def bounds(
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
 
-def upper_bound(
+def bounds_to_tolerance(
     solution: Solution,
     found: Certificate,
     keys: list[PRNGKeyArray],
     *,
     tolerance: float,
     seconds: float,
-) -> Estimate | None:
-    """Return an upper bound of the value, on as many paths as needed and as time allows.
+) -> tuple[Estimate, Estimate] | None:
+    """Return a lower and an upper bound of the value, on as many paths as needed and as time allows.
 
     Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them. Like all figures,
-    it bounds the value before a right to exercise today. It is None without a later right, and infinite if
-    there is no time.
+    they bound the value before a right to exercise today. The result is None without a later right, and the
+    bounds are infinite if there is no time.
     """
     problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
@@ -117,24 +118,45 @@ def upper_bound(
     solution = eqx.tree_at(lambda s: s.problem, solution, problem.replace(exercise_times=times))
     size, shape = float(jnp.max(jnp.abs(found.value.mean))), found.value.mean.shape
     if seconds <= 0.0 or size == 0.0:
-        return Estimate(jnp.full(shape, math.inf), jnp.zeros(shape))
+        at = lambda bound: Estimate(jnp.full(shape, bound), jnp.zeros(shape))
+        return at(-math.inf), at(math.inf)
 
-    def on_paths(count: int, inner: int) -> Estimate:
+    def on_paths(count: int, inner: int) -> tuple[Estimate, Estimate]:
         means, errors = _means_and_errors(solution, keys.pop(0), count, inner)
-        return Estimate(means.upper, errors.upper)
+        return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
 
     started = time.perf_counter()
     pilot = on_paths(_MIN_PATHS, _INNER_PATHS)
     left = seconds / (time.perf_counter() - started) - 1.0
-    asked = tolerance * size
-    is_wide = _WIDE * asked < float(jnp.max(pilot.mean - found.value.mean)) < math.inf
+    asked, (_, upper) = tolerance * size, pilot
+    is_wide = _WIDE * asked < float(jnp.max(upper.mean - found.value.mean)) < math.inf
     inner = _MORE_INNER_PATHS if is_wide else _INNER_PATHS
-    excess = float(jnp.max(pilot.std_error)) / (_NOISE * asked)
+    excess = float(jnp.max(upper.std_error)) / (_NOISE * asked)
     most = min(_MAX_PATHS, _MIN_PATHS * left * _INNER_PATHS / inner)
     if not (is_wide or 1.0 < excess**2 < math.inf) or most <= _MIN_PATHS:
         return pilot
     wanted = min(_MIN_PATHS * max(excess**2, 1.0), most)
     return on_paths(int(wanted) // _MIN_PATHS * _MIN_PATHS, inner)
+
+
+def with_middle_of_bounds(
+    found: Certificate, lower: Estimate, upper: Estimate, tolerance: float
+) -> Certificate:
+    """Return figures whose value is the middle of its bounds, if it misses its tolerance and is nearer to both.
+
+    A sixth of the gap is then part of the standard error: three of them reach the bounds.
+    """
+    value = found.value
+    error = jnp.maximum(
+        SIGNIFICANT * value.std_error, upper.mean + SIGNIFICANT * upper.std_error - value.mean
+    )
+    middle = 0.5 * (lower.mean + upper.mean)
+    noise = jnp.maximum(lower.std_error, upper.std_error)
+    std_error = noise + jnp.abs(upper.mean - lower.mean) / (2.0 * SIGNIFICANT)
+    is_better = (error > tolerance * jnp.abs(value.mean)) & (SIGNIFICANT * std_error < error)
+    moved = jnp.where(is_better, middle - value.mean, 0.0)
+    value = Estimate(value.mean + moved, jnp.where(is_better, std_error, value.std_error))
+    return dataclasses.replace(found, value=value, missed=found.missed + moved)
 
 
 @stored_jit
@@ -153,78 +175,52 @@ def _means_and_errors(
 def _samples(
     solution: Solution, floor: Array, key: PRNGKeyArray, num_inner: int
 ) -> tuple[Samples, Samples]:
+    """Return, on every path, the cash flow of the rule and the largest payoff, less a martingale."""
     problem = solution.problem
     outer, inner = jax.random.split(key)
-    states, increments = (jnp.swapaxes(x, 1, 2) for x in simulate(problem, _BLOCK, key=outer))
+    states = jnp.swapaxes(simulate(problem, _BLOCK, key=outer).states, 1, 2)
     rates = jax.vmap(lambda t, x: _rate(problem, t, x))(problem.times, states)
     growth = 0.5 * problem.dt * (rates[1:] + rates[:-1])
     discounts = jnp.exp(-jnp.cumsum(jnp.concatenate([jnp.zeros_like(growth[:1]), growth]), axis=0))
     paid = _discounted(discounts[-1], jax.vmap(problem.terminal, -1, -1)(states[-1]))
-    upper = _upper_samples(solution, inner, states, discounts, paid, num_inner)
-    return _lower_samples(solution, floor, states, increments, discounts, paid), upper
-
-
-def _lower_samples(
-    solution: Solution, floor: Array, states, increments, discounts, paid: Samples
-) -> Samples:
-    """Return the cash flow of the rule on every path, less the martingale of u."""
-    problem = solution.problem
-    zero = jnp.zeros_like(paid)
     floor = floor.reshape(*paid.shape[:-1], 1)
-
-    def advance(state, of_step):
-        martingale, earned, is_alive = (
-            state  # the sum of changes of u without drift, and exercise payments
-        )
-        date, is_open, x, dw, discount = of_step
-        exercise, continuation = _exercise_and_continuation(solution, date, x)
-        exercised = is_open & is_alive & (exercise > jnp.maximum(continuation, floor))
-        paid = _discounted(discount, exercise) - martingale
-        earned = jnp.where(exercised, paid, earned)
-        increment = martingale_increment(solution, date, x, dw).reshape(zero.shape)
-        martingale = martingale + _discounted(discount, increment)
-        return (martingale, earned, is_alive & ~exercised), None
-
-    dates, is_open = jnp.arange(problem.num_steps), jnp.asarray(problem.is_exercise_date[:-1])
-    steps = dates, is_open, states[:-1], increments, discounts[:-1]
-    start = zero, zero, jnp.ones(paid.shape, bool)
-    (martingale, earned, is_alive), _ = jax.lax.scan(advance, start, steps)
-    return jnp.where(is_alive, paid - martingale, earned)
-
-
-def _upper_samples(
-    solution: Solution, key, states, discounts, paid: Samples, num_inner: int
-) -> Samples:
-    """Return the maximum of discounted payoff less martingale on every path."""
-    problem = solution.problem
     dates = _period_ends(problem)
 
-    def most_paid(date):
-        """Return the largest exercise payoff (since the previous date, for exercise at any time)."""
-        t, x = problem.times[date], states[date]
-        exercise = jax.vmap(_exercise(problem), (None, -1), -1)(t, x)
+    def paid_since(date, exercise):
+        """Return the largest exercise payoff since the previous date, for exercise at any time."""
         if problem.exercise_in_step is None:
             return exercise
+        t, x = problem.times[date], states[date]
         since = jax.vmap(problem.exercise_in_step, (None, None, -1), -1)(t, problem.dt, x)
         return jnp.where(date > 0, jnp.maximum(exercise, since), exercise)
 
-    def advance(both, of_period):
-        martingale, best = both
-        first, last, key, can = of_period
-        paid = _discounted(discounts[first], most_paid(first)) - martingale
-        best = jnp.where(can & (paid > best), paid, best)
+    def advance(state, of_period):
+        martingale, best, earned, is_alive = state
+        first, last, key, is_open = of_period
+        exercise, continuation = _exercise_and_continuation(solution, first, states[first])
+        less = lambda payoff: _discounted(discounts[first], payoff) - martingale
+        exercised = is_open & is_alive & (exercise > jnp.maximum(continuation, floor))
+        earned = jnp.where(exercised, less(exercise), earned)
+        most = less(paid_since(first, exercise))
+        best = jnp.where(is_open & (most > best), most, best)
         mean = _mean_ahead(solution, key, first, last, states[first], num_inner)
         ahead = _discounted(discounts[last], _value(solution, last, states[last]))
-        return (martingale + ahead - _discounted(discounts[first], mean), best), None
+        martingale = martingale + ahead - _discounted(discounts[first], mean)
+        return (martingale, best, earned, is_alive & ~exercised), None
 
-    keys = jax.random.split(key, len(dates) - 1)
+    keys = jax.random.split(inner, len(dates) - 1)
     is_open = jnp.asarray(problem.is_exercise_date[dates[:-1]])
     periods = jnp.asarray(dates[:-1]), jnp.asarray(dates[1:]), keys, is_open
-    start = jnp.zeros_like(paid), jnp.full_like(paid, -jnp.inf)
-    (martingale, best), _ = jax.lax.scan(advance, start, periods)
+    zero = jnp.zeros_like(paid)
+    start = zero, jnp.full_like(paid, -jnp.inf), zero, jnp.ones(paid.shape, bool)
+    (martingale, best, earned, is_alive), _ = jax.lax.scan(advance, start, periods)
+    most = paid
     if problem.exercise_in_step is not None:
-        paid = jnp.maximum(paid, _discounted(discounts[-1], most_paid(problem.num_steps)))
-    return jnp.maximum(best, paid - martingale)
+        exercise = jax.vmap(_exercise(problem), (None, -1), -1)(problem.times[-1], states[-1])
+        own = _discounted(discounts[-1], paid_since(problem.num_steps, exercise))
+        most = jnp.maximum(paid, own)
+    lower = jnp.where(is_alive, paid - martingale, earned)
+    return lower, jnp.maximum(best, most - martingale)
 
 
 def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samples:

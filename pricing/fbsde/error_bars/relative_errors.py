@@ -15,8 +15,7 @@ from jaxtape import stored_jit
 from ..solution import Solution
 from .certificate import Certificate, Estimate
 from .certificate_samples import cover
-
-_SIGNIFICANT = 3.0  # standard errors of an upper bound
+from .early_exercise_bounds import SIGNIFICANT
 
 
 class Tolerance(NamedTuple):
@@ -150,7 +149,7 @@ def errors(
             gap = unit * np.abs(gap)
             error = np.maximum(error, gap) if has_noise else error + gap
         if upper is not None and name == "value":
-            most = np.asarray(upper.mean + _SIGNIFICANT * upper.std_error - one.mean)
+            most = np.asarray(upper.mean + SIGNIFICANT * upper.std_error - one.mean)
             error = np.where(np.isfinite(most), np.maximum(error, most), math.inf)
         axes = tuple(range(value.ndim, error.ndim))
         entries = np.max(np.abs(unit * np.asarray(one.mean)), axis=axes, initial=0.0)

@@ -17,7 +17,7 @@ from ..solution import Solution
 from ..solve_limits import SolveLimits
 from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
-from .early_exercise_bounds import upper_bound
+from .early_exercise_bounds import bounds_to_tolerance, with_middle_of_bounds
 from .extrapolation import extrapolated, without_dates
 from .relative_errors import EntryErrors, Rounding, Tolerance, errors, excess, unknown_errors
 
@@ -80,9 +80,12 @@ def error_bars(
             grids = on_grids(solution, coarser())
         found = without_noise(solution) if grids is None else grids
     if sources.has_bound:
-        upper = upper_bound(
-            solution, found, keys, tolerance=tolerance.value, seconds=limits.seconds_left
+        asked = tolerance.value
+        both = bounds_to_tolerance(
+            solution, found, keys, tolerance=asked, seconds=limits.seconds_left
         )
+        if both is not None:
+            found, upper = with_middle_of_bounds(found, *both, asked), both[1]
     if is_extrapolated:
         found, other, upper = extrapolated(found, upper, by_dates)
     if not sources.needs_other_dates:

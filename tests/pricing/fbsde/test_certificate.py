@@ -11,6 +11,7 @@ import pytest
 from benchmarks import fbsde_references as known
 from pricing import Barrier, Bermudan, BlackScholes, European
 from pricing.fbsde import (
+    Certificate,
     DeepBSDE,
     Estimate,
     GradientRegression,
@@ -31,6 +32,7 @@ from pricing.fbsde.dynamics.driver_form import driver_forms, no_bounds_reason
 from pricing.fbsde.dynamics.step_density import NoiseForm, StepDensity, noise_form
 from pricing.fbsde.error_bars import certificate, to_tolerance
 from pricing.fbsde.error_bars.certificate import without_noise
+from pricing.fbsde.error_bars.early_exercise_bounds import with_middle_of_bounds
 from pricing.fbsde.error_bars.relative_errors import errors
 
 from ...cases import others_later
@@ -383,6 +385,20 @@ def test_a_rule_that_forgoes_much_is_not_known_well():
     forgone = 1.0 - float(found.value.mean) / reference.value
     told = errors(found, None, Estimate(both.upper, both.std_errors.upper)).value
     assert told > forgone > errors(found).value
+
+
+def test_the_value_is_the_middle_of_its_bounds_where_these_are_nearer():
+    """Of a figure that is accurate enough, of one that is not, of one with wide bounds, and without any."""
+    of = lambda mean, error: Estimate(jnp.asarray(mean), jnp.asarray(error))
+    value = of([10.0, 10.0, 10.9, 10.0], [0.001, 0.01, 0.01, 0.01])
+    lower = of([9.99, 10.01, 9.0, -jnp.inf], [0.001, 0.001, 0.001, 0.0])
+    upper = of([10.01, 10.04, 11.0, jnp.inf], [0.001, 0.002, 0.001, 0.0])
+    nothing = of(jnp.zeros((4, 1)), jnp.zeros((4, 1)))
+    found = Certificate(value, nothing, nothing, missed=jnp.full(4, 0.1), left=jnp.zeros(4))
+    moved = with_middle_of_bounds(found, lower, upper, 0.002)
+    np.testing.assert_allclose(moved.value.mean, [10.0, 10.025, 10.9, 10.0])
+    np.testing.assert_allclose(moved.missed, [0.1, 0.125, 0.1, 0.1])
+    np.testing.assert_allclose(moved.value.std_error, [0.001, 0.002 + 0.03 / 6.0, 0.01, 0.01])
 
 
 @pytest.mark.costly
