@@ -9,8 +9,8 @@ adjustments' share. Both use the same functions of trades. For a comparison with
 cost by the sign of the clean value is a control variate. Its mean is over other paths, four times the number of
 inner ones; the plain standard error is that without it. Seconds are those of the best round, after compilation.
 An inner path is simulated from today, so nested seconds count only the steps after the split: a half. "At equal
-noise" they are scaled to our standard error. Derivatives by one reverse sweep are compared with central
-differences on the same random numbers.
+noise" they are scaled to our standard error, for plain nested Monte Carlo and with the control. Derivatives by
+one reverse sweep are compared with central differences on the same random numbers.
 """
 
 import argparse
@@ -217,7 +217,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     share = 0.5  # of the steps of an inner path are after the split, in the mean over dates
     seconds, noise = times["jaxtape"].best, float(ours.total.std_error)
     peer = share * nested_times["nested"].best
-    equal = peer * (plain_error / noise) ** 2
+    equal, with_control = (peer * (own / noise) ** 2 for own in (plain_error, error))
     parts = {name: float(getattr(ours, name).mean) for name in ("cva", "dva", "fva", "total")}
     return {
         "value": float(ours.value),
@@ -230,7 +230,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": seconds,
         "nested_seconds": peer,
         "nested_seconds_at_equal_noise": equal,
+        "nested_seconds_with_control": with_control,
         "ratio": equal / seconds,
+        "ratio_with_control": with_control / seconds,
         "derivative_seconds": times["jaxtape, derivatives"].best,
         "derivatives": derivatives(one, jax.random.key(2)),
         "times": {"ours": times["jaxtape"], "nested": Timing.of(equal, equal)},

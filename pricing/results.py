@@ -127,6 +127,8 @@ def _outcome(figures: PyTree, refusals: RESULTS) -> RESULTS:
 class Between(eqx.Module):
     """A lower and an upper bound, and the gap between them (currency)."""
 
+    __repr__ = repr_with_numbers
+
     lower: Real
     upper: Real
     gap: Real
@@ -151,8 +153,6 @@ class Bounds(Between):
         >>> float(found.gap), float(found.std_errors.lower)
         (1.0, 1.0)
     """
-
-    __repr__ = repr_with_numbers
 
     std_errors: Between
     result: RESULTS

@@ -11,6 +11,7 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
+from ..numbers_shown import repr_with_numbers
 from .dynamics.exercise_floor import exercise_floor
 from .dynamics.forward_paths import over_blocks, simulate
 from .problem import Problem, State
@@ -30,6 +31,8 @@ class ProfitAndLoss(eqx.Module):
     Attributes:
         samples: The P&L on each path, of shape [*contracts, paths]; negative if the seller loses.
     """
+
+    __repr__ = repr_with_numbers
 
     samples: Float[Array, "*contracts paths"]
 
@@ -57,6 +60,8 @@ class Hedging(eqx.Module):
         delta: The P&L with a Delta hedge.
         delta_gamma: The P&L with a Delta and a Gamma hedge; None if not requested.
     """
+
+    __repr__ = repr_with_numbers
 
     unhedged: ProfitAndLoss
     delta: ProfitAndLoss

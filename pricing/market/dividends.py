@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..fields import Converted, between, finite_times, non_negative
+from ..numbers_shown import repr_with_numbers
 
 Times = Float[Array, "..."]
 
@@ -32,6 +33,8 @@ class Dividends(eqx.Module):
         >>> [float(x) for x in two.value_after(jnp.array([0.0, 0.5, 1.0]), jnp.ones_like)]
         [3.0, 1.5, 0.0]
     """
+
+    __repr__ = repr_with_numbers
 
     times: Converted[Float[Array, " dividends"]] = finite_times("times")
     cash: Converted[Float[Array, " dividends"] | None] = non_negative(

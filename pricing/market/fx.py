@@ -14,6 +14,7 @@ from jaxtape import stored_jit
 from pricing.ingestion.errors import listed
 
 from ..fields import Converted, is_traced, positive
+from ..numbers_shown import repr_with_numbers
 from .bootstrap import CurveQuotes
 from .curve import ZeroCurve
 from .equity import Equity
@@ -44,6 +45,8 @@ class FxPair(eqx.Module):
         >>> FxPair(1.08, "EUR", "USD").domestic
         'USD'
     """
+
+    __repr__ = repr_with_numbers
 
     spot: Converted[Float[Array, ""] | None] = positive("spot", optional=True)
     foreign: str = eqx.field(static=True)  # pyright: ignore[reportGeneralTypeIssues]

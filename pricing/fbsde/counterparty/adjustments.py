@@ -13,6 +13,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...argument_kinds import of_kinds
 from ...fields import Number, not_below_zero
+from ...numbers_shown import repr_with_numbers
 from ...numerics.safe_math import larger, safe_sqrt
 from ...sampling import AbstractSampler, PseudoRandom
 from ..error_bars.certificate import Estimate
@@ -47,6 +48,8 @@ class XVA(eqx.Module):
         ene: The expected negative exposure E_t[(V - C)^-], at least 0.
         pfe: The potential future exposure: the quantile of V - C on each date, under the same measure.
     """
+
+    __repr__ = repr_with_numbers
 
     value: Float[Array, ""]
     cva: Estimate

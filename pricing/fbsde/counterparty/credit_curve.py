@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ...fields import Converted, Number, Numeric, between, is_traced, non_negative, pillars
 from ...market.interpolation import check_shape
 from ...models.model import Discounts
+from ...numbers_shown import repr_with_numbers
 from ...numerics.elimination import eliminate
 from ...numerics.safe_math import clipped
 
@@ -35,6 +36,8 @@ class CreditCurve(eqx.Module):
         >>> f"{curve.survival(2.0):.4f}"
         '0.9608'
     """
+
+    __repr__ = repr_with_numbers
 
     times: Converted[Float[Array, " pillars"]] = pillars("times", "in years")
     hazard_rates: Converted[Float[Array, " pillars"]] = non_negative("hazard_rates", core=1)

@@ -13,6 +13,7 @@ from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...fields import Number
+from ...numbers_shown import repr_with_numbers
 from ..dynamics.driver_form import driver_forms, no_certificate_reason
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.forward_paths import sampled_states
@@ -51,7 +52,15 @@ class Estimate(eqx.Module):
     Attributes:
         mean: The estimate, of any shape.
         std_error: Its standard error.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> from pricing.fbsde import Estimate
+        >>> Estimate(jnp.array([8.0, 7.5]), jnp.array([0.25, 0.125]))
+        Estimate(mean=[8, 7.5], std_error=[0.25, 0.125])
     """
+
+    __repr__ = repr_with_numbers
 
     mean: Float[Array, "*shape"]
     std_error: Float[Array, "*shape"]
@@ -73,6 +82,8 @@ class Certificate(eqx.Module):
         left: The error not covered by standard errors, as a fraction of each figure, [*contracts]: if the
             driver reads Gamma, and from `solve` without a solver that of discounting by long steps; else 0.
     """
+
+    __repr__ = repr_with_numbers
 
     value: Estimate
     delta: Estimate
