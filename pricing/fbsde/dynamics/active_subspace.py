@@ -74,10 +74,19 @@ class ActiveSubspace(eqx.Module):
     def noise(
         self, problem: Problem, t: Real, x: State
     ) -> tuple[Float[Array, "active active"], Float[Array, "active dim"]]:
-        """Return L and R, with L R dW the noise of w and the rows of R orthonormal."""
+        """Return L and R, with L R dW the noise of w and the rows of R orthonormal (Gram-Schmidt).
+
+        Not by LAPACK: on a CPU, concurrent calls for a batch of states may wait for each other forever.
+        """
         rows = problem.z_of(t, x, self.slopes(x))
-        factor = jnp.linalg.cholesky(rows @ rows.T)
-        return factor, jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
+        factor, across = jnp.zeros((len(rows), len(rows)), rows.dtype), []
+        for i, row in enumerate(rows):
+            for j, other in enumerate(across):
+                factor = factor.at[i, j].set(row @ other)
+                row = row - factor[i, j] * other
+            factor = factor.at[i, i].set(jnp.sqrt(row @ row))
+            across.append(row / factor[i, i])
+        return factor, jnp.stack(across)
 
     def reduced(self, problem: Problem) -> Problem:
         """Return the problem of v(t, w), whose steps are affine in their noise."""
