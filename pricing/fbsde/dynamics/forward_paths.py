@@ -24,6 +24,7 @@ from ..path_shares import (
 from ..problem import Problem
 
 _FEW_PATHS = 64  # paths that determine the scales of coordinates
+_EXACT = 1e-3  # tolerance of one step against two, relative to the move of a step
 
 
 class Paths(NamedTuple):
@@ -140,6 +141,52 @@ def coordinate_scales(problem: Problem, *, key: PRNGKeyArray) -> tuple[np.ndarra
     states = np.asarray(sampled_states(problem, _FEW_PATHS, key=key))
     is_positive = np.all(states > 0.0, axis=(0, 1))
     return np.where(is_positive, states[0, 0], np.std(states[-1], axis=0)), is_positive
+
+
+def has_exact_steps(problem: Problem) -> bool:
+    """Return True if one step to maturity has the law of two half steps.
+
+    It has if both move sample noise to the same states, or if they are affine and have the same mean and
+    covariance.
+    """
+    gaps = _gaps_of_one_step(problem)
+    return bool(gaps.of_paths <= _EXACT) or bool(gaps.of_law <= _EXACT)
+
+
+class _Gaps(NamedTuple):
+    """Differences between one step and two half steps, relative to the move: of paths, and of affine laws."""
+
+    of_paths: Float[Array, ""]
+    of_law: Float[Array, ""]
+
+
+@stored_jit(runs_briefly=True)
+def _gaps_of_one_step(problem: Problem) -> _Gaps:
+    half, t, x = 0.5 * problem.maturity, problem.times[0], problem.x0
+    noise = jax.random.normal(jax.random.key(0), (8, 2, problem.dim), x.dtype)
+    still = jnp.zeros_like(x)
+    first = lambda x, dw: problem.advance(t, x, dw, half)
+    second = lambda x, dw: problem.advance(half, x, dw, half)
+    whole = lambda dw: problem.advance(t, x, dw, problem.maturity)
+    both = lambda dw: second(first(x, dw[0]), dw[1])
+    dw = jnp.sqrt(half) * noise
+    once, twice = jax.vmap(lambda dw: whole(dw[0] + dw[1]))(dw), jax.vmap(both)(dw)
+    largest = lambda array: jnp.max(jnp.abs(array))
+    move = largest(once - x[None])
+
+    of_whole, of_both = jax.jacfwd(whole)(still), jax.jacfwd(both)(jnp.zeros_like(dw[0]))
+    ends = whole(still), both(jnp.zeros_like(dw[0]))
+    affine = [
+        end[None] + jnp.einsum("ijk,pjk->pi", slopes.reshape(x.size, -1, x.size), noise)
+        for end, slopes, noise in (
+            (ends[0], of_whole, dw.sum(1, keepdims=True)),
+            (ends[1], of_both, dw),
+        )
+    ]
+    bent = jnp.maximum(largest(once - affine[0]), largest(twice - affine[1]))
+    covariance = jnp.einsum("ijk,ljk->il", of_both, of_both) - 2.0 * of_whole @ of_whole.T
+    of_law = bent / move + largest(ends[0] - ends[1]) / move + half * largest(covariance) / move**2
+    return _Gaps(largest(once - twice) / move, of_law)
 
 
 def over_blocks(function: Callable[[PRNGKeyArray], PyTree], num_blocks: int, key: PRNGKeyArray):

@@ -18,7 +18,7 @@ from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 from ...results import Between, Bounds
 from ..dynamics.driver_form import driver_forms, no_bounds_reason
 from ..dynamics.exercise_floor import exercise_floor
-from ..dynamics.forward_paths import over_blocks, simulate
+from ..dynamics.forward_paths import has_exact_steps, over_blocks, simulate
 from ..problem import Problem
 from ..solution import Solution
 from .certificate import Certificate, Estimate
@@ -93,7 +93,8 @@ def bounds(
             "bounds of a right at any time need a payoff that is a sum of spots and cash: give the right on "
             "dates (Bermudan)."
         )
-    means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths)
+    is_exact = has_exact_steps(problem)
+    means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths, is_exact)
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
 
@@ -121,8 +122,10 @@ def bounds_to_tolerance(
         at = lambda bound: Estimate(jnp.full(shape, bound), jnp.zeros(shape))
         return at(-math.inf), at(math.inf)
 
+    is_exact = has_exact_steps(problem)
+
     def on_paths(count: int, inner: int) -> tuple[Estimate, Estimate]:
-        means, errors = _means_and_errors(solution, keys.pop(0), count, inner)
+        means, errors = _means_and_errors(solution, keys.pop(0), count, inner, is_exact)
         return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
 
     started = time.perf_counter()
@@ -161,11 +164,11 @@ def with_middle_of_bounds(
 
 @stored_jit
 def _means_and_errors(
-    solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int
+    solution: Solution, key: PRNGKeyArray, num_paths: int, num_inner: int, is_exact: bool
 ) -> tuple[Between, Between]:
     """Return the means of both bounds and of their gap over all paths, and the standard errors."""
     floor = exercise_floor(solution.problem)
-    of_block = lambda key: _samples(solution, floor, key, num_inner)
+    of_block = lambda key: _samples(solution, floor, key, num_inner, is_exact)
     lower, upper = over_blocks(of_block, num_paths // _BLOCK, key)
     samples = jnp.stack([lower, upper, upper - lower])
     errors = jnp.std(samples, axis=-1) / num_paths**0.5
@@ -173,7 +176,7 @@ def _means_and_errors(
 
 
 def _samples(
-    solution: Solution, floor: Array, key: PRNGKeyArray, num_inner: int
+    solution: Solution, floor: Array, key: PRNGKeyArray, num_inner: int, is_exact: bool
 ) -> tuple[Samples, Samples]:
     """Return, on every path, the cash flow of the rule and the largest payoff, less a martingale."""
     problem = solution.problem
@@ -203,7 +206,7 @@ def _samples(
         earned = jnp.where(exercised, less(exercise), earned)
         most = less(paid_since(first, exercise))
         best = jnp.where(is_open & (most > best), most, best)
-        mean = _mean_ahead(solution, key, first, last, states[first], num_inner)
+        mean = _mean_ahead(solution, key, first, last, states[first], num_inner, is_exact)
         ahead = _discounted(discounts[last], _value(solution, last, states[last]))
         martingale = martingale + ahead - _discounted(discounts[first], mean)
         return (martingale, best, earned, is_alive & ~exercised), None
@@ -223,15 +226,18 @@ def _samples(
     return lower, jnp.maximum(best, most - martingale)
 
 
-def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samples:
-    """Return the discounted mean of the value at date `last`, given x at date `first`."""
+def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int, is_exact: bool) -> Samples:
+    """Return the discounted mean of the value at date `last`, given x at date `first`.
+
+    Inner paths take one step if steps are exact over any time, else the steps of all paths.
+    """
     problem = solution.problem
     dim, paths = x.shape
     longest = int(np.max(np.diff(_period_ends(problem))))
-    count = 1 if problem.step is not None else longest
+    count = 1 if is_exact else longest
     noise = fan(key, num_inner, (count * dim, paths), x.dtype).reshape(count, dim, -1)
     x = jnp.broadcast_to(x[:, None], (dim, num_inner, paths)).reshape(dim, -1)
-    span = problem.dt if problem.step is None else (last - first).astype(x.dtype) * problem.dt
+    span = (last - first).astype(x.dtype) * problem.dt if is_exact else problem.dt
 
     def advance(state, of_step):
         step, noise = of_step
@@ -240,7 +246,7 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int) -> Samp
         move = lambda x, w: problem.advance(t, x, jnp.sqrt(span) * w, span)
         after = jax.vmap(move, -1, -1)(x, noise)
         growth = 0.5 * span * (_rate(problem, t, x) + _rate(problem, t + span, after))
-        is_on = (first + step < last) | (count == 1)
+        is_on = (first + step < last) | is_exact
         return (jnp.where(is_on, after, x), log_discount - jnp.where(is_on, growth, 0.0)), None
 
     start = x, jnp.zeros(x.shape[1], x.dtype)

@@ -10,11 +10,10 @@ from jaxtape import stored_jit
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...sampling import normals, uniforms
+from ..dynamics.forward_paths import has_exact_steps
 from ..functions import with_traced_functions
 from ..problem import Problem, reads_z
 from .certificate import Estimate
-
-_EXACT = 1e-3  # tolerance of one step against two, relative to the move of a step
 
 Values = Float[Array, "contracts points"]
 
@@ -78,27 +77,9 @@ def _unsupported(problem: Problem) -> str | None:
         return f"jumps, or a driver that reads Gamma: {solvers}"
     if reads_z(problem):
         return f"a driver that reads z: {solvers}"
-    if not _is_exact(problem):
+    if not has_exact_steps(problem):
         return f"states without exact steps: {solvers}"
     return None
-
-
-def _is_exact(problem: Problem) -> bool:
-    """Return True if one step to maturity equals two half steps, on sample noise."""
-    half = 0.5 * problem.maturity
-    dw = jnp.sqrt(half) * jax.random.normal(
-        jax.random.key(0), (8, 2, problem.dim), problem.x0.dtype
-    )
-
-    def both(dw):
-        t, x = problem.times[0], problem.x0
-        once = problem.advance(t, x, dw[0] + dw[1], problem.maturity)
-        return once, problem.advance(half, problem.advance(t, x, dw[0], half), dw[1], half)
-
-    once, twice = jax.vmap(both)(dw)
-    return bool(
-        jnp.max(jnp.abs(once - twice)) <= _EXACT * jnp.max(jnp.abs(once - problem.x0[None]))
-    )
 
 
 @stored_jit

@@ -5,14 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pricing import European, Heston
 from pricing.fbsde import (
     GradientRegression,
     MeanPolynomials,
     SeparableBasis,
+    from_product,
     multilevel_picard,
     problems,
     solve,
 )
+from pricing.fbsde.dynamics.forward_paths import has_exact_steps
 
 from .backward_problems import asset
 
@@ -64,3 +67,21 @@ def test_states_of_many_small_steps_are_refused():
 def test_numbers_that_are_too_small_are_refused():
     with pytest.raises(ValueError, match="repeats=1"):
         multilevel_picard(problems.allen_cahn(5), key=KEY, repeats=1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_exact"),
+    [
+        (lambda: asset(lambda x: x[0], 4), True),
+        (lambda: asset(lambda x: x[0], 4).replace(step=None), False),
+        (problems.gaussian_swaption, True),  # in law: one step moves the same noise otherwise
+        (problems.hjb, True),
+        (lambda: from_product(European(10.0, 1.0, "put"), heston(), 4), False),
+    ],
+)
+def test_steps_are_exact_if_one_has_the_law_of_two(problem, is_exact):
+    assert has_exact_steps(problem()) is is_exact
+
+
+def heston() -> Heston:
+    return Heston(9.0, 0.1, 0.0625, 5.0, 0.16, 0.9, 0.1)
