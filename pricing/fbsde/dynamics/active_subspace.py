@@ -76,7 +76,7 @@ class ActiveSubspace(eqx.Module):
     ) -> tuple[Float[Array, "active active"], Float[Array, "active dim"]]:
         """Return L and R, with L R dW the noise of w and the rows of R orthonormal (Gram-Schmidt).
 
-        Not by LAPACK: on a CPU, concurrent calls for a batch of states may wait for each other forever.
+        LAPACK is not used: on a CPU, concurrent batched calls can deadlock (jaxlib 0.10.0 to 0.11.0).
         """
         rows = problem.z_of(t, x, self.slopes(x))
         factor, across = jnp.zeros((len(rows), len(rows)), rows.dtype), []

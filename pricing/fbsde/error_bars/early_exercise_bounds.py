@@ -93,7 +93,7 @@ def bounds(
             "bounds of a right at any time need a payoff that is a sum of spots and cash: give the right on "
             "dates (Bermudan)."
         )
-    is_exact = has_exact_steps(problem)
+    is_exact = _has_one_inner_step(problem)
     means, errors = _means_and_errors(solution, key, num_paths, num_inner_paths, is_exact)
     return Bounds.of(means, errors, stats={"num_paths": num_paths}, throw=throw)
 
@@ -122,7 +122,7 @@ def bounds_to_tolerance(
         at = lambda bound: Estimate(jnp.full(shape, bound), jnp.zeros(shape))
         return at(-math.inf), at(math.inf)
 
-    is_exact = has_exact_steps(problem)
+    is_exact = _has_one_inner_step(problem)
 
     def on_paths(count: int, inner: int) -> tuple[Estimate, Estimate]:
         means, errors = _means_and_errors(solution, keys.pop(0), count, inner, is_exact)
@@ -253,6 +253,11 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int, is_exac
     (x, log_discount), _ = jax.lax.scan(advance, start, (jnp.arange(count), noise))
     value = _discounted(jnp.exp(log_discount), _value(solution, last, x))
     return jnp.mean(value.reshape(*value.shape[:-1], num_inner, paths), axis=-2)
+
+
+def _has_one_inner_step(problem: Problem) -> bool:
+    """Return True if inner paths take one step to the next exercise date: those of an exact `step`."""
+    return problem.step is not None and has_exact_steps(problem)
 
 
 def _period_ends(problem: Problem) -> np.ndarray:
