@@ -72,10 +72,11 @@ def node_values(
         is_dead = ~on_paths(problem.is_alive)[None]
         return jnp.where(is_dead, flat(on_paths(problem.paid_at_stop)), worth), ends | is_dead
 
-    own = worth, jnp.zeros(y.shape, bool)
-    for on_dates, event in ((problem.is_exercise_date, exercise), (problem.is_stopping_date, stop)):
-        own = _on_dates(on_dates, date, event, *own)
-    worth, ends = own
+    ends = jnp.zeros(y.shape, bool)
+    if problem.exercise_value is not None:
+        worth, ends = _on_dates(problem.is_exercise_date, date, exercise, worth, ends)
+    if problem.is_alive is not None:
+        worth, ends = _on_dates(problem.is_stopping_date, date, stop, worth, ends)
     own = (worth, z, *gamma)
     both = _driver(problem, t, x, *own) if driver is None else (driver(x), jnp.zeros_like(y))
     return NodeValues(y, worth, z, tuple(gamma), *both, ends)
@@ -83,8 +84,6 @@ def node_values(
 
 def _on_dates(on_dates: np.ndarray, date: Int[Array, ""], event: Callable, *values: Array) -> Any:
     """Return the values after an event at a date, which is not computed on other dates."""
-    if not on_dates.any():
-        return values
     return jax.lax.cond(jnp.asarray(on_dates)[date], event, lambda *values: values, *values)
 
 

@@ -174,7 +174,6 @@ def plant_by_quadrature() -> np.ndarray:
     return values[:, len(x) // 2]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize(
     "solver", [GridQuadrature(), GradientRegression(65536, (Hermite(8),), initial_dispersion=0.02)]
 )
