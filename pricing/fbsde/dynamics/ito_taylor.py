@@ -138,7 +138,10 @@ def _covariance(
     rows = jnp.broadcast_to(jnp.eye(count, dtype=x.dtype)[..., None], (count, count, x.shape[1]))
     gradients = jax.vmap(lambda row: pull(row)[0])(rows)
     z = jax.vmap(lambda x, gradient: problem.z_of(t, x, gradient), -1, -1)(x, gradients)
-    return jnp.sum(z[:, None] * z[None], axis=2)
+    # fused into one sum, z and its exponentials would be computed again for each pair of features
+    add = lambda total, column: (total + column[:, None] * column[None], None)
+    zeros = jnp.zeros((count, count, x.shape[1]), x.dtype)
+    return jax.lax.scan(add, zeros, jnp.moveaxis(z, 1, 0))[0]
 
 
 def _of_additive(
