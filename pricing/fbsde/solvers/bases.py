@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ...numerics.safe_math import clipped, maximum
+from ...numerics.safe_math import maximum
 from ...numerics.standardizer import Standardizer, deviation
 from ...regression.polynomials import hermite_polynomials
 from ..dynamics.coordinates import Dependence, dependence
