@@ -207,7 +207,10 @@ def _samples(
         most = less(paid_since(first, exercise))
         best = jnp.where(is_open & (most > best), most, best)
         mean = _mean_ahead(solution, key, first, last, states[first], num_inner, is_exact)
-        ahead = _discounted(discounts[last], _value(solution, last, states[last]))
+        span = (last - first).astype(rates.dtype) * problem.dt
+        long = discounts[first] * jnp.exp(-0.5 * span * (rates[first] + rates[last]))
+        discount = long if is_exact else discounts[last]
+        ahead = _discounted(discount, _value(solution, last, states[last]))
         martingale = martingale + ahead - _discounted(discounts[first], mean)
         return (martingale, best, earned, is_alive & ~exercised), None
 
@@ -229,7 +232,8 @@ def _samples(
 def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int, is_exact: bool) -> Samples:
     """Return the discounted mean of the value at date `last`, given x at date `first`.
 
-    Inner paths take one step if steps are exact over any time, else the steps of all paths.
+    Inner paths take one step if steps are exact over any time, else the steps of all paths. They discount by
+    the trapezoidal rule over each of their steps, and so must the value less this mean, to have mean zero.
     """
     problem = solution.problem
     dim, paths = x.shape

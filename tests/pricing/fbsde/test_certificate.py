@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fbsde_references as known
-from pricing import Barrier, Bermudan, BlackScholes, European
+from pricing import Barrier, Bermudan, BermudanSwaption, BlackScholes, European, HullWhite
 from pricing.fbsde import (
     Certificate,
     DeepBSDE,
@@ -385,6 +385,20 @@ def test_a_rule_that_forgoes_much_is_not_known_well():
     forgone = 1.0 - float(found.value.mean) / reference.value
     told = errors(found, None, Estimate(both.upper, both.std_errors.upper)).value
     assert told > forgone > errors(found).value
+
+
+@pytest.mark.costly
+def test_bounds_of_a_long_step_by_a_rate_that_moves_have_no_bias():
+    """One exact step of two years discounts otherwise than the eight steps of the paths."""
+    years = np.arange(2.0, 11.0, 2.0)
+    swaption = BermudanSwaption(0.03, years[:-1], years, np.full(5, 2.0))
+    problem = from_product(swaption, HullWhite(0.03, 0.03, 0.04), 40)
+    found = solve(problem, GridQuadrature(), key=OWN)
+    value = float(found.value(0.0, problem.x0))
+    both = bounds(found, key=OTHERS, num_paths=1024)
+    assert both.lower - 3.0 * both.std_errors.lower < value
+    assert value < both.upper + 3.0 * both.std_errors.upper
+    assert both.upper + 3.0 * both.std_errors.upper < 1.01 * value
 
 
 def test_the_value_is_the_middle_of_its_bounds_where_these_are_nearer():
