@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from .dynamics.forward_paths import sampled_states
 
@@ -38,23 +39,25 @@ def summary_of(solution: Solution) -> str:
     problem = solution.problem
     _require_one_key(solution)
     certificate = solution.stats.get("certificate")
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     for name in _FIGURES:
         if certificate is not None:
-            estimate = getattr(certificate, name)
-            rows += _rows(name, np.asarray(estimate.mean), np.asarray(estimate.std_error))
+            estimate, error = getattr(certificate, name), solution.stats["absolute_errors"]
+            rows += _rows(name, estimate.mean, getattr(error, name), estimate.std_error)
             continue
         try:
             figure = np.asarray(getattr(solution, name)(0.0, problem.x0))
         except (RuntimeError, TypeError):
-            rows.append((name, "not known by this solver", ""))
+            rows.append((name, "not known by this solver"))
         else:
-            rows += _rows(name, figure, None)
-    width = max(len(label) for label, _, _ in rows)
-    last = ("estimate", "std error") if certificate is not None else ("estimate", "")
-    lines = [f"{label:<{width}}  {mean:>13}  {error:>10}".rstrip() for label, mean, error in rows]
-    heading = f"{'t = 0, x0':<{width}}  {last[0]:>13}  {last[1]:>10}".rstrip()
-    return "\n".join([_title(solution), heading, *lines, *_remarks(solution)])
+            rows += _rows(name, figure)
+    heading = "t = 0, x0", "estimate", *("error", "std error") * (certificate is not None)
+    width = max(len(label) for label, *_ in rows)
+    columns = [
+        (f"{label:<{width}}", *(f"{n:>13}" for n in row)) for label, *row in (heading, *rows)
+    ]
+    lines = ["  ".join(row).rstrip() for row in columns]
+    return "\n".join([_title(solution), *lines, *_remarks(solution)])
 
 
 def _require_one_key(solution: Solution) -> None:
@@ -74,21 +77,22 @@ def _title(solution: Solution) -> str:
     return f"dimension {problem.dim}{contracts}, {problem.num_steps} steps; {run}"
 
 
-def _rows(name: str, mean: np.ndarray, error: np.ndarray | None) -> Iterator[tuple[str, str, str]]:
-    """Yield label, estimate and standard error of a figure's first entries.
+def _rows(name: str, mean: ArrayLike, *errors: ArrayLike) -> Iterator[tuple[str, ...]]:
+    """Yield label, estimate and errors of a figure's first entries; no error of 0.
 
     A figure without sampling noise, of a grid, has no standard error.
     """
+    mean = np.asarray(mean)
     total = mean.size
     if name == "gamma":
         total = total * (mean.shape[-1] + 1) // (2 * mean.shape[-1])
     for count, index in enumerate(_entries(name, mean.shape)):
         if count == _MOST_ROWS:
-            yield f"{name}: {total - count} entries more", "", ""
+            yield (f"{name}: {total - count} entries more",)
             return
         label = f"{name}{[*index]}" if index else name
-        own = "" if error is None or error[index] == 0.0 else f"{error[index]:.2g}"
-        yield label, f"{mean[index]:.6g}", own
+        of_entry = [float(np.asarray(error)[index]) for error in errors]
+        yield label, f"{mean[index]:.6g}", *("" if e == 0.0 else f"{e:.2g}" for e in of_entry)
 
 
 def _entries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

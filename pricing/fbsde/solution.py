@@ -127,10 +127,11 @@ class Solution(AbstractValueFunction):
     def summary(self) -> str:
         """Return a table of today's figures as text: value, Delta and Gamma, with their errors.
 
-        If `solve` selected the solver, estimates and standard errors are those of the certificate in `stats`;
-        otherwise estimates are those of the solution, and `certify` computes their errors. Only the first ten
-        entries of a figure are shown, of Gamma those of the diagonal first. A solution for several keys raises
-        ValueError.
+        If `solve` selected the solver, estimates and standard errors are those of the certificate in `stats`,
+        and an error has all known sources: noise (three standard errors, or more for many entries), dates,
+        functions and rounding. Otherwise estimates are those of the solution, and `certify` computes standard
+        errors. Only the first ten entries of a figure are shown, of Gamma those of the diagonal first. A
+        solution for several keys raises ValueError.
         """
         return summary_of(self)
 

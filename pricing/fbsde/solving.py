@@ -107,10 +107,10 @@ def solve(
     Returns:
         The solution, with its result, and every loss in `stats`. Without a solver, `stats` also has "solver";
         "certificate" (the estimates of step 3); "errors" and "entry_errors" (relative errors of its three
-        figures, and of each of their entries; `missed` is the error of the solution's own value); "checked_by"
-        (the figures of the second solution, also extrapolated, or None); "upper" (the upper bound, or None);
-        "subspace" (the combinations of coordinates of which u is a function, or None); and "pilots" (the
-        pilot runs, best first).
+        figures, and of each of their entries; `missed` is the error of the solution's own value);
+        "absolute_errors" (the same of each entry, in its own unit); "checked_by" (the figures of the second
+        solution, also extrapolated, or None); "upper" (the upper bound, or None); "subspace" (the combinations
+        of coordinates of which u is a function, or None); and "pilots" (the pilot runs, best first).
 
         A problem that the solver cannot handle raises a TypeError that names solvers that can. With `throw`, a
         non-finite loss or a figure that misses its tolerance raises a RuntimeError with the remedy; the last

@@ -38,7 +38,7 @@ def maximum(x: Number, y: Number) -> Array:
 
     At the money this is the slope of a payoff that functions of a regression contain. See `larger`.
     """
-    return jnp.maximum(x, y)
+    return larger(x, y)
 
 
 @maximum.defjvp

@@ -3,7 +3,8 @@
 The form is, for instance, affine, discounting, separate for each contract, or diagonal in Gamma.
 
 A driver is arbitrary code, so its form is tested at sample points: dates and states of some paths, with random
-y, z and Gamma, between a thousandth and the full size of the payoff. Points where f is not finite are ignored.
+y, z and Gamma of both signs, between a thousandth and the full size that the payoff reaches on paths with three
+times the noise. Points where f is not finite are ignored.
 """
 
 import math
@@ -26,6 +27,7 @@ _PATHS = 8
 _ROUNDING = 1e-4  # rounding of f in single precision
 _LEAST = 64.0  # tolerance of a derivative, in rounding errors
 _SMALLEST = 1e-3  # relative to the payoff's size
+_FAR = 3.0  # factor of the noise of paths that reach payoffs far out of the money
 _SMALL_OF_DATES = 1e-4  # relative error of dates that is added to others in place of a check
 
 Deviation = tuple[Array, Array]  # deviation of f from a form, and the scale of f: [kinds, ...]
@@ -227,7 +229,9 @@ def _are_small(
     states = jnp.swapaxes(simulate(problem, _PATHS, key=paths).states, 0, 1)[:, :-1]  # by path
     count, dim = math.prod(problem.contracts), problem.dim
     width = 1 + dim + (dim**2 if problem.reads_gamma else 0)
-    size = 1.0 + jnp.max(jnp.abs(problem.terminal(problem.x0)))
+    far = simulate(problem, _PATHS, key=paths, spread=_FAR).states[-1]
+    paid = jnp.abs(jax.vmap(problem.terminal)(jnp.concatenate([problem.x0[None], far])))
+    size = 1.0 + jnp.max(jnp.where(jnp.isfinite(paid), paid, 0.0))
     sizes = size * jnp.geomspace(1.0, _SMALLEST, _PATHS, dtype=size.dtype)
     probes = jax.random.normal(numbers, (_PATHS, count, width), problem.x0.dtype)
 
@@ -239,8 +243,12 @@ def _are_small(
         def on_date(t, x):
             f = lambda *at: problem.flat_driver(t, x, *at)
             most = lambda a: jnp.max(jnp.abs(a).reshape(len(a), -1), axis=1)
-            deviations = [test(f, x, *at) for test in tests]
-            return [(most(deviation), most(scale)) for deviation, scale in deviations]
+
+            def on_side(sign):
+                deviations = [test(f, x, *(sign * a for a in at)) for test in tests]
+                return [(most(deviation), most(scale)) for deviation, scale in deviations]
+
+            return jax.vmap(on_side)(jnp.array([1.0, -1.0], x.dtype))
 
         return jax.vmap(on_date)(problem.times[:-1], states)
 

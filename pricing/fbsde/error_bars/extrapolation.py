@@ -11,7 +11,7 @@ from .relative_errors import Tolerance
 
 _ORDERS = (1, 2)
 _NEAR = 0.3  # relative distance of the ratio of two differences from that of an order
-_LEAST = 0.125  # smallest error of an extrapolated figure, as a fraction of its correction
+_LEAST = 0.25  # smallest error of an extrapolated figure, as a fraction of its correction
 
 
 def extrapolated(

@@ -1,7 +1,7 @@
 """Relative errors of today's value, Delta and Gamma, and tolerances for them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -133,14 +133,10 @@ def errors(
     scale: x_i of `Tolerance`, [dim]; None if states share one unit and Delta's size does not depend on the
     value. rounding: what rounding adds; None for nothing. has_noise: whether the difference has noise.
     """
-    value = np.asarray(found.value.mean)
-    dim = np.asarray(found.delta.mean).shape[-1]
-    x = np.ones(dim) if scale is None else np.asarray(scale, float)
-    in_money = 1.0, x, x[:, None] * x
-    share = 0.0 if scale is None else 1.0 / dim
-    size, told = np.zeros_like(value), []
+    told, x = [], _units(found, scale)
     rounded = (0.0, 0.0, 0.0) if rounding is None else rounding.of_figures(found, x)
-    for name, unit, least in zip(Tolerance._fields, in_money, rounded, strict=True):
+    sizes = _sizes(found, scale)
+    for name, (unit, size), least in zip(Tolerance._fields, sizes, rounded, strict=True):
         one = getattr(found, name)
         noise = unit * np.asarray(one.std_error)
         error = cover(noise.size) * noise
@@ -151,11 +147,36 @@ def errors(
         if upper is not None and name == "value":
             most = np.asarray(upper.mean + SIGNIFICANT * upper.std_error - one.mean)
             error = np.where(np.isfinite(most), np.maximum(error, most), math.inf)
-        axes = tuple(range(value.ndim, error.ndim))
-        entries = np.max(np.abs(unit * np.asarray(one.mean)), axis=axes, initial=0.0)
-        size = np.maximum(entries, share * size)
-        told.append(_relative(error + least, size, found.left, len(axes)))
+        told.append(_relative(error + least, size, found.left))
     return EntryErrors(*told)
+
+
+def in_units(known: EntryErrors, found: Certificate, scale: np.ndarray) -> EntryErrors:
+    """Return relative errors of entries as errors in the units of the entries; infinite if a size is zero."""
+
+    def of_figure(error: np.ndarray, unit: ArrayLike, size: ArrayLike) -> np.ndarray:
+        size = _on_entries(size, error) / np.where(np.greater(unit, 0.0), unit, np.inf)
+        return np.where(size > 0.0, error * np.where(size > 0.0, size, 1.0), math.inf)
+
+    pairs = zip(known, _sizes(found, scale), strict=True)
+    return EntryErrors(*(of_figure(error, *of_size) for error, of_size in pairs))
+
+
+def _units(found: Certificate, scale: np.ndarray | None) -> np.ndarray:
+    dim = np.asarray(found.delta.mean).shape[-1]
+    return np.ones(dim) if scale is None else np.asarray(scale, float)
+
+
+def _sizes(found: Certificate, scale: np.ndarray | None) -> Iterator[tuple[ArrayLike, np.ndarray]]:
+    """Yield for each figure the factor that makes an entry money, and the size of every contract's figure."""
+    x = _units(found, scale)
+    share = 0.0 if scale is None else 1.0 / x.size
+    size, contracts = np.zeros(()), np.ndim(found.value.mean)
+    for name, unit in zip(Tolerance._fields, (1.0, x, x[:, None] * x), strict=True):
+        entries = np.abs(unit * np.asarray(getattr(found, name).mean))
+        axes = tuple(range(contracts, entries.ndim))
+        size = np.asarray(np.maximum(np.max(entries, axis=axes, initial=0.0), share * size))
+        yield unit, size
 
 
 def excess(
@@ -176,12 +197,18 @@ def excess(
     return float(max(worst))
 
 
-def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike, axes: int) -> np.ndarray:
+def _on_entries(of_contract: ArrayLike, entries: np.ndarray) -> np.ndarray:
+    """Return a number of each contract with axes for the entries of a figure."""
+    number = np.asarray(of_contract, float)
+    return number.reshape((*number.shape, *(1,) * (entries.ndim - number.ndim)))
+
+
+def _relative(error: ArrayLike, size: ArrayLike, left: ArrayLike) -> np.ndarray:
     """Return errors divided by the size of their contract (infinite if it is zero), plus `left`."""
-    numbers = (np.asarray(a, float) for a in (size, left))
-    size, left = (a.reshape((*a.shape, *(1,) * axes)) for a in numbers)
+    error = np.asarray(error, float)
+    size, left = _on_entries(size, error), _on_entries(left, error)
     safe = np.where(size > 0.0, size, 1.0)
-    return np.where(size > 0.0, np.asarray(error) / safe + left, math.inf)
+    return np.where(size > 0.0, error / safe + left, math.inf)
 
 
 def unknown_errors(like: EntryErrors) -> EntryErrors:

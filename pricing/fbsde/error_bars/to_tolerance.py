@@ -19,7 +19,15 @@ from .certificate import Certificate, figures_on_paths, on_grids, without_noise
 from .certificate_samples import cover
 from .early_exercise_bounds import bounds_to_tolerance, with_middle_of_bounds
 from .extrapolation import extrapolated, without_dates
-from .relative_errors import EntryErrors, Rounding, Tolerance, errors, excess, unknown_errors
+from .relative_errors import (
+    EntryErrors,
+    Rounding,
+    Tolerance,
+    errors,
+    excess,
+    in_units,
+    unknown_errors,
+)
 
 _PILOT_PATHS = 8192
 _PATHS_OF_GRIDS = 32768  # paths that cost as much as two coarser grids, or more
@@ -96,9 +104,10 @@ def error_bars(
     if other is None and (sources.needs_check or not has_errors):
         known = unknown_errors(known)
     # as arrays: Python numbers would recompile every program that takes the solution
-    worst, entries = jax.tree.map(jnp.asarray, (known.worst(), known))
+    own = in_units(known, found, scale)
+    worst, entries, own = jax.tree.map(jnp.asarray, (known.worst(), known, own))
     stats = {"certificate": found, "checked_by": other, "upper": upper}
-    return stats | {"errors": worst, "entry_errors": entries}, known
+    return stats | {"errors": worst, "entry_errors": entries, "absolute_errors": own}, known
 
 
 def _with_grids(

@@ -71,6 +71,19 @@ def test_discounting(driver, expected):
     assert driver_forms(of_three(driver)).discounts is expected
 
 
+@pytest.mark.parametrize("level", [-30.0, -5.0, 0.5, 5.0, 15.0, 40.0])
+@pytest.mark.parametrize("strike", [85.0, 120.0])
+def test_a_rate_beyond_a_level_is_found_in_and_out_of_the_money(level, strike):
+    """Funding costs more, or earns less, beyond a value that the claim can reach."""
+    beyond = lambda y: jnp.maximum(math.copysign(1.0, level) * (y - level), 0.0)
+    funded = posed(
+        lambda t, x, y, z: -0.04 * y - 0.02 * beyond(y), lambda x: jnp.maximum(x[0] - strike, 0.0)
+    )
+    forms = driver_forms(funded)
+    assert not forms.discounts
+    assert not forms.is_affine
+
+
 def at_end(x):
     return jnp.maximum(x[0] - 100.0, 0.0)
 

@@ -12,6 +12,7 @@ from pricing.fbsde import (
     Estimate,
     GradientRegression,
     Hermite,
+    Tolerance,
     problems,
     solve,
 )
@@ -51,20 +52,21 @@ def test_a_summary_has_the_figures_and_their_errors(call):
     call.stats.update(
         certificate=Certificate(*figures, missed=jnp.zeros(()), left=jnp.zeros(())),
         errors=(0.002, 0.01, 0.05),
+        absolute_errors=Tolerance(*(jnp.full(shape, 0.5) for shape in ((), (1,), (1, 1)))),
         upper=Estimate(jnp.asarray(7.5), jnp.asarray(0.1)),
     )
     summary = summary_of(call)
-    for name in ("certificate", "errors", "upper"):
-        del call.stats[name]
+    del call.stats["upper"]
     for label in ("value", "delta[0]", "gamma[0, 0]"):
         (row,) = (line for line in summary.splitlines() if line.startswith(f"{label} "))
-        assert row.split()[-2:] == ["7.25", "0.12"]
+        assert row.split()[-3:] == ["7.25", "0.5", "0.12"]
     exact = (Estimate(figure.mean, jnp.zeros_like(figure.mean)) for figure in figures)
     certificate = Certificate(*exact, missed=jnp.zeros(()), left=jnp.zeros(()))
     call.stats.update(certificate=certificate, errors=(0.002, 0.01, 0.05))
     (row,) = (line for line in summary_of(call).splitlines() if line.startswith("value "))
-    assert row.split() == ["value", "7.25"]
-    del call.stats["certificate"], call.stats["errors"]
+    assert row.split() == ["value", "7.25", "0.5"]
+    for name in ("certificate", "errors", "absolute_errors"):
+        del call.stats[name]
     assert "value 0.2 %, delta 1 %, gamma 5 %" in summary
     assert "at most 7.5 (standard error 0.1)" in summary
 
