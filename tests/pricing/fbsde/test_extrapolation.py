@@ -190,6 +190,6 @@ def test_an_error_remains_where_extrapolations_agree_by_chance():
     upper = Estimate(jnp.asarray(2.3), jnp.asarray(0.1))
     found, other, upper = extrapolated(grids[0][1], upper, grids)
     assert float(found.value.mean) == pytest.approx(2.0)
-    assert abs(float(other.value.mean - found.value.mean)) == pytest.approx(0.1 / 8)
+    assert abs(float(other.value.mean - found.value.mean)) == pytest.approx(0.1 / 4)
     assert float(found.missed) == pytest.approx(-0.1)
     assert upper is not None and float(upper.mean) == pytest.approx(2.2)
