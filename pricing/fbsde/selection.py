@@ -189,15 +189,17 @@ def select_checks(
 
 
 def _on_other_dates(problem: Problem) -> list[Problem]:
-    """Return the problem on half and on a quarter of its dates, or on twice and four times as many.
+    """Return the problem on half and a quarter of its dates, or fewer, or on twice and four times as many.
 
-    With few dates, or with dates that the contract needs, there are more.
+    With few dates, or where the contract needs most of them, there are more.
     """
-    half = on_fewer_dates(problem)
-    quarter = on_fewer_dates(half)
-    if 1 < quarter.num_steps < half.num_steps < problem.num_steps:
-        return [half, quarter]
-    return [problem.with_num_steps(multiple * problem.num_steps) for multiple in (2, 4)]
+    needed = *problem.exercise_dates, *problem.stopping_dates
+    least = problem.num_steps // math.gcd(problem.num_steps, *needed)
+    half = problem.num_steps // 2 // least * least
+    quarter = half // 2 // least * least
+    multiples = 2 * problem.num_steps, 4 * problem.num_steps
+    numbers = (half, quarter) if quarter > 1 else multiples
+    return [problem.with_num_steps(number) for number in numbers]
 
 
 def shrink_to_fit(
