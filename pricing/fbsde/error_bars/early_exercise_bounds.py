@@ -208,8 +208,8 @@ def _samples(
         best = jnp.where(is_open & (most > best), most, best)
         mean = _mean_ahead(solution, key, first, last, states[first], num_inner, is_exact)
         span = (last - first).astype(rates.dtype) * problem.dt
-        long = discounts[first] * jnp.exp(-0.5 * span * (rates[first] + rates[last]))
-        discount = long if is_exact else discounts[last]
+        in_one_step = discounts[first] * jnp.exp(-0.5 * span * (rates[first] + rates[last]))
+        discount = in_one_step if is_exact else discounts[last]
         ahead = _discounted(discount, _value(solution, last, states[last]))
         martingale = martingale + ahead - _discounted(discounts[first], mean)
         return (martingale, best, earned, is_alive & ~exercised), None

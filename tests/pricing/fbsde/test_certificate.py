@@ -388,8 +388,8 @@ def test_a_rule_that_forgoes_much_is_not_known_well():
 
 
 @pytest.mark.costly
-def test_bounds_of_a_long_step_by_a_rate_that_moves_have_no_bias():
-    """One exact step of two years discounts otherwise than the eight steps of the paths."""
+def test_bounds_under_a_stochastic_rate_have_no_bias():
+    """One exact step of two years discounts differently from the eight steps of the paths."""
     years = np.arange(2.0, 11.0, 2.0)
     swaption = BermudanSwaption(0.03, years[:-1], years, np.full(5, 2.0))
     problem = from_product(swaption, HullWhite(0.03, 0.03, 0.04), 40)

@@ -16,7 +16,8 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.dynamics.step_density import StepDensity, noise_form
-from pricing.fbsde.error_bars.relative_errors import errors, known_to
+from pricing.fbsde.error_bars.certificate_samples import cover
+from pricing.fbsde.error_bars.relative_errors import errors, in_units, known_to
 
 from .backward_problems import single
 
@@ -144,3 +145,21 @@ def test_no_delta_is_known_exactly():
         Estimate(jnp.array(-0.4), jnp.array(0.0)), Estimate(zero, zero), gamma, zero[0], zero[0]
     )
     assert errors(found, scale=np.ones(2)).worst() == (0.0, 0.0, 0.0)
+
+
+def test_errors_of_entries_in_their_own_units_are_those_of_their_noise():
+    """Two contracts on a price and a rate; a contract whose figures are 0 has no known size."""
+    noise = np.random.default_rng(0).uniform(0.5, 1.0, (2, 7))
+    shapes = (2,), (2, 2), (2, 2, 2)
+    parts = (noise[:, 0], noise[:, 1:3], noise[:, 3:].reshape(2, 2, 2))
+    sizes = np.array([3.0, 0.0])
+    means = (sizes.reshape(2, *(1,) * (len(shape) - 1)) * np.ones(shape) for shape in shapes)
+    figures = (Estimate(jnp.asarray(m), jnp.asarray(p)) for m, p in zip(means, parts, strict=True))
+    found, scale = (
+        Certificate(*figures, missed=jnp.zeros(2), left=jnp.zeros(2)),
+        np.array([100.0, 0.02]),
+    )
+    own = in_units(errors(found, scale=scale), found, scale)
+    for error, std_error in zip(own, parts, strict=True):
+        np.testing.assert_allclose(error[0], cover(std_error.size) * std_error[0], rtol=1e-12)
+        assert np.all(np.isinf(error[1]))
