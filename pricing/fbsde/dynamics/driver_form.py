@@ -20,7 +20,7 @@ from jaxtape import stored_jit
 
 from ..jumps import Jumps
 from ..problem import Problem, Real, State
-from .forward_paths import has_exact_steps, simulate
+from .forward_paths import simulate
 from .step_density import moves_every_coordinate
 
 _PATHS = 8
@@ -147,7 +147,7 @@ def error_of_dates(problem: Problem, forms: DriverForms) -> float:
     It is known if steps are exact, jumps may also come before them, and f discounts at a rate r. If r is
     constant, n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
     """
-    if not forms.discounts or problem.step is None or not has_exact_steps(problem):
+    if problem.step is None or not forms.discounts:
         return math.inf
     if problem.jumps is not None and not bool(_commute(problem, problem.jumps)):
         return math.inf
