@@ -53,6 +53,7 @@ def from_product(product: AbstractProduct, model: AbstractModel, num_steps: int)
         driver=Partial(_discounting, model),
         num_steps=num_steps,
         step=model.step,
+        step_is_exact=model.step_is_exact,
         **_payments(product, model, num_steps),
     )
 

@@ -76,6 +76,7 @@ def parametric(make: Callable[[Features], Problem], low: Number, high: Number) -
         is_alive=if_given("is_alive"),
         stopped_value=if_given("stopped_value"),
         step=None if one.step is None else functions.step,
+        step_is_exact=one.step_is_exact,
         start=functions.start,
     )
 

@@ -55,7 +55,9 @@ class Problem(eqx.Module):
         stopping_times: Dates on the grid; a path ends at the first of them at which `is_alive` is false.
         is_alive: Whether a path continues at (t, x).
         stopped_value: The payment at (t, x) of a path that ends; 0 by default.
-        step: The next state, step(t, dt, x, dw), if known exactly; None for a step of `scheme`.
+        step: The next state, step(t, dt, x, dw); None for a step of `scheme`.
+        step_is_exact: Whether `step` has the law of X, or defines X, as for an average on the grid's dates. If
+            not, such as for a better scheme of your own, `solve` estimates the error of the number of dates.
         start: The initial state of training paths as a function of dim uniforms on (0, 1), so that u is also
             learned there; None for x0. Figures, bounds and hedges are those at x0.
         scheme: "euler", or "milstein" for a diagonal s whose entries depend on their own coordinate.
@@ -99,6 +101,7 @@ class Problem(eqx.Module):
     scheme: str = eqx.field(static=True, default="euler")
     jumps: Jumps | None = None
     reads_gamma: bool = eqx.field(static=True, default=False)
+    step_is_exact: bool = eqx.field(static=True, default=True)
     exercise_dates: tuple[int, ...] = eqx.field(static=True, init=False)
     stopping_dates: tuple[int, ...] = eqx.field(static=True, init=False)
 

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +19,17 @@ class Diffusion(AbstractModel):
 
     All functions take one time (years) and one state, of shape (dim,).
 
+    Attributes:
+        step_is_exact: Whether `step` has the law of X after any dt; an Euler step has not.
+
     Examples:
         >>> from pricing.models import Heston
         >>> model = Heston(100.0, 0.03, 0.04, 1.5, 0.06, 0.6, -0.7)
         >>> [f"{x:.2f}" for x in model.drift(0.5, model.state0)]
         ['3.00', '0.03']
     """
+
+    step_is_exact: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

@@ -44,6 +44,7 @@ class HullWhite(BondState, GaussianFactors, Diffusion, Calibratable):
     """
 
     label: ClassVar[str] = "Hull-White"
+    step_is_exact: ClassVar[bool] = True
     free_parameters: ClassVar[Mapping[str, FreeParameter]] = {
         "mean_reversion": FreeParameter(Identity(), start=0.05, low=-0.05, high=0.3),
         "vol": FreeParameter(Exp(), start=0.01, low=0.002, high=0.03),

@@ -1,6 +1,6 @@
 """The ability of lognormal spots, whose variance is known at all times."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -35,6 +35,7 @@ class LognormalSpots(ConditionallyGaussian, GaussianState, Diffusion):
     """
 
     asset_correlation: AbstractVar[Correlation | None]
+    step_is_exact: ClassVar[bool] = True
 
     def deflator(self, t: Scalar, x: Numbers) -> Numbers:
         """Return the discount factor; rates do not depend on the state."""

@@ -119,6 +119,7 @@ class ActiveSubspace(eqx.Module):
             is_alive=lifted(problem.is_alive),
             stopped_value=lifted(problem.stopped_value),
             step=step,
+            step_is_exact=problem.step is not None and problem.step_is_exact,
             scheme="euler",
         )
         return with_traced_functions(found)

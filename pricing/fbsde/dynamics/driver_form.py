@@ -144,10 +144,10 @@ def error_sources(problem: Problem, has_grid: bool) -> ErrorSources:
 def error_of_dates(problem: Problem, forms: DriverForms) -> float:
     """Return a bound of the relative error of the number of dates, infinite if it is unknown.
 
-    It is known if steps are exact, jumps may also come before them, and f discounts at a rate r. If r is
+    It is known if `step` is exact, jumps may also come before them, and f discounts at a rate r. If r is
     constant, n steps of length h of the trapezoidal rule are off by at most n |r h|^3 / 6.
     """
-    if problem.step is None or not forms.discounts:
+    if problem.step is None or not problem.step_is_exact or not forms.discounts:
         return math.inf
     if problem.jumps is not None and not bool(_commute(problem, problem.jumps)):
         return math.inf

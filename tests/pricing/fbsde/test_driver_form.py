@@ -92,12 +92,17 @@ def exact(t, dt, x, dw):
     return x * jnp.exp(0.03 * dt + 0.2 * dw)
 
 
+def better_than_euler(t, dt, x, dw):
+    return x * (1.0 + 0.05 * dt + 0.2 * dw + 0.02 * (dw**2 - dt))
+
+
 FEW = Jumps(1e-3, lambda x, z: x * jnp.exp(0.1 * z), most=6)
 OF_DATES = {
     "no driver": ({"driver": lambda t, x, y, z: 0.0 * y}, 0.0),
     "one rate": ({}, 3e-7),
     "long steps": ({"maturity": 10.0}, 3e-4),
     "Euler steps": ({"step": None}, math.inf),
+    "a step that is not exact": ({"step": better_than_euler, "step_is_exact": False}, math.inf),
     "a rate of time": ({"driver": lambda t, x, y, z: -0.05 * t * y}, 0.05),
     "a rate of the state": ({"driver": lambda t, x, y, z: -1e-4 * x[0] * y}, 0.01),
     "a payment": ({"driver": lambda t, x, y, z: -0.05 * y + 1.0}, math.inf),

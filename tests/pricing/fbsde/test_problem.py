@@ -1,6 +1,7 @@
 """Problems: their steps, what is refused, and those made from products and models."""
 
 import itertools
+import math
 
 import chex
 import equinox as eqx
@@ -35,8 +36,9 @@ from pricing.fbsde import (
     from_product,
     problems,
 )
+from pricing.fbsde.dynamics.driver_form import driver_forms, error_of_dates
+from pricing.fbsde.dynamics.forward_paths import has_exact_steps, standardizer_by_date, survival
 from pricing.fbsde.dynamics.forward_paths import simulate as eager_simulate
-from pricing.fbsde.dynamics.forward_paths import standardizer_by_date, survival
 from pricing.fbsde.dynamics.ito_taylor import Composition
 from pricing.fbsde.dynamics.ito_taylor import martingale_increments as eager_increments
 from pricing.fbsde.functions import with_traced_functions
@@ -375,7 +377,7 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     np.testing.assert_allclose(drift, [0.04 * 100.0, 0.05 * 80.0], rtol=1e-9)
 
 
-@pytest.mark.parametrize(
+OF_MODELS = pytest.mark.parametrize(
     ("product", "model"),
     [
         (European(100.0, 1.0), BlackScholes(100.0, 0.05, 0.2, 0.02)),
@@ -384,6 +386,16 @@ def test_a_problem_from_a_model_has_its_law_and_its_payoff():
     ],
     ids=["Black-Scholes", "Heston", "Hull-White"],
 )
+
+
+@OF_MODELS
+def test_models_say_whether_their_steps_are_exact(product, model):
+    problem = from_product(product, model, 4)
+    assert problem.step_is_exact == has_exact_steps(problem) == (model is not HESTON)
+    assert math.isfinite(error_of_dates(problem, driver_forms(problem))) == problem.step_is_exact
+
+
+@OF_MODELS
 def test_short_steps_move_as_drift_and_diffusion_say(product, model):
     """The mean of a step, and its slope in the noise, over the corners of a cube: exact up to order dt."""
     problem, dt = from_product(product, model, 4), 1e-5
