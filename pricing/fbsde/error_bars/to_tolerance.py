@@ -138,4 +138,6 @@ def _with_grids(
         for name, of_grids, of_paths in zip(Tolerance._fields, *worst, strict=True)
         if of_grids < of_paths
     }
+    if "value" in better:
+        better["missed"] = grids.missed
     return dataclasses.replace(found, **better)

@@ -336,15 +336,17 @@ def test_a_running_average_is_a_coordinate_without_noise_of_its_own():
 def test_grids_that_paths_contradict_are_not_used():
     shapes = (), (1,), (1, 1)
 
-    def of(mean, error):
+    def of(mean, error, missed=0.0):
         estimates = (Estimate(jnp.full(shape, mean), jnp.full(shape, error)) for shape in shapes)
-        return Certificate(*estimates, missed=jnp.zeros(()), left=jnp.zeros(()))
+        return Certificate(*estimates, missed=jnp.array(missed), left=jnp.zeros(()))
 
-    paths = of(1.0, 0.1)
+    paths = of(1.0, 0.1, missed=-0.2)
     dates = of(1.5, 0.0), of(1.2, 0.0)
     for mean, of_dates, chosen in ((1.2, (), 1.2), (1.5, (), 1.0), (1.5, dates, 1.5)):
         found = _with_grids(paths, of(mean, 0.001), scale=np.ones(1), of_dates=of_dates)
         assert all(float(figure.mean.ravel()[0]) == chosen for figure in (found.value, found.gamma))
+        left_of_paths = -0.2 if chosen == 1.0 else 0.0  # the grid's value is its own
+        assert float(found.missed) == left_of_paths
 
 
 def test_a_coarser_grid_covers_the_same_states():
