@@ -31,10 +31,12 @@ from ..solver import (
 _NODES = {1: 513, 2: 97}  # most nodes of a coordinate, by dimension
 _POINTS = {
     1: (513, 4096, 2049),
-    2: (17, 80, 65),
+    2: (13, 80, 65),
 }  # points of the quadrature of a coordinate: least, for all dates, most
 _POINTS_AT_END = {2: 150}  # most points of a coordinate in the last step, whose payoff may jump
+_ENOUGH_OF_COARSER = 11  # points of a coarser grid: fewer have an error that the finer grid has not
 _REACH = {1: 6.0, 2: 5.0}  # range of the quadrature, in standard deviations of a step
+_TURN = np.pi / 8  # angle of the points to the coordinates, whose sign changes with each date
 _WIDTH = 6.0  # half-width of the grid, in standard deviations of the states
 _SPACING = 0.25  # of nodes, in standard deviations of a step
 _SPACING_IN_SINGLE = 0.75  # in two dimensions: below it, rounding errors of Gamma matter
@@ -137,7 +139,7 @@ class GridQuadrature(AbstractSolver):
         num_nodes: The number of nodes of a coordinate at each date; None for four per standard deviation of a
             step (4/3 in two dimensions in single precision), at most 513 in one dimension and 97 in two.
         num_points: The number of quadrature points for a coordinate; None for a number chosen by the length of
-            a step, 513 to 2,049 in one dimension and 17 to 65 in two.
+            a step, 513 to 2,049 in one dimension and 13 to 65 in two.
         mesh: The devices that share the nodes (axis "paths"), or None.
 
     Raises:
@@ -174,10 +176,11 @@ class GridQuadrature(AbstractSolver):
         """
         nodes, points = self._nodes(problem), self._points(problem)
         fewer = lambda count: 1 + 2 * max(2, 3 * (count - 1) // 8)
+        fewer_points = max(fewer(points), min(points - 2, _ENOUGH_OF_COARSER))
         with_counts = partial(dataclasses.replace, self)
         return (
             with_counts(num_nodes=fewer(nodes), num_points=points),
-            with_counts(num_nodes=nodes, num_points=fewer(points)),
+            with_counts(num_nodes=nodes, num_points=fewer_points),
         )
 
     def _nodes(self, problem: Problem) -> int:
@@ -266,7 +269,7 @@ class GridQuadrature(AbstractSolver):
     ) -> tuple[Values, Values, Values]:
         """Return the means of a step with a given number of points of a coordinate."""
         t, dt, after = problem.times[date], problem.dt, date + 1
-        noise, weights, fewer = _quadrature(problem, points)
+        noise, weights, fewer = _quadrature(problem, points, date)
         held_at = partial(_held_after, problem, state, after)
         jumped = None
         if problem.jumps is not None:
@@ -363,8 +366,12 @@ class SplineOnGrid(AbstractApproximation):
         return SplineOnGrid(self.problem, self.axes, summed, ())
 
 
-def _quadrature(problem: Problem, count: int) -> tuple[Array, Array, Array]:
-    """Return normal increments [points, dim], their weights, and weights for every other point."""
+def _quadrature(problem: Problem, count: int, date: Array) -> tuple[Array, Array, Array]:
+    """Return normal increments [points, dim], their weights, and weights for every other point.
+
+    In two dimensions the points of consecutive dates are turned against each other. A kink of V leaves an error
+    with the period of the points, which points of the same period in the step before would not average out.
+    """
     dim, dtype = problem.dim, problem.x0.dtype
     points = np.linspace(-_REACH[dim], _REACH[dim], count)
     weights = np.exp(-0.5 * points**2)
@@ -375,7 +382,11 @@ def _quadrature(problem: Problem, count: int) -> tuple[Array, Array, Array]:
         for w in (weights, halved)
     )
     of_all, of_half = (jnp.asarray(w, dtype) for w in products)
-    return jnp.asarray(noise, dtype), of_all, of_half
+    if dim == 1:
+        return jnp.asarray(noise, dtype), of_all, of_half
+    turn = np.array([[np.cos(_TURN), np.sin(_TURN)], [-np.sin(_TURN), np.cos(_TURN)]])
+    one, other = (jnp.asarray(noise @ by, dtype) for by in (turn, turn.T))
+    return jnp.where(date % 2 == 0, one, other), of_all, of_half
 
 
 def _held_after(

@@ -107,6 +107,27 @@ def test_points_and_nodes_are_enough():
 
 
 @pytest.mark.costly
+def test_kinks_on_exercise_dates_leave_no_error_with_the_period_of_the_points():
+    """If all steps had points along the same axes, Gamma would be 0.08 % off, and 3 % with 24 steps."""
+    noise = jnp.array([[25.0, 0.0], [-0.01, 0.0173]])  # of a spot of 100 and a hazard rate
+    put = Problem(
+        2,
+        1.0,
+        [100.0, 0.03],
+        drift=lambda t, x: jnp.stack([(0.03 + x[1]) * x[0], 0.8 * (0.03 - x[1])]),
+        diffusion=lambda t, x: noise * jnp.stack([x[0] / 100.0, jnp.ones_like(x[0])])[:, None],
+        driver=lambda t, x, y, z: -(0.03 + 0.6 * x[1]) * y,
+        terminal=lambda x: jnp.maximum(100.0 - x[0], 0.0),
+        exercise_times=QUARTERS,
+        exercise_value=lambda t, x: 100.0 - x[0],
+        num_steps=8,
+    )
+    few, many = (figures(put, GridQuadrature(49, points)) for points in (17, 33))
+    np.testing.assert_allclose(few[:2], many[:2], rtol=2e-5)
+    np.testing.assert_allclose(few[3], many[3], rtol=1e-4)
+
+
+@pytest.mark.costly
 def test_its_certificate_misses_nothing():
     problem = asset(lambda x: jnp.maximum(x[0] - 100.0, 0.0), 4)
     found = certify(solve(problem, GridQuadrature(), key=KEY), key=KEY, num_paths=8192)
