@@ -180,19 +180,26 @@ def _sizes(found: Certificate, scale: np.ndarray | None) -> Iterator[tuple[Array
 
 
 def excess(
-    pilot: Certificate, tolerance: Tolerance, scale: np.ndarray, rounding: Rounding
+    pilot: Certificate,
+    tolerance: Tolerance,
+    scale: np.ndarray,
+    rounding: Rounding,
+    of_dates: Sequence[float] = (0.0, 0.0, 0.0),
 ) -> float:
     """Return the largest noise of a figure, as a multiple of what its tolerance leaves beside other errors.
 
-    At least a quarter of the tolerance is left: more paths do not help where rounding errors are larger.
+    At least a quarter of the tolerance is left: more paths do not help where other errors are larger.
+    of_dates: the errors of the dates of a grid.
     """
     at_noise = lambda c: [getattr(c, name).std_error for name in Tolerance._fields]
     quiet = eqx.tree_at(at_noise, pilot, [jnp.zeros_like(noise) for noise in at_noise(pilot)])
     noisy = eqx.tree_at(lambda c: c.left, pilot, jnp.zeros_like(pilot.left))
     others = errors(quiet, scale=scale, rounding=rounding)
     worst = (
-        np.max(noise / np.maximum(asked - other, asked / 4.0))
-        for noise, other, asked in zip(errors(noisy, scale=scale), others, tolerance, strict=True)
+        np.max(noise / np.maximum(asked - other - dates, asked / 4.0))
+        for noise, other, dates, asked in zip(
+            errors(noisy, scale=scale), others, of_dates, tolerance, strict=True
+        )
     )
     return float(max(worst))
 

@@ -61,6 +61,10 @@ def error_bars(
     with_grids = partial(_with_grids, scale=scale, of_dates=[found for _, found in by_dates[:2]])
     rounding = Rounding.of(solution)
     above = partial(excess, tolerance=tolerance, scale=scale, rounding=rounding)
+    if is_extrapolated:
+        on_grid, other_grid, _ = extrapolated(by_dates[0][1], None, by_dates)
+        of_dates = errors(on_grid, other_grid, scale=scale, has_noise=False).worst()
+        above = partial(above, of_dates=of_dates)
     if sources.has_defects:
         pilot = figures_on_paths(solution, keys.pop(0), _PILOT_PATHS)
         wanted = _MARGIN * _PILOT_PATHS * above(pilot) ** 2

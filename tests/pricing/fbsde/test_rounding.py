@@ -117,16 +117,17 @@ def test_stated_errors_cover_rounding_in_single_precision(vol):
     assert np.all(of_gamma.ravel() < 0.05 * gamma)
 
 
-def test_paths_leave_room_for_rounding():
-    """Noise of .1 % beside rounding of .15 % is twice what a tolerance of .2 % leaves."""
+def test_paths_leave_room_for_rounding_and_dates():
+    """Noise of .1 % beside another error of .15 % is twice what a tolerance of .2 % leaves."""
     of = lambda mean, error: Estimate(jnp.asarray(mean), jnp.full_like(jnp.asarray(mean), error))
     of_value, exact = of(1.0, 0.001 / 3.0), (of([1.0], 0.0), of([[1.0]], 0.0))
     zero = jnp.array(0.0)
     pilot = Certificate(of_value, *exact, missed=zero, left=zero)
-    above = lambda of_steps, asked: excess(
-        pilot, asked, np.ones(1), Rounding(of_steps, np.zeros((1, 1)))
-    )
     asked = Tolerance(0.002, 0.01, 0.05)
-    np.testing.assert_allclose(above(0.0, asked), 0.5, rtol=1e-4)
-    np.testing.assert_allclose(above(0.00075, asked), 2.0, rtol=1e-4)  # of the value and of Delta
-    np.testing.assert_allclose(above(1.0, asked), 2.0, rtol=1e-4)  # more paths would not help
+    above = lambda of_steps, *of_dates: excess(
+        pilot, asked, np.ones(1), Rounding(of_steps, np.zeros((1, 1))), *of_dates
+    )
+    np.testing.assert_allclose(above(0.0), 0.5, rtol=1e-4)
+    np.testing.assert_allclose(above(0.00075), 2.0, rtol=1e-4)  # of the value and of Delta
+    np.testing.assert_allclose(above(1.0), 2.0, rtol=1e-4)  # more paths would not help
+    np.testing.assert_allclose(above(0.0, Tolerance(0.0015, 0.0, 0.0)), 2.0, rtol=1e-4)
