@@ -27,6 +27,7 @@ from calibration import (
 )
 from jaxtape.programs.recorded import RecordedProgram, recorded_programs
 from pricing import (
+    Bermudan,
     Book,
     European,
     explain,
@@ -106,6 +107,7 @@ def _runs() -> Iterator[tuple[str, Callable[[], object]]]:
     for solver in sorted(_solvers(fbsde.AbstractSolver), key=lambda kind: kind.__name__):
         yield f"solve by {solver.__name__}", functools.partial(_solve, solver)
     yield "solve in one direction", _solve_in_one_direction
+    yield "solve in two dimensions", _solve_in_two_dimensions
 
 
 def _risk() -> object:
@@ -239,3 +241,12 @@ def _solve_in_one_direction() -> object:
     solution = fbsde.solve(problem, key=KEY, max_paths=8192, throw=False)
     assert solution.stats["subspace"] is not None
     return solution
+
+
+def _solve_in_two_dimensions() -> object:
+    """Solve a right to exercise on a grid of spot and variance."""
+    put = Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0])
+    problem = fbsde.from_product(put, helpers.all_models["heston on curve"](), 4)
+    solver = fbsde.GridQuadrature(num_nodes=17, num_points=13)
+    solution = fbsde.solve(problem, solver, key=KEY, throw=False)
+    return fbsde.certify(solution, key=jax.random.key(4), num_paths=256)
