@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxtape.programs.pytree_json import PytreeSpec
-from pricing.fbsde import GradientRegression, Hermite, Problem, solve
+from pricing.fbsde import GradientRegression, Hermite, Problem, problems, solve
 from pricing.fbsde.functions import with_traced_functions
 from pricing.fbsde.stages import train
 from pricing.fbsde.traced_functions import TracedFunction, traced
@@ -111,6 +111,16 @@ def test_a_global_is_read_when_a_problem_is_solved(monkeypatch):
     monkeypatch.setitem(globals(), "LEVEL", 90.0)
     after, x = traced(at_level, STATE), jnp.ones(2, jnp.float32)
     assert (float(before(x)), float(after(x))) == (100.0, 90.0)
+
+
+@pytest.mark.parametrize("name", ["max_call", "geometric_call"])
+def test_payoffs_of_published_problems_are_compared(name):
+    """If one could not be, `solve` would compile for every problem that it makes in fewer dimensions."""
+    problem = getattr(problems, name)(3)
+    state = jax.ShapeDtypeStruct(problem.x0.shape, problem.x0.dtype)
+    assert isinstance(traced(problem.terminal, state), TracedFunction)
+    time = jax.ShapeDtypeStruct((), state.dtype)
+    assert isinstance(traced(problem.exercise_value, time, state), TracedFunction)
 
 
 def test_what_cannot_be_compared_stays_as_it_is():
