@@ -49,7 +49,10 @@ class Diffusion(AbstractModel):
         """Return the market state for payoffs."""
 
     def step(self, t: Scalar, dt: Scalar, x: State, dw: State) -> State:
-        """Return the state after dt for the increments dw of W: an Euler step, unless a model overrides it."""
+        """Return the state after dt for the increments dw of W: an Euler step, unless a model overrides it.
+
+        A model whose own step is exact sets `step_is_exact`.
+        """
         s = self.diffusion(t, x)
         return x + self.drift(t, x) * dt + (s @ dw if jnp.ndim(s) == 2 else s * dw)
 

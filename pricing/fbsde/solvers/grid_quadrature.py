@@ -34,9 +34,9 @@ _POINTS = {
     2: (13, 80, 65),
 }  # points of the quadrature of a coordinate: least, for all dates, most
 _POINTS_AT_END = {2: 150}  # most points of a coordinate in the last step, whose payoff may jump
-_ENOUGH_OF_COARSER = 11  # points of a coarser grid: fewer have an error that the finer grid has not
+_ENOUGH_OF_COARSER = 11  # points of a coarser grid, whose own error is large with fewer
 _REACH = {1: 6.0, 2: 5.0}  # range of the quadrature, in standard deviations of a step
-_TURN = np.pi / 8  # angle of the points to the coordinates, whose sign changes with each date
+_TURN = np.pi / 8  # angle between points and coordinates; its sign alternates with the date
 _WIDTH = 6.0  # half-width of the grid, in standard deviations of the states
 _SPACING = 0.25  # of nodes, in standard deviations of a step
 _SPACING_IN_SINGLE = 0.75  # in two dimensions: below it, rounding errors of Gamma matter
@@ -371,6 +371,7 @@ def _quadrature(problem: Problem, count: int, date: Array) -> tuple[Array, Array
 
     In two dimensions the points of consecutive dates are turned against each other. A kink of V leaves an error
     with the period of the points, which points of the same period in the step before would not average out.
+    Today's step has none before it; its points are not turned.
     """
     dim, dtype = problem.dim, problem.x0.dtype
     points = np.linspace(-_REACH[dim], _REACH[dim], count)
@@ -385,8 +386,9 @@ def _quadrature(problem: Problem, count: int, date: Array) -> tuple[Array, Array
     if dim == 1:
         return jnp.asarray(noise, dtype), of_all, of_half
     turn = np.array([[np.cos(_TURN), np.sin(_TURN)], [-np.sin(_TURN), np.cos(_TURN)]])
-    one, other = (jnp.asarray(noise @ by, dtype) for by in (turn, turn.T))
-    return jnp.where(date % 2 == 0, one, other), of_all, of_half
+    straight, one, other = (jnp.asarray(noise @ by, dtype) for by in (np.eye(2), turn, turn.T))
+    turned = jnp.where(date % 2 == 0, one, other)
+    return jnp.where(date == 0, straight, turned), of_all, of_half
 
 
 def _held_after(

@@ -345,8 +345,8 @@ def test_grids_that_paths_contradict_are_not_used():
     for mean, of_dates, chosen in ((1.2, (), 1.2), (1.5, (), 1.0), (1.5, dates, 1.5)):
         found = _with_grids(paths, of(mean, 0.001), scale=np.ones(1), of_dates=of_dates)
         assert all(float(figure.mean.ravel()[0]) == chosen for figure in (found.value, found.gamma))
-        left_of_paths = -0.2 if chosen == 1.0 else 0.0  # the grid's value is its own
-        assert float(found.missed) == left_of_paths
+        missed = -0.2 if chosen == 1.0 else 0.0  # a grid's own value misses nothing
+        assert float(found.missed) == missed
 
 
 def test_a_coarser_grid_covers_the_same_states():

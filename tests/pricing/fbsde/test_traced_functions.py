@@ -115,7 +115,7 @@ def test_a_global_is_read_when_a_problem_is_solved(monkeypatch):
 
 @pytest.mark.parametrize("name", ["max_call", "geometric_call"])
 def test_payoffs_of_published_problems_are_compared(name):
-    """If one could not be, `solve` would compile for every problem that it makes in fewer dimensions."""
+    """Otherwise `solve` would compile again for every problem that it reduces to fewer dimensions."""
     problem = getattr(problems, name)(3)
     state = jax.ShapeDtypeStruct(problem.x0.shape, problem.x0.dtype)
     assert isinstance(traced(problem.terminal, state), TracedFunction)
