@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jaxtape.jax_settings.blas_threads import single_blas_thread
 from jaxtape.jax_settings.matmul_precision import full_matmul_precision
 
 from ...results import Between, Bounds
+from ...sampling.bridge import bridged
 from ..dynamics.driver_form import driver_forms, no_bounds_reason
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.forward_paths import has_exact_steps, over_blocks, simulate
@@ -25,7 +26,7 @@ from .certificate import Certificate, Estimate
 from .defects import fan
 
 _INNER_PATHS, _MORE_INNER_PATHS = 64, 256  # the latter if a gap is too wide
-_MIN_PATHS, _MAX_PATHS = 1024, 16384  # paths of an upper bound to a tolerance
+_BATCH, _MOST_BATCHES = 1024, 16  # paths of an upper bound to a tolerance
 _NOISE = 0.1  # standard error of that bound, relative to the tolerance of the value
 _WIDE = 0.7  # gap, in the same unit, from which there are more inner paths
 _BLOCK = 256  # paths at a time; each has inner paths
@@ -108,8 +109,8 @@ def bounds_to_tolerance(
 ) -> tuple[Estimate, Estimate] | None:
     """Return a lower and an upper bound of the value, on as many paths as needed and as time allows.
 
-    Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them. Like all figures,
-    they bound the value before a right to exercise today. The result is None without a later right, and the
+    Noise of the inner paths widens the gap: if a pilot's is too wide or noisy, there are more of them. Like all
+    figures, they bound the value before a right to exercise today. The result is None without a later right, and the
     bounds are infinite if there is no time.
     """
     problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
@@ -122,24 +123,40 @@ def bounds_to_tolerance(
         at = lambda bound: Estimate(jnp.full(shape, bound), jnp.zeros(shape))
         return at(-math.inf), at(math.inf)
 
-    is_exact = _has_one_inner_step(problem)
+    asked, is_exact = tolerance * size, _has_one_inner_step(problem)
 
-    def on_paths(count: int, inner: int) -> tuple[Estimate, Estimate]:
-        means, errors = _means_and_errors(solution, keys.pop(0), count, inner, is_exact)
-        return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
+    def batch(key: PRNGKeyArray, inner: int) -> tuple[Between, Between]:
+        return _means_and_errors(solution, key, _BATCH, inner, is_exact)
+
+    def excess(errors: Between) -> float:
+        """Return the noise of a batch, as a multiple of what is enough."""
+        return float(jnp.max(errors.upper)) / (_NOISE * asked)
 
     started = time.perf_counter()
-    pilot = on_paths(_MIN_PATHS, _INNER_PATHS)
-    left = seconds / (time.perf_counter() - started) - 1.0
-    asked, (_, upper) = tolerance * size, pilot
-    is_wide = _WIDE * asked < float(jnp.max(upper.mean - found.value.mean)) < math.inf
-    inner = _MORE_INNER_PATHS if is_wide else _INNER_PATHS
-    excess = float(jnp.max(upper.std_error)) / (_NOISE * asked)
-    most = min(_MAX_PATHS, _MIN_PATHS * left * _INNER_PATHS / inner)
-    if not (is_wide or 1.0 < excess**2 < math.inf) or most <= _MIN_PATHS:
-        return pilot
-    wanted = min(_MIN_PATHS * max(excess**2, 1.0), most)
-    return on_paths(int(wanted) // _MIN_PATHS * _MIN_PATHS, inner)
+    means, errors = batch(keys.pop(0), _INNER_PATHS)
+    gap, noise = float(jnp.max(means.upper - found.value.mean)), excess(errors)
+    is_wide = _WIDE * asked < gap < math.inf
+    inner = _MORE_INNER_PATHS if is_wide or noise > 2.0 else _INNER_PATHS
+    used = time.perf_counter() - started
+    can_improve = is_wide or 1.0 < noise < math.inf
+    if can_improve and used * (1.0 + inner / _INNER_PATHS) < seconds:
+        batch_keys, started = jax.random.split(keys.pop(0), _MOST_BATCHES), time.perf_counter()
+        batches = [batch(batch_keys[0], inner)]
+        affordable = (seconds - used) / (time.perf_counter() - started)
+        most, wanted = min(_MOST_BATCHES, affordable), excess(batches[0][1]) ** 2
+        count = math.ceil(wanted if wanted < most else most)
+        batches += [batch(key, inner) for key in batch_keys[1:count]]
+        means, errors = _pooled(batches)
+    return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
+
+
+def _pooled(batches: Sequence[tuple[Between, Between]]) -> tuple[Between, Between]:
+    """Return means and standard errors of batches of equal size together."""
+    means, errors = (
+        jax.tree.map(lambda *x: jnp.stack(x), *each) for each in zip(*batches, strict=True)
+    )
+    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), means)
+    return mean, jax.tree.map(lambda x: jnp.linalg.norm(x, axis=0) / len(batches), errors)
 
 
 def with_middle_of_bounds(
@@ -232,14 +249,15 @@ def _samples(
 def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int, is_exact: bool) -> Samples:
     """Return the discounted mean of the value at date `last`, given x at date `first`.
 
-    Inner paths take one step if steps are exact over any time, else the steps of all paths. They discount by
+    Inner paths take one step if steps are exact over any time, else the steps of all paths, at Sobol' points in
+    Brownian-bridge order: the most even coordinates determine their ends. They discount by
     the trapezoidal rule over each of their steps, and so must the value less this mean, to have mean zero.
     """
     problem = solution.problem
     dim, paths = x.shape
     longest = int(np.max(np.diff(_period_ends(problem))))
     count = 1 if is_exact else longest
-    noise = fan(key, num_inner, (count * dim, paths), x.dtype).reshape(count, dim, -1)
+    noise = bridged(fan(key, num_inner, (count * dim, paths), x.dtype).reshape(count, dim, -1))
     x = jnp.broadcast_to(x[:, None], (dim, num_inner, paths)).reshape(dim, -1)
     span = (last - first).astype(x.dtype) * problem.dt if is_exact else problem.dt
 

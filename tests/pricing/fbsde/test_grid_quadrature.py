@@ -172,6 +172,16 @@ def test_gamma_of_a_spline_has_no_error_of_second_order(share):
     assert share not in (0.0, 0.5) or jnp.max(jnp.abs(plain - exact)) > 4.0 * within
 
 
+def test_a_few_far_states_do_not_space_nodes_widely():
+    """Nodes for three of 8,192 paths would leave all others with coarse cells; one in a hundred is covered."""
+    near = jax.random.normal(KEY, (3, 8192, 1)).at[0].set(0.0)
+    axes = Axes.around(near.at[:, :3].add(-30.0).at[0].set(0.0), 97, 0.25)
+    assert axes.first[2, 0] > -10.0
+    assert axes.step[2, 0] < 1.5 * Axes.around(near, 97, 0.25).step[2, 0]
+    axes = Axes.around(near.at[:, :82].add(-30.0).at[0].set(0.0), 97, 0.25)
+    assert axes.first[2, 0] < -30.0
+
+
 def test_a_cell_with_a_barrier_is_integrated_to_second_order():
     points = np.linspace(-6.0, 6.0, 257)
     weights = np.exp(-0.5 * points**2)
