@@ -110,8 +110,8 @@ def bounds_to_tolerance(
     """Return a lower and an upper bound of the value, on as many paths as needed and as time allows.
 
     Noise of the inner paths widens the gap: if a pilot's is too wide or noisy, there are more of them. Like all
-    figures, they bound the value before a right to exercise today. The result is None without a later right, and the
-    bounds are infinite if there is no time.
+    figures, they bound the value before a right to exercise today. The result is None without a later right,
+    and the bounds are infinite if there is no time.
     """
     problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
