@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...numerics.tridiagonal import Tridiagonal
+from ...sampling import normals
 from ..dynamics.exercise_floor import exercise_floor
 from ..dynamics.forward_paths import simulate
 from ..dynamics.gamma_drivers import unstable
@@ -66,20 +67,29 @@ class Axes(NamedTuple):
     x0: Float[Array, " dim"]
 
     @classmethod
-    def around(cls, states: Float[Array, "dates paths dim"], count: int, spacing: float) -> "Axes":
-        """Return axes that extend beyond the states of all dates; the first date has those of the next.
+    def around(
+        cls,
+        states: Float[Array, "dates paths dim"],
+        count: int,
+        spacing: float,
+        jumped: Float[Array, "dates paths dim"] | None = None,
+    ) -> "Axes":
+        """Return axes that extend beyond all but rare states of each date; the first date takes the second's.
 
-        spacing: minimum spacing of nodes at the first date, in standard deviations of a step.
+        spacing: minimum spacing of nodes at the first date, in standard deviations of a step; jumped: the
+        states after a jump, to which axes extend however rare jumps are.
         """
-        is_log = jnp.all(states > 0.0, axis=(0, 1))
+        reached = states if jumped is None else jnp.concatenate([states, jumped], axis=1)
+        is_log = jnp.all(reached > 0.0, axis=(0, 1))
         x0 = states[0, 0]
         s = _scaled(states, is_log, x0)
         mean, spread = jnp.mean(s, axis=1), _WIDTH * jnp.std(s, axis=1)
         enough = 0.5 * (count - 1) * spacing * jnp.std(s[1:2], axis=1)
         spread = jnp.maximum(spread, jnp.minimum(enough, spread[-1:]))
-        tails = jnp.quantile(s, jnp.asarray([_RARE, 1.0 - _RARE], s.dtype), axis=1)
+        ends = jnp.asarray([_RARE, 1.0 - _RARE], s.dtype)
+        tails = jnp.quantile(_scaled(reached, is_log, x0), ends, axis=1)
         low, high = jnp.minimum(mean - spread, tails[0]), jnp.maximum(mean + spread, tails[1])
-        is_bounded = ~is_log & jnp.all(states >= 0.0, axis=(0, 1))  # such as a variance
+        is_bounded = ~is_log & jnp.all(reached >= 0.0, axis=(0, 1))  # such as a variance
         low = jnp.where(is_bounded[None], jnp.maximum(low, 0.0), low)
         step = (high - low) / (count - 1)
         step = jnp.where(step > 0.0, step, 1.0)  # a coordinate may be constant
@@ -196,9 +206,11 @@ class GridQuadrature(AbstractSolver):
         check_shares(self.mesh)
         dim, count = problem.dim, self._nodes(problem)
         spacing = _spacing(problem) * max(1.0, (_usual_nodes(problem) - 1) / (count - 1))
-        axes = Axes.around(
-            simulate(problem, _PATHS, key=key, mesh=self.mesh).states, count, spacing
-        )
+        states, jumped = simulate(problem, _PATHS, key=key, mesh=self.mesh).states, None
+        if problem.jumps is not None:
+            noise = normals(jax.random.fold_in(key, 1), states.shape, states.dtype)
+            jumped = jax.vmap(jax.vmap(problem.jumps.size))(states, noise)
+        axes = Axes.around(states, count, spacing, jumped)
         shape = problem.num_steps, len(_one_axis(problem)), *(count,) * dim
         empty = jnp.zeros(shape, problem.x0.dtype)
         return GridState(

@@ -76,6 +76,38 @@ def test_a_put_by_merton_on_a_grid():
     np.testing.assert_allclose(solution.gamma(0.0, problem.x0), [[gamma]], rtol=5e-3)
 
 
+@pytest.mark.costly
+def test_a_grid_reaches_states_after_jumps_that_few_paths_have():
+    """A default with a probability of .03 %: two or three of the paths that determine the grid have one."""
+    intensity, left, vol = 3e-4, 0.3, 0.05
+    drift = RATE - intensity * (left - 1.0)
+
+    def step(t, dt, x, dw):
+        return x * jnp.exp((drift - 0.5 * vol**2) * dt + vol * dw)
+
+    def black(growth: float) -> float:
+        d = (np.log(growth) + drift) / vol + 0.5 * vol
+        return STRIKE * float(norm.cdf(vol - d) - growth * np.exp(drift) * norm.cdf(-d))
+
+    problem = Problem(
+        1,
+        1.0,
+        STRIKE,
+        drift=lambda t, x: drift * x,
+        diffusion=lambda t, x: vol * x,
+        driver=lambda t, x, y, z: -RATE * y,
+        terminal=lambda x: jnp.maximum(STRIKE - x[0], 0.0),
+        num_steps=4,
+        step=step,
+        jumps=Jumps(intensity, lambda x, z: left * x),
+    )
+    by_number = [black(left**count) for count in range(4)]
+    value = np.exp(-RATE) * float(chances(intensity)[:4] @ by_number)
+    for key in jax.random.split(KEY, 2):
+        solution = solve(problem, GridQuadrature(), key=key)
+        np.testing.assert_allclose(solution.value(0.0, problem.x0), value, rtol=2e-4)
+
+
 @pytest.fixture(scope="module")
 def regression():
     """A Bermudan put by regression on few paths: its Delta is off by much."""
