@@ -26,7 +26,8 @@ from .certificate import Certificate, Estimate
 from .defects import fan
 
 _INNER_PATHS, _MORE_INNER_PATHS = 64, 256  # the latter if a gap is too wide
-_BATCH, _MOST_BATCHES = 1024, 16  # paths of an upper bound to a tolerance
+_BATCH = 1024  # paths of an upper bound to a tolerance, at a time
+_MOST_INNER_PATHS = 4096  # inner paths times batches
 _NOISE = 0.1  # standard error of that bound, relative to the tolerance of the value
 _WIDE = 0.7  # gap, in the same unit, from which there are more inner paths
 _BLOCK = 256  # paths at a time; each has inner paths
@@ -109,9 +110,10 @@ def bounds_to_tolerance(
 ) -> tuple[Estimate, Estimate] | None:
     """Return a lower and an upper bound of the value, on as many paths as needed and as time allows.
 
-    Noise of the inner paths widens the gap: if a pilot's is too wide or noisy, there are more of them. Like all
-    figures, they bound the value before a right to exercise today. The result is None without a later right,
-    and the bounds are infinite if there is no time.
+    Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them, and also if that
+    reduces the noise by more than as many more paths would. Like all figures, they bound the value before a
+    right to exercise today. The result is None without a later right, and the bounds are infinite if there is
+    no time.
     """
     problem = solution.problem.replace(exercise_in_step=None)  # errors are for the grid
     times = [float(problem.times[date]) for date in problem.exercise_dates if date > 0]
@@ -125,28 +127,30 @@ def bounds_to_tolerance(
 
     asked, is_exact = tolerance * size, _has_one_inner_step(problem)
 
-    def batch(key: PRNGKeyArray, inner: int) -> tuple[Between, Between]:
-        return _means_and_errors(solution, key, _BATCH, inner, is_exact)
+    def batch(key: PRNGKeyArray, inner: int) -> tuple[tuple[Between, Between], float]:
+        """Return the bounds on a batch of paths with their standard errors, and the seconds that it takes."""
+        started = time.perf_counter()
+        both = _means_and_errors(solution, key, _BATCH, inner, is_exact)
+        return jax.block_until_ready(both), time.perf_counter() - started
 
-    def excess(errors: Between) -> float:
+    def excess(both: tuple[Between, Between]) -> float:
         """Return the noise of a batch, as a multiple of what is enough."""
-        return float(jnp.max(errors.upper)) / (_NOISE * asked)
+        return float(jnp.max(both[1].upper)) / (_NOISE * asked)
 
-    started = time.perf_counter()
-    means, errors = batch(keys.pop(0), _INNER_PATHS)
-    gap, noise = float(jnp.max(means.upper - found.value.mean)), excess(errors)
+    inner, most_batches = _INNER_PATHS, _MOST_INNER_PATHS // _INNER_PATHS
+    key, other_key, *more_keys = jax.random.split(keys.pop(0), 2 + most_batches)
+    first, each = batch(key, inner)
+    left = seconds - each
+    noise, gap = excess(first), float(jnp.max(first[0].upper - found.value.mean))
     is_wide = _WIDE * asked < gap < math.inf
-    inner = _MORE_INNER_PATHS if is_wide or noise > 2.0 else _INNER_PATHS
-    used = time.perf_counter() - started
-    can_improve = is_wide or 1.0 < noise < math.inf
-    if can_improve and used * (1.0 + inner / _INNER_PATHS) < seconds:
-        batch_keys, started = jax.random.split(keys.pop(0), _MOST_BATCHES), time.perf_counter()
-        batches = [batch(batch_keys[0], inner)]
-        affordable = (seconds - used) / (time.perf_counter() - started)
-        most, wanted = min(_MOST_BATCHES, affordable), excess(batches[0][1]) ** 2
-        count = math.ceil(wanted if wanted < most else most)
-        batches += [batch(key, inner) for key in batch_keys[1:count]]
-        means, errors = _pooled(batches)
+    if left > 0.0 and (is_wide or 2.0 < noise < math.inf):
+        other, each_of_other = batch(other_key, _MORE_INNER_PATHS)
+        left -= each_of_other
+        if is_wide or excess(other) < 0.5 * noise:  # else four times as many paths have less noise
+            first, each, inner = other, each_of_other, _MORE_INNER_PATHS
+    most, wanted = min(_MOST_INNER_PATHS // inner, 1.0 + left / each), excess(first) ** 2
+    count = math.ceil(min(wanted, most)) if 1.0 < wanted < math.inf else 1
+    means, errors = _pooled([first, *(batch(key, inner)[0] for key in more_keys[: count - 1])])
     return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
 
 
