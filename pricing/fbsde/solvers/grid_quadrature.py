@@ -43,7 +43,7 @@ _SPACING = 0.25  # of nodes, in standard deviations of a step
 _SPACING_IN_SINGLE = 0.75  # in two dimensions: below it, rounding errors of Gamma matter
 _SPACING_OF_GAMMA = 0.35  # if f reads Gamma, whose errors feed back
 _PATHS = 8192  # paths whose states determine the grid
-_RARE = 1e-3  # share of states beyond each end: a few far ones would space all nodes widely
+_GROUPS = 4  # of these; nodes extend to states that all groups reach: some 1 in 1,000 are farther
 _HALVINGS = 10  # bisections of a cell in which a contract stops
 _BLOCK = 2**16  # evaluations at a time
 _SECOND = 3 / 2, -3 / 20, 1 / 90  # of second differences over one to three nodes: sixth order
@@ -86,9 +86,9 @@ class Axes(NamedTuple):
         mean, spread = jnp.mean(s, axis=1), _WIDTH * jnp.std(s, axis=1)
         enough = 0.5 * (count - 1) * spacing * jnp.std(s[1:2], axis=1)
         spread = jnp.maximum(spread, jnp.minimum(enough, spread[-1:]))
-        ends = jnp.asarray([_RARE, 1.0 - _RARE], s.dtype)
-        tails = jnp.quantile(_scaled(reached, is_log, x0), ends, axis=1)
-        low, high = jnp.minimum(mean - spread, tails[0]), jnp.maximum(mean + spread, tails[1])
+        groups = _scaled(reached, is_log, x0).reshape(len(s), -1, _GROUPS, x0.size)
+        low = jnp.minimum(mean - spread, jnp.max(jnp.min(groups, axis=1), axis=1))
+        high = jnp.maximum(mean + spread, jnp.min(jnp.max(groups, axis=1), axis=1))
         is_bounded = ~is_log & jnp.all(reached >= 0.0, axis=(0, 1))  # such as a variance
         low = jnp.where(is_bounded[None], jnp.maximum(low, 0.0), low)
         step = (high - low) / (count - 1)
