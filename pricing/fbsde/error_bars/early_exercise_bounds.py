@@ -110,8 +110,8 @@ def bounds_to_tolerance(
 ) -> tuple[Estimate, Estimate] | None:
     """Return a lower and an upper bound of the value, on as many paths as needed and as time allows.
 
-    Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them, and also if that
-    reduces the noise by more than as many more paths would. Like all figures, they bound the value before a
+    Noise of the inner paths widens the gap: if a pilot's is too wide, there are more of them, and also if they
+    reduce the noise more than further paths at the same cost. Like all figures, the bounds are those before a
     right to exercise today. The result is None without a later right, and the bounds are infinite if there is
     no time.
     """
