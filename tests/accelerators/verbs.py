@@ -244,9 +244,10 @@ def _solve_in_one_direction() -> object:
 
 
 def _solve_in_two_dimensions() -> object:
-    """Solve a right to exercise on a grid of spot and variance."""
+    """Solve a right to exercise on a grid of spot and variance, bound it and certify it."""
     put = Bermudan(European(100.0, 1.0, "put"), [0.5, 1.0])
     problem = fbsde.from_product(put, helpers.all_models["heston on curve"](), 4)
     solver = fbsde.GridQuadrature(num_nodes=17, num_points=13)
     solution = fbsde.solve(problem, solver, key=KEY, throw=False)
-    return fbsde.certify(solution, key=jax.random.key(4), num_paths=256)
+    both = fbsde.bounds(solution, key=jax.random.key(5), num_paths=256)
+    return fbsde.certify(solution, key=jax.random.key(4), num_paths=256), both

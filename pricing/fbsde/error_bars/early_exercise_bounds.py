@@ -127,30 +127,30 @@ def bounds_to_tolerance(
 
     asked, is_exact = tolerance * size, _has_one_inner_step(problem)
 
-    def batch(key: PRNGKeyArray, inner: int) -> tuple[tuple[Between, Between], float]:
-        """Return the bounds on a batch of paths with their standard errors, and the seconds that it takes."""
+    def batch(key: PRNGKeyArray, inner: int) -> tuple[Between, Between]:
+        """Return the bounds on a batch of paths, and their standard errors."""
+        return _means_and_errors(solution, key, _BATCH, inner, is_exact)
+
+    def timed(key: PRNGKeyArray, inner: int) -> tuple[tuple[Between, Between], float, float]:
+        """Return a batch, its noise as a multiple of the noise to reach, and the seconds that it took."""
         started = time.perf_counter()
-        both = _means_and_errors(solution, key, _BATCH, inner, is_exact)
-        return jax.block_until_ready(both), time.perf_counter() - started
+        both = batch(key, inner)
+        noise = float(jnp.max(both[1].upper)) / (_NOISE * asked)
+        return both, noise, time.perf_counter() - started
 
-    def excess(both: tuple[Between, Between]) -> float:
-        """Return the noise of a batch, as a multiple of what is enough."""
-        return float(jnp.max(both[1].upper)) / (_NOISE * asked)
-
-    inner, most_batches = _INNER_PATHS, _MOST_INNER_PATHS // _INNER_PATHS
-    key, other_key, *more_keys = jax.random.split(keys.pop(0), 2 + most_batches)
-    first, each = batch(key, inner)
+    inner, ratio = _INNER_PATHS, _MORE_INNER_PATHS / _INNER_PATHS
+    key, other_key, *more_keys = jax.random.split(keys.pop(0), 2 + _MOST_INNER_PATHS // inner)
+    first, noise, each = timed(key, inner)
     left = seconds - each
-    noise, gap = excess(first), float(jnp.max(first[0].upper - found.value.mean))
-    is_wide = _WIDE * asked < gap < math.inf
-    if left > 0.0 and (is_wide or 2.0 < noise < math.inf):
-        other, each_of_other = batch(other_key, _MORE_INNER_PATHS)
+    is_wide = _WIDE * asked < float(jnp.max(first[0].upper - found.value.mean)) < math.inf
+    if ratio * each < left and (is_wide or 2.0 < noise < math.inf):
+        other, noise_of_other, each_of_other = timed(other_key, _MORE_INNER_PATHS)
         left -= each_of_other
-        if is_wide or excess(other) < 0.5 * noise:  # else four times as many paths have less noise
-            first, each, inner = other, each_of_other, _MORE_INNER_PATHS
-    most, wanted = min(_MOST_INNER_PATHS // inner, 1.0 + left / each), excess(first) ** 2
-    count = math.ceil(min(wanted, most)) if 1.0 < wanted < math.inf else 1
-    means, errors = _pooled([first, *(batch(key, inner)[0] for key in more_keys[: count - 1])])
+        if is_wide or noise_of_other < noise / ratio**0.5:  # else more paths have less noise
+            first, noise, each, inner = other, noise_of_other, each_of_other, _MORE_INNER_PATHS
+    more = min(noise**2, _MOST_INNER_PATHS // inner, 1.0 + left / each) - 1.0
+    count = math.ceil(more) if more > 0.0 and noise < math.inf else 0
+    means, errors = _pooled([first, *(batch(key, inner) for key in more_keys[:count])])
     return Estimate(means.lower, errors.lower), Estimate(means.upper, errors.upper)
 
 
@@ -254,8 +254,8 @@ def _mean_ahead(solution: Solution, key, first, last, x, num_inner: int, is_exac
     """Return the discounted mean of the value at date `last`, given x at date `first`.
 
     Inner paths take one step if steps are exact over any time, else the steps of all paths, at Sobol' points in
-    Brownian-bridge order: the most even coordinates determine their ends. They discount by
-    the trapezoidal rule over each of their steps, and so must the value less this mean, to have mean zero.
+    Brownian-bridge order: the most even coordinates determine their ends. They discount by the trapezoidal rule
+    over each of their steps, and so must the value less this mean, to have mean zero.
     """
     problem = solution.problem
     dim, paths = x.shape

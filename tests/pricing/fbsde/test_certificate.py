@@ -402,7 +402,7 @@ def test_bounds_under_a_stochastic_rate_have_no_bias():
 
 
 @pytest.mark.costly
-def test_bounds_on_paths_of_many_steps_are_as_near_as_on_those_of_one():
+def test_many_steps_of_inner_paths_do_not_widen_the_gap():
     """Twenty Euler steps between exercise dates; at Sobol' points in the order of time, the gap is .04 %."""
     payoff = lambda x: jnp.maximum(100.0 - x[0], 0.0)
     problem = Problem(

@@ -20,6 +20,7 @@ from pricing.fbsde import (
     solve,
 )
 from pricing.fbsde.dynamics.exercise_floor import exercise_floor
+from pricing.fbsde.error_bars import early_exercise_bounds
 from pricing.fbsde.error_bars.certificate import without_noise
 from pricing.fbsde.error_bars.early_exercise_bounds import bounds_to_tolerance
 
@@ -146,12 +147,25 @@ def test_a_negative_rate_makes_a_cost_grow():
 
 
 @pytest.mark.costly
-def test_a_gap_of_noise_is_closed_by_more_inner_paths():
-    """All of the gap is noise of the means on inner paths: the rule is the best one."""
-    solution, keys = solve(right(-0.4), GridQuadrature(), key=OWN), list(jax.random.split(OTHER, 4))
-    found, asked = without_noise(solution), 1e-4 * 0.4
-    both = bounds_to_tolerance(solution, found, keys, tolerance=1e-4, seconds=float("inf"))
+def test_a_gap_of_noise_is_closed_by_more_inner_paths(monkeypatch):
+    """All of the gap is noise of the means on inner paths: the rule is the best one. This takes time."""
+    solution = solve(right(-0.4), GridQuadrature(), key=OWN)
+    found, asked, inner_paths = without_noise(solution), 1e-4 * 0.4, []
+
+    def recorded(solution, key, num_paths, num_inner, is_exact):
+        inner_paths.append(num_inner)
+        return samples(solution, key, num_paths, num_inner, is_exact)
+
+    samples = early_exercise_bounds._means_and_errors
+    monkeypatch.setattr(early_exercise_bounds, "_means_and_errors", recorded)
+    within = lambda seconds: bounds_to_tolerance(
+        solution, found, [OTHER], tolerance=1e-4, seconds=seconds
+    )
+    assert within(1e-9) is not None
+    assert inner_paths == [64]
+    both = within(float("inf"))
     assert both is not None
+    assert inner_paths[1:3] == [64, 256]
     _, upper = both
     assert upper.mean + 3.0 * upper.std_error - found.value.mean < asked
     assert bounds(solution, key=OTHER, num_paths=1024).gap > asked
